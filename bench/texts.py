@@ -13,6 +13,7 @@ from redraft.core import Canvas
 from redraft.decoding import Sampler
 from redraft.evaluation import grammar_score, unigram_entropy
 from redraft.tasks import TextModel, TextResults, sample_canvases
+from redraft.training import STORY_LANGUAGE
 
 BATCH = 64
 
@@ -36,7 +37,7 @@ class Quality:
 
     @classmethod
     def of(cls, texts: Sequence[str], tokens: float) -> Quality:
-        share = grammar_score(texts).share
+        share = grammar_score(texts, STORY_LANGUAGE).share
         return cls(share, math.sqrt(share * (1 - share) / len(texts)), *unigram_entropy(texts), tokens)
 
     @property

@@ -1,7 +1,7 @@
 """Writes what the documentation says of the code, from the code: `make docs`.
 
-`docs/api.md` has every public name of `redraft`: its source without the bodies of functions. A page may show the
-signature of a name in the same way, between two marks that this program looks for:
+`docs/api.md` has the classes and functions of `redraft`: their source without the bodies of functions. A page may show
+the signature of a name in the same way, between two marks that this program looks for:
 
     <!-- redraft.Canvas -->
     …
@@ -18,16 +18,19 @@ import inspect
 import re
 from collections.abc import Iterator
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import redraft
 
 FOLDER = Path(__file__).parent
-MARKED = re.compile(r"(<!-- (redraft\.\w+|methods) -->\n).*?(<!-- end -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- (redraft\.[\w.]+|methods) -->\n).*?(<!-- end -->)", re.DOTALL)
 HEADER = """# API
 
-Every public name of `redraft`, by the module it lives in; bodies of functions are left out. Written by `make docs`:
+The classes and functions that `redraft` itself offers, by the module that defines them; bodies of functions are left
+out. All others are imported from their storey, for example `from redraft.decoding import Heun`. Written by `make docs`:
 edit the docstrings instead.
 """
 
@@ -41,7 +44,7 @@ def pages() -> dict[Path, str]:
 
 def _renewed(match: re.Match[str]) -> str:
     name = match[2].removeprefix("redraft.")
-    content = methods() if name == "methods" else _block(outline(getattr(redraft, name), prose=False))
+    content = methods() if name == "methods" else _block(outline(attrgetter(name)(redraft), prose=False))
     return match[1] + content + match[3]
 
 
@@ -59,12 +62,21 @@ def _entry(file: Path) -> str:
 
 def api() -> str:
     """The whole page."""
-    home = {name: getattr(redraft, name).__module__ for name in redraft.__all__}
     parts = [HEADER]
-    for module, names in groupby(sorted(home, key=lambda name: (home[name], name)), key=lambda name: home[name]):
+    for module, things in groupby(sorted(_offered(), key=_home), key=lambda thing: thing.__module__):
         parts.append(f"## {module}\n")
-        parts += [f"### {name}\n\n{_block(outline(getattr(redraft, name)))}" for name in names]
+        parts += [f"### {thing.__name__}\n\n{_block(outline(thing))}" for thing in things]
     return "\n".join(parts)
+
+
+def _offered() -> Iterator[Any]:
+    """The classes and functions that `redraft` itself offers."""
+    things = (getattr(redraft, name) for name in redraft.__all__)
+    return (thing for thing in things if inspect.isclass(thing) or inspect.isfunction(thing))
+
+
+def _home(thing: Any) -> tuple[str, str]:
+    return thing.__module__, thing.__name__
 
 
 def _block(code: str) -> str:

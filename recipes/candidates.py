@@ -23,7 +23,7 @@ from tables import filled_in, markdown
 
 from redraft.core import bleu, minimum_bayes_risk
 from redraft.tasks import TextModel, open_model, rewrite
-from redraft.training import CheckableTask
+from redraft.training import StoryAttributes, StorySummaries
 
 COUNTS = (1, 5, 10)
 
@@ -54,9 +54,9 @@ def row(it: TextModel, texts: Sequence[Sequence[str]], seconds: float, count: in
     }
 
 
-def task_of(it: TextModel) -> CheckableTask:
+def task_of(it: TextModel) -> StoryAttributes | StorySummaries:
     """The task that the model was trained on."""
-    if it.run is None or not isinstance(it.run.data, CheckableTask):
+    if it.run is None or not isinstance(it.run.data, StoryAttributes | StorySummaries):
         raise SystemExit(f"{it.place} was trained on no task of the stories; use genie_summary_tiny or diffuseq_tiny")
     return it.run.data
 

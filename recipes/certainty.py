@@ -28,7 +28,7 @@ from trajectories import TOGETHER, Certainty, Trajectories
 from redraft.decoding import EntropyBound, Sampler, Unmask
 from redraft.evaluation import grammar_score, unigram_entropy
 from redraft.tasks import sample_canvases
-from redraft.training import OptimizerConfig, Run, TrainingGoal, export, presets
+from redraft.training import STORY_LANGUAGE, OptimizerConfig, Run, TrainingGoal, export, presets
 
 TEXTS, STEPS, WRITTEN = 512, 400, 256
 LEVELS: dict[str, Sampler] = {
@@ -53,7 +53,7 @@ def measured(made: Trained, sampler: Sampler, texts: int) -> dict[str, Any]:
         **made.cost(),
         "tokens_per_forward": record.new_tokens / texts / record.nfe,
         "nfe": record.nfe,
-        "grammatical": grammar_score(record.texts).share,
+        "grammatical": grammar_score(record.texts, STORY_LANGUAGE).share,
         "entropy": inner,
         "diversity": diverse,
         "different": len(set(record.texts)) / texts,

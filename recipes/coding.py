@@ -78,7 +78,7 @@ def _body(torn: TornProgram, text: str) -> str:
 
 
 def judged(texts: Sequence[str], nfe: float, seconds: float) -> dict[str, Any]:
-    right = sum(map(PROGRAMS.check, texts)) / len(texts)
+    right = sum(map(PROGRAMS.is_valid, texts)) / len(texts)
     error = math.sqrt(right * (1 - right) / len(texts))
     brackets = sum(map(brackets_match, texts)) / len(texts)
     return {

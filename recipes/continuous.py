@@ -29,7 +29,7 @@ from redraft.decoding import Ancestral, Ddim, Renoise, Sampler
 from redraft.evaluation import noise_levels, unseen_bits, write_and_judge
 from redraft.models import MaskedEncoder, PredictX, Smoothing, latest_checkpoint
 from redraft.models.checkpoints import serialization
-from redraft.training import DocumentRows, Run, SquaredError, first_batches, load_rows, presets
+from redraft.training import STORY_LANGUAGE, DocumentRows, Run, SquaredError, first_batches, load_rows, presets
 from redraft.training.runs import variations
 
 HELD_OUT, CHOSEN = 256, 64  # rows of the test stream; of the same, to look into latents
@@ -186,7 +186,7 @@ def smoothness(trained: Path, run: Run) -> dict[str, Any]:
 
 def sentences(texts: Sequence[str]) -> float:
     """The share of right sentences; one counts if all before it are right too."""
-    found = redraft.evaluation.grammar_score(texts).by_sentence
+    found = redraft.evaluation.grammar_score(texts, STORY_LANGUAGE).by_sentence
     return sum(found) / max(1, len(found))
 
 

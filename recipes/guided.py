@@ -25,7 +25,7 @@ from redraft.core import Canvas, Gaussian, randomness
 from redraft.decoding import Heun, UniformLogSnrGrid, final_canvas
 from redraft.evaluation import Mixture, grammar_score, proportion, unigram_entropy
 from redraft.tasks import TextModel, generate
-from redraft.training import GaussianMixtureCorpus, Run, StoryClasses, presets
+from redraft.training import STORY_LANGUAGE, GaussianMixtureCorpus, Run, StoryClasses, presets
 from redraft.training.runs import variations
 
 SCALES = (0.0, 0.5, 1.0, 2.0, 4.0)
@@ -55,7 +55,7 @@ def story_row(made: Trained, scale: float, each: int) -> dict[str, Any]:
     texts = {name: record.texts for name, record in found.items()}
     count = each * len(texts)
     kept = sum(TOPIC.check(name, text).share for name, some in texts.items() for text in some) / count
-    right = proportion(grammar_score([text for some in texts.values() for text in some]).share, count)
+    right = proportion(grammar_score([text for some in texts.values() for text in some], STORY_LANGUAGE).share, count)
     cost = {"texts": count, "seconds_per_text": clock.seconds / count}
     nfe = sum(record.nfe for record in found.values()) / len(found)
     return {**made.cost(), "scale": scale, **fidelity(kept, count), **right, **spread(texts), "nfe": nfe, **cost}

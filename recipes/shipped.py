@@ -83,7 +83,7 @@ def measured(run: Run, model: DiffusionLM) -> dict[str, Any]:
         "excess_stderr": stderr,
         "written": WRITTEN,
         "nfe": written.nfe,
-        "grammatical": grammar_score(written.texts).share,
+        "grammatical": grammar_score(written.texts, STORY_LANGUAGE).share,
     }
 
 

@@ -49,9 +49,10 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 18
 
 
-def kinds(storey: ModuleType, of: Callable[[type], bool]) -> set[str]:
-    """Public classes of a storey that can be built and are of a kind."""
-    classes = [thing for name in storey.__all__ if inspect.isclass(thing := getattr(storey, name))]
+def kinds(storey: ModuleType, folder: str, of: Callable[[type], bool]) -> set[str]:
+    """Public classes of a folder of a storey that can be built and are of a kind."""
+    offered = [thing for name in storey.__all__ if inspect.isclass(thing := getattr(storey, name))]
+    classes = [thing for thing in offered if thing.__module__.startswith(f"{storey.__name__}.{folder}")]
     real = [cls for cls in classes if not inspect.isabstract(cls) and not getattr(cls, "_is_protocol", False)]
     return {cls.__name__ for cls in real if of(cls)}
 
@@ -69,9 +70,9 @@ def _arguments(cls: type) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("noun", "found"),
     [
-        ("codec", kinds(models, lambda cls: issubclass(cls, CodecConfig | EncoderConfig))),
-        ("guidance", kinds(decoding, called_with("denoise"))),
-        ("sampler", kinds(decoding, called_with("denoise", "process", "canvas", "rng"))),
+        ("codec", kinds(models, "codecs", lambda cls: issubclass(cls, CodecConfig | EncoderConfig))),
+        ("guidance", kinds(decoding, "guidance", called_with("denoise"))),
+        ("sampler", kinds(decoding, "", called_with("denoise", "process", "canvas", "rng"))),
     ],
 )
 def test_pages_list_all_kinds(noun: str, found: set[str]) -> None:

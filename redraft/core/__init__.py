@@ -1,8 +1,9 @@
-"""Core: values, random numbers, noise schedules, noising processes, text, hardware. Knows no network and no sampler.
+"""Core: values, random numbers, noise schedules, noising processes, text, hardware. No networks, no samplers.
 
-Letters, everywhere: x clean, z noisy, t the time of z (0 clean, 1 noise), s < t an earlier time; B batch, L length,
-V states including the mask, D width. Times have shape (B, 1) or (B, L), never (B,): a time per token makes prompts
-(t = 0), infilling and block diffusion ordinary. Where a codec makes vectors, x and z are (B, N, D), of N ≤ L places.
+Notation used everywhere: x is clean, z is noisy, t is the time of z (0 is clean, 1 is noise), and s < t is an earlier
+time. B is the batch size, L the length, V the number of states including the mask, D the width. Times have shape (B, 1)
+or (B, L), never (B,): with one time per token, prompts (t = 0), infilling and block diffusion need no special case.
+If a codec makes vectors, x and z are (B, N, D) with N ≤ L positions.
 """
 
 from __future__ import annotations

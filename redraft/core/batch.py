@@ -1,4 +1,4 @@
-"""What a training step reads and gives: batches, noisy samples, times, losses."""
+"""Inputs and outputs of a training step: batches, noisy samples, times, losses."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """Clean sequences to learn from, and where they stand among all samples."""
+    """Clean sequences to learn from, and their position among all samples."""
 
     tokens: Tensor  # (B, L) int64
-    learn: Tensor  # (B, L) bool: False on prompts and padding
-    pad: Tensor | None = None  # (B, L) bool: True where there is no token; None: no padding at all
-    sample: Tensor | None = None  # (B,) int64: number of the sample, the key of its randomness
-    first: int = 0  # place of row 0 within the global batch (strata of times)
-    total: int | None = None  # rows of the global batch; None: B
-    step: int = 0  # of the training, counted from 0
-    source: Tensor | None = None  # (B, C) int64: what an encoder reads beside the row
-    source_pad: Tensor | None = None  # (B, C) bool: no token there
-    label: Tensor | None = None  # (B,) int64: the class of each row
-    unknown: Tensor | None = None  # (B, L) bool: nobody knows the token there, so it is noise at all times
+    learn: Tensor  # (B, L) bool: tokens that enter the loss; False on prompts and padding
+    pad: Tensor | None = None  # (B, L) bool: True on padding; None if there is no padding
+    sample: Tensor | None = None  # (B,) int64: index of the sample, which keys its random numbers
+    first: int = 0  # index of row 0 in the global batch, for stratified times
+    total: int | None = None  # rows of the global batch; None if this batch is all of it
+    step: int = 0  # training step, counted from 0
+    source: Tensor | None = None  # (B, C) int64: source tokens for the encoder; None without an encoder
+    source_pad: Tensor | None = None  # (B, C) bool: padding of the source
+    label: Tensor | None = None  # (B,) int64: class of each row; None without classes
+    unknown: Tensor | None = None  # (B, L) bool: unknown tokens, treated as noise at all times
 
     @classmethod
     def of(cls, tokens: Tensor, pad: Tensor | None = None) -> Batch:
-        """A batch in which every token is learnt, padding excluded."""
+        """A batch in which every token but padding enters the loss."""
         return cls(tokens, torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad, pad)
 
     def to(self, device: torch.device) -> Batch:
@@ -36,50 +36,50 @@ class Batch:
 
 
 class EncodedBatch(NamedTuple):
-    """What is noised: the tokens of a batch, or the vectors that a codec makes of them; all fields aligned."""
+    """What is noised: the tokens of a batch, or the vectors a codec makes from them. All fields are aligned."""
 
     x: Tensor  # (B, L) ids, or (B, N, D)
     learn: Tensor  # (B, L) or (B, N) bool
-    pad: Tensor | None
+    pad: Tensor | None  # (B, L) or (B, N) bool; None if there is no padding
 
     @property
     def given(self) -> Tensor:
-        """bool: clean by definition"""
+        """(B, L) or (B, N) bool: neither learned nor padding (prompts), so clean at all times."""
         return ~self.learn if self.pad is None else ~self.learn & ~self.pad
 
 
 class NoisySample(NamedTuple):
-    """A draw z ~ q_t(z | x), all fields aligned with z; gap i stands before token i, the last one at the end."""
+    """A draw z ~ q_t(z | x). Gap i is the one before token i; the last gap follows the last token."""
 
     z: Tensor  # (B, L) ids, or (B, N, D) vectors
     t: Tensor  # (B, 1) or (B, L)
-    target: Tensor  # as z
-    pad: Tensor | None = None
-    gaps: Tensor | None = None  # (B, L + 1) insertion: how many tokens are missing
-    open: Tensor | None = None  # (B, L + 1) bool: gaps in which tokens may be missing, not those inside a prompt
-    arrived: Tensor | None = None  # (B, 1) insertion: how many tokens are there that were not given
+    target: Tensor  # clean x, in the shape of z
+    pad: Tensor | None = None  # (B, L) or (B, N) bool; None if there is no padding
+    gaps: Tensor | None = None  # (B, L + 1) insertion: number of tokens missing in each gap
+    open: Tensor | None = None  # (B, L + 1) bool: gaps in which tokens may be missing; closed inside prompts
+    arrived: Tensor | None = None  # (B, 1) insertion: number of tokens present that were not given
 
 
 class NoiseTimes(NamedTuple):
-    """Which times a batch is noised to."""
+    """The times a batch is noised to."""
 
     t: Tensor  # (B, 1) or (B, L)
-    s: Tensor | None = None  # the earlier time, for T-step bounds
-    weight: float = 1.0  # what one draw stands for: T for one of T steps
+    s: Tensor | None = None  # earlier time, for T-step bounds; None in continuous time
+    weight: float = 1.0  # importance weight of the draw: T if it is one of T steps
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Nats of a batch: `mean` is what to differentiate, the rest is for the log."""
+    """The loss of a batch in nats: differentiate `mean`; the rest is for logging."""
 
-    mean: Tensor  # nats per learnt token
-    nats: Tensor  # (B,) nats per row, all parts
-    count: Tensor  # (B,) learnt tokens per row
-    parts: dict[str, Tensor]  # nats per learnt token of each term
+    mean: Tensor  # nats per learned token
+    nats: Tensor  # (B,) nats per row, summed over the parts
+    count: Tensor  # (B,) learned tokens per row
+    parts: dict[str, Tensor]  # nats per learned token of each term
 
     @classmethod
     def of(cls, count: Tensor, total: Tensor | None = None, **parts: Tensor) -> Loss:
-        """Parts are (B,) nats per row; `total` is the number to divide by, the batch's own count if not given."""
+        """Sum (B,) nats per row over the parts; divide by `total` tokens, or by the batch's own count if None."""
         nats = torch.stack(list(parts.values())).sum(0)
-        per = (count.sum() if total is None else total).clamp(min=1)
-        return cls(nats.sum() / per, nats.detach(), count, {n: p.detach().sum() / per for n, p in parts.items()})
+        tokens = (count.sum() if total is None else total).clamp(min=1)
+        return cls(nats.sum() / tokens, nats.detach(), count, {n: p.detach().sum() / tokens for n, p in parts.items()})

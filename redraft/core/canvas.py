@@ -1,4 +1,4 @@
-"""A text being written: its canvas, its context, caches and rules on it."""
+"""The sequence being written: the canvas, its context, and protocols for its caches and rules."""
 
 from __future__ import annotations
 
@@ -11,60 +11,62 @@ from torch import Tensor
 
 
 class Cache(Protocol):
-    """What a network remembers of tokens it has read. A plain value: `absorb` gives a new one, old ones stay valid."""
+    """What a network has cached for tokens it has read. `absorb` returns a new cache, and old ones stay valid."""
 
     @property
     def covers(self) -> Tensor:
-        """(B, places) bool: which places of each row it holds."""
+        """(B, positions) bool: the positions of each row that it holds."""
 
     @property
     def exact(self) -> bool:
-        """Whether reading it gives what a pass over the whole row would give; False: an approximation."""
+        """Whether it gives the same result as a pass over the whole row; False if it only approximates that."""
 
-    def rows(self, index: Tensor) -> Cache: ...
+    def rows(self, index: Tensor) -> Cache:
+        """The cache of the rows at `index`."""
 
 
 class PlacedRules(Protocol):
-    """Rules that the text must obey, laid on a canvas; a denoiser that `Constrained` makes obeys them."""
+    """Constraints on the text, placed on a canvas. A denoiser wrapped by `Constrained` enforces them."""
 
-    def rows(self, index: Tensor) -> PlacedRules: ...
-    def window(
-        self, z: Tensor, column: Tensor
-    ) -> PlacedRules: ...  # of columns (1, n) or (B, n), z being finished before
-    def reading(self, logits: Callable[[Tensor], Tensor]) -> PlacedRules: ...  # on vectors, whose tokens `logits` tells
-    def likeliest(self, z: Tensor) -> Tensor: ...  # (B, L) the likeliest ids that obey, for finished vectors
+    def rows(self, index: Tensor) -> PlacedRules:
+        """The rules of the rows at `index`."""
+
+    def window(self, z: Tensor, column: Tensor) -> PlacedRules:
+        """The rules on these columns, (1, n) or (B, n); z must be finished before them."""
+
+    def reading(self, logits: Callable[[Tensor], Tensor]) -> PlacedRules:
+        """The rules on a canvas of vectors, from which `logits` predicts the tokens."""
+
+    def likeliest(self, z: Tensor) -> Tensor:
+        """(B, L) the most likely ids that obey the rules, for finished vectors z."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """All that a network may see besides z and t."""
+    """Everything a network may see besides z and t."""
 
-    pad: Tensor | None = None  # (B, L) bool: no token here
-    clean: Tensor | None = None  # (B, L) ids: x itself, for later blocks and causal networks (training)
-    cache: Cache | None = None  # tokens that were read before, at other places than those of z
-    hint: Tensor | None = None  # (B, N, D) the network's previous x̂ (self-conditioning); None: none yet
-    cond: Tensor | None = None  # (B, C, width) what cross attention reads: the states of an encoded source
-    cond_pad: Tensor | None = None  # (B, C) bool: no state there
-    label: Tensor | None = None  # (B,) the class of each row; None: no classes
-    inside: Tensor | None = None  # (B, L) bool: given text follows, so the text cannot end here; None: nowhere
-    place: Tensor | None = None  # (B, L) where each column of z stands in its row, (1, L) if alike; None: 0, 1, 2 …
-    other: Tensor | None = (
-        None  # (B, places) ids of another prompt, −1: as it stands (`NegativePrompt`); None: no other
-    )
-    marks: PlacedRules | None = None  # rules about the text; None: it is free
-    pattern: object = (
-        None  # whom tokens see in this pass, a `AttentionPattern` instead of the network's own; None: its own
-    )
-    ending: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → what is after a stop string
+    pad: Tensor | None = None  # (B, L) bool: True on padding; None if there is no padding
+    clean: Tensor | None = None  # (B, L) ids of x, for later blocks and causal networks in training
+    cache: Cache | None = None  # tokens that were read before, at positions other than those of z
+    hint: Tensor | None = None  # (B, N, D) previous x̂, for self-conditioning; None in the first step
+    cond: Tensor | None = None  # (B, C, width) states of the encoded source, for cross attention
+    cond_pad: Tensor | None = None  # (B, C) bool: padding of the source
+    label: Tensor | None = None  # (B,) class of each row; None without classes
+    inside: Tensor | None = None  # (B, L) bool: given text follows, so the text cannot end here; None if nowhere
+    place: Tensor | None = None  # (B, L), or (1, L) if shared: position of each column of z; None for 0, 1, 2 …
+    other: Tensor | None = None  # (B, positions) ids of a `NegativePrompt`, −1 where it does not differ; else None
+    marks: PlacedRules | None = None  # rules on the text; None if it is unconstrained
+    pattern: object = None  # `AttentionPattern` for this pass; None for the network's own
+    ending: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → mask of what follows a stop
 
     def rows(self, index: Tensor) -> Context:
-        """The same for some rows of the batch."""
+        """The context of the rows at `index`."""
         names = ("pad", "clean", "hint", "cond", "cond_pad", "label", "inside", "other")
         picked = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
-        place = self.place if self.place is None or len(self.place) == 1 else self.place[index]
+        position = self.place if self.place is None or len(self.place) == 1 else self.place[index]
         cache = None if self.cache is None else self.cache.rows(index)
         marks = None if self.marks is None else self.marks.rows(index)
-        return replace(self, **picked, place=place, cache=cache, marks=marks)
+        return replace(self, **picked, place=position, cache=cache, marks=marks)
 
 
 @dataclass(frozen=True)
@@ -74,32 +76,32 @@ class Canvas:
     z: Tensor  # (B, L) ids, or (B, N, D) vectors
     fixed: Tensor  # (B, L) bool: never overwritten; padding counts as fixed
     context: Context = Context()
-    waiting: Tensor | None = None  # (B, L) bool: fixed for now, but noise still (blocks to come)
-    confidence: Tensor | None = None  # (B, L) probability of each token when it was written, else 0; None: not tracked
-    open: Tensor | None = None  # (B, L + 1) bool: gaps into which tokens may be inserted; padding not fixed is the room
-    ids: Tensor | None = None  # (B, L) of given tokens on a canvas of vectors, −1 elsewhere; None: nothing is known
-    since: float | None = None  # z is a draft at this time, where sampling begins; None: it begins with noise
+    waiting: Tensor | None = None  # (B, L) bool: fixed for now, but still noise (future blocks)
+    confidence: Tensor | None = None  # (B, L) probability of each token when written, else 0; None if not tracked
+    open: Tensor | None = None  # (B, L + 1) bool: gaps open to insertion; padding that is not fixed is room
+    ids: Tensor | None = None  # (B, L) ids of given tokens if z is vectors, −1 elsewhere; None if none is given
+    since: float | None = None  # z is a draft, and sampling starts at this time; None to start from noise
 
     def __post_init__(self) -> None:
         z, fixed = tuple(self.z.shape), tuple(self.fixed.shape)
         inside, gaps = (None if a is None else tuple(a.shape) for a in (self.context.inside, self.open))
         if z[:2] != fixed or self.fixed.dtype != torch.bool:
-            raise ValueError(f"a canvas needs fixed (bool) for each place of z; got z {z}, {fixed} {self.fixed.dtype}")
+            raise ValueError(f"a canvas needs fixed (bool) for each position of z; got {z}, {fixed} {self.fixed.dtype}")
         if inside not in (None, fixed):
-            raise ValueError(f"context.inside must be {fixed} as fixed, not {inside}")
+            raise ValueError(f"context.inside has shape {inside}; it must have that of fixed, {fixed}")
         if gaps not in (None, (z[0], z[1] + 1)):
-            raise ValueError(f"{z[1]} tokens have one more gap than that: open must be (B, L + 1), not {gaps}")
+            raise ValueError(f"open has shape {gaps}; {z[1]} tokens have {z[1] + 1} gaps, so it must be (B, L + 1)")
 
     def write(self, z: Tensor, hint: Tensor | None = None) -> Canvas:
-        """A new canvas with z written wherever nothing is fixed; `hint` is the network's newest x̂."""
+        """A new canvas with z written wherever nothing is fixed; `hint` is the newest x̂, for self-conditioning."""
         fixed = self.fixed if z.dim() == 2 else self.fixed[..., None]
         context = self.context if hint is None else replace(self.context, hint=hint)
         return replace(self, z=torch.where(fixed, self.z, z), context=context)
 
     def time(self, t: Tensor) -> Tensor:
-        """(B, 1) time of the row → the time of each token: given tokens sit at zero, waiting ones at one.
+        """(B, 1) time of the row → (B, L) time of each token: 0 for given tokens, 1 for tokens of future blocks.
 
-        Insertion has one time per row: a gap has no token that could have its own.
+        Insertion keeps one time per row, (B, 1): a gap has no token that could have a time of its own.
         """
         if self.open is not None:
             return t
@@ -107,20 +109,20 @@ class Canvas:
         return t if self.waiting is None else t.masked_fill(self.waiting, 1)
 
     def rows(self, index: Tensor) -> Canvas:
-        """The same for some rows of the batch."""
+        """The canvas of the rows at `index`."""
         names = ("waiting", "confidence", "ids", "open")
         optional = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
         return replace(self, z=self.z[index], fixed=self.fixed[index], context=self.context.rows(index), **optional)
 
     @property
     def place(self) -> Tensor:
-        """(B, L), or (1, L) if all rows stand alike: where each column stands in its row."""
+        """Position of each column: (B, L), or (1, L) if all rows share them."""
         if self.context.place is not None:
             return self.context.place
         return torch.arange(self.z.shape[1], device=self.z.device)[None]
 
     def window(self, lo: int, hi: int, context: Context) -> Canvas:
-        """Columns lo..hi at their places, to be read beside what `context.cache` holds."""
+        """Columns lo..hi at their positions, to be read together with what `context.cache` holds."""
         pad, inside = (None if a is None else a[:, lo:hi] for a in (self.context.pad, self.context.inside))
         column, marks = torch.arange(lo, hi, device=self.z.device)[None], self.context.marks
         marks = None if marks is None else marks.window(self.z, column)
@@ -128,11 +130,11 @@ class Canvas:
         return Canvas(self.z[:, lo:hi], self.fixed[:, lo:hi], context)
 
     def paste(self, window: Canvas, lo: int) -> Canvas:
-        """The inverse of `window`: its tokens come back to columns lo.. ."""
-        z, columns, known = self.z.clone(), slice(lo, lo + window.z.shape[1]), window.confidence
+        """The inverse of `window`: writes its tokens back to the columns from `lo` on."""
+        z, columns, newest = self.z.clone(), slice(lo, lo + window.z.shape[1]), window.confidence
         z[:, columns] = window.z
-        if known is None:
+        if newest is None:
             return self.write(z)
-        confidence = known.new_zeros(self.fixed.shape) if self.confidence is None else self.confidence.clone()
-        confidence[:, columns] = known
+        confidence = newest.new_zeros(self.fixed.shape) if self.confidence is None else self.confidence.clone()
+        confidence[:, columns] = newest
         return replace(self.write(z), confidence=confidence)

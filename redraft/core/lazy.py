@@ -1,4 +1,4 @@
-"""Lazy doors: a package lists its names once, under `if TYPE_CHECKING`, and imports each when it is first used."""
+"""Lazy imports: a package lists its names once, under `if TYPE_CHECKING`, and imports each on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delicate numerics: losses, masks and sums that must not overflow, round or copy."""
+"""Numerics that need care: losses, masks and sums without overflow, rounding errors or copies."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from torch.autograd.function import once_differentiable
 
 
 def widest_float(device: torch.device) -> torch.dtype:
-    """The widest float of a device: float64, except where there is none."""
+    """float64, or float32 on devices without it."""
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 def to_numpy(a: Tensor) -> np.ndarray:
-    """The numbers of a tensor for numpy, whose operations on few numbers take a third of torch's time."""
+    """The tensor as a numpy array: on small arrays numpy takes a third of torch's time."""
     return a.numpy() if a.is_cpu else a.cpu().numpy()
 
 
 def flat_positions(where: Tensor) -> Tensor:
-    """(N,) the positions of what is true, counted through all rows."""
+    """(N,) indices of the true elements in the flattened mask."""
     if where.is_cpu:
         return torch.from_numpy(np.flatnonzero(where.numpy()))
     return where.flatten().nonzero().squeeze(-1)
 
 
 def nucleus_mask(log_p: Tensor, share: float) -> Tensor:
-    """(…, V) bool: the fewest likeliest states whose probabilities sum to `share` or more; always at least one."""
+    """(…, V) bool: the smallest set of most likely states whose probabilities sum to `share`; at least one state."""
     p, order = log_p.softmax(-1).sort(dim=-1, descending=True, stable=True)
     before = p.cumsum(-1) - p
     first = torch.arange(p.shape[-1], device=p.device) == 0
@@ -39,13 +39,13 @@ def nucleus_mask(log_p: Tensor, share: float) -> Tensor:
 
 
 def top_k_mask(log_p: Tensor, count: int) -> Tensor:
-    """(…, V) bool: the `count` likeliest states; of equals those with the lowest index."""
+    """(…, V) bool: the `count` most likely states; ties go to the lowest index."""
     order = log_p.sort(dim=-1, descending=True, stable=True).indices[..., :count]
     return torch.zeros_like(log_p, dtype=torch.bool).scatter(-1, order, True)
 
 
 def extrapolate(start: Tensor, end: Tensor, scale: float) -> Tensor:
-    """(…, V) log-probabilities ∝ start^{1−γ}·end^γ, normalised; γ = 0 and 1 give exactly `start` and `end`.
+    """(…, V) log-probabilities ∝ start^{1−γ}·end^γ, normalized, γ = `scale`; 0 and 1 give exactly `start` and `end`.
 
     A state that either of them excludes stays excluded, so −∞ is never subtracted from −∞.
     """
@@ -56,57 +56,57 @@ def extrapolate(start: Tensor, end: Tensor, scale: float) -> Tensor:
 
 
 def log_softplus(x: Tensor) -> Tensor:
-    """log log(1 + e^x), which is x itself far below zero, where e^x would underflow; any shape."""
+    """log log(1 + e^x), elementwise. Far below zero, where e^x would underflow, it is x itself."""
     far = x < -15
     return torch.where(far, x, F.softplus(x.masked_fill(far, 0.0)).log())
 
 
 def top_per_row(score: Tensor, among: Tensor, count: Tensor) -> Tensor:
-    """(B, L) bool: per row the `count` (B,) highest scores among the marked positions; ties go to the lowest index."""
+    """(B, L) bool: the `count` (B,) highest scores of each row at marked positions; ties go to the lowest index."""
     return Ranking.of(to_numpy(score), among).first(to_numpy(count))
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The marked positions of each row by score, highest first, ties in the order of columns.
+    """The marked positions of each row sorted by score, highest first; ties keep the order of columns.
 
-    On the host: which few of some hundred numbers are highest is decided sooner there than kernels are started.
+    It runs on the host: sorting a few hundred numbers takes less time there than launching kernels.
     """
 
     among: Tensor  # (B, L) bool
-    order: np.ndarray  # (B, L) positions, counted through all rows; those of each row, marked ones first
-    values: np.ndarray  # (B, L) float64 scores in this order, −∞ behind the marked ones
+    order: np.ndarray  # (B, L) flat indices into (B, L), sorted within each row, marked positions first
+    values: np.ndarray  # (B, L) float64 scores in this order, −∞ after the marked positions
 
     @classmethod
     def of(cls, score: np.ndarray, among: Tensor) -> Ranking:
-        """score: (B, L)"""
-        held = to_numpy(among)
-        score = np.where(held, score, -np.inf).astype(np.float64)
-        order = np.lexsort((-score, ~held))  # a marked position may have −∞ too: it comes before the others
+        """Rank `score` (B, L) among the marked positions."""
+        marked = to_numpy(among)
+        score = np.where(marked, score, -np.inf).astype(np.float64)
+        order = np.lexsort((-score, ~marked))  # a marked score may be −∞ too: it comes before unmarked positions
         order += among.shape[1] * np.arange(len(order))[:, None]
         return cls(among, order, score.ravel()[order])
 
     def first(self, count: np.ndarray) -> Tensor:
-        """(B, L) bool: the `count` (B,) highest of each row."""
+        """(B, L) bool: the `count` (B,) highest-scoring positions of each row."""
         where = np.zeros(self.order.shape, bool)
         where.ravel()[self.order[np.arange(self.among.shape[1]) < count[:, None]]] = True
         return torch.from_numpy(where).to(self.among.device) & self.among
 
 
 def scatter(values: Tensor, where: Tensor) -> Tensor:
-    """(N,) values to the marked positions of (B, L), zero elsewhere."""
+    """(B, L): the (N,) values at the marked positions, zero elsewhere."""
     return torch.zeros_like(where, dtype=values.dtype).masked_scatter(where, values)
 
 
 def nll(log_weights: Tensor, target: Tensor) -> Tensor:
-    """(N, V), (N,) → (N,) fp32 cross-entropy of unnormalised log-weights."""
+    """(N, V), (N,) → (N,) fp32 cross-entropy of unnormalized log-weights."""
     if log_weights.is_cpu and log_weights.requires_grad:
         return _CrossEntropy.apply(log_weights.float(), target)
     return F.cross_entropy(log_weights.float(), target, reduction="none")
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """−log softmax at the target, for CPUs, where new memory is slow: the gradient p − 1[target] overwrites log p."""
+    """Cross-entropy for CPUs, where allocation is slow: the gradient p − 1[target] overwrites the saved log p."""
 
     @staticmethod
     def forward(ctx: Any, log_weights: Tensor, target: Tensor) -> Tensor:
@@ -119,13 +119,13 @@ class _CrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         log_p, ctx.log_p = ctx.log_p, None
         if log_p is None:
-            raise RuntimeError("this cross-entropy was differentiated before; its gradient can be taken only once")
+            raise RuntimeError("this cross-entropy was already differentiated; its backward pass can run only once")
         (target,), grad = ctx.saved_tensors, grad[:, None]
         return log_p.exp_().mul_(grad).scatter_add_(-1, target, -grad), None
 
 
 def exclude(log_weights: Tensor, state: int) -> Tensor:
-    """(…, V) log-weights with one state made impossible; in training in place: logits are large and slow to copy."""
+    """(…, V) log-weights with one state set to −∞. In training it works in place: logits are slow to copy."""
     if log_weights.requires_grad and not log_weights.is_leaf:
         return _ExcludeInPlace.apply(log_weights, state)
     return log_weights.index_fill(-1, _only(state, log_weights.device), -torch.inf)
@@ -133,7 +133,7 @@ def exclude(log_weights: Tensor, state: int) -> Tensor:
 
 @lru_cache(64)
 def _only(state: int, device: torch.device) -> Tensor:
-    """(1,) the index of one state."""
+    """(1,) tensor of the index, cached."""
     return torch.tensor([state], device=device)
 
 
@@ -150,19 +150,19 @@ class _ExcludeInPlace(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        if bool(grad.select(-1, ctx.state).any()):  # a softmax gives impossible states no gradient
+        if bool(grad.select(-1, ctx.state).any()):  # rarely: after a softmax the gradient is already zero
             grad = grad.index_fill(-1, _only(ctx.state, grad.device), 0.0)
         return grad, None
 
 
 def intensity_nll(log_weights: Tensor, target: Tensor) -> Tensor:
-    """(N, V), (N,) → (N,) fp32 Σw − 1 − log w[target]: cross-entropy with a free sum, smallest where it is one."""
+    """(N, V), (N,) → (N,) fp32 Σw − 1 − log w[target]: cross-entropy with a free sum Σw, minimal at Σw = 1."""
     log_weights = log_weights.float()
     return log_weights.logsumexp(-1).expm1() - log_weights.gather(-1, target[:, None]).squeeze(-1)
 
 
 def poisson_kl(r: Tensor, m: Tensor) -> Tensor:
-    """The KL of two Poisson intensities, m − r + r·log(r/m) ≥ 0: what a wrong rate costs per unit of time.
+    """KL of Poisson intensities r and m, m − r + r·log(r/m) ≥ 0: the cost of a wrong rate per unit of time.
 
     It is m where r is zero, and infinite where only m is zero.
     """
@@ -172,29 +172,29 @@ def poisson_kl(r: Tensor, m: Tensor) -> Tensor:
 
 
 def entropy(log_p: Tensor) -> Tensor:
-    """(…, V) normalised log-probabilities → (…) nats; states of zero probability count as zero."""
+    """(…, V) log-probabilities → (…) entropy in nats; states of zero probability contribute zero."""
     return -mean_log_prob(log_p)
 
 
 def mean_log_prob(log_p: Tensor) -> Tensor:
-    """(…, V) normalised log-probabilities → (…) their mean, minus the entropy.
+    """(…, V) log-probabilities → (…) E[log p], the negative entropy.
 
-    Large tables some rows at a time, so that what lies between stays in the processor's cache.
+    Large tables are processed a few rows at a time, so that intermediate results stay in the CPU cache.
     """
-    few = max(1, _IN_CACHE // log_p.shape[-1])
-    if log_p.requires_grad or log_p.dim() != 2 or len(log_p) <= few or not log_p.is_cpu:
+    rows = max(1, _IN_CACHE // log_p.shape[-1])
+    if log_p.requires_grad or log_p.dim() != 2 or len(log_p) <= rows or not log_p.is_cpu:
         return (log_p.exp() * log_p.clamp(min=torch.finfo(log_p.dtype).min)).sum(-1)
-    return torch.cat([mean_log_prob(part) for part in log_p.split(few)])
+    return torch.cat([mean_log_prob(part) for part in log_p.split(rows)])
 
 
-_IN_CACHE = 2**17  # numbers
+_IN_CACHE = 2**17  # elements that fit into the CPU cache
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Dropout from torch's global generator, which the training loop reseeds at every step."""
+    """Dropout with torch's global generator, which the training loop reseeds at every step."""
     return F.dropout(x, p, training) if p else x
 
 
 def token_nll(logits: Tensor, tokens: Tensor) -> Tensor:
-    """(B, L, V), (B, L) → (B, L) nats"""
+    """(B, L, V) logits, (B, L) ids → (B, L) cross-entropy in nats."""
     return nll(logits.flatten(0, 1), tokens.flatten()).view_as(tokens)

@@ -1,4 +1,4 @@
-"""All random numbers: a counter-based generator with one key per row, and draws from it."""
+"""A counter-based random number generator with one key per row, and samplers that use it."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ _UNSIGNED = tuple(np.uint64(n % 2**64) for n in (_GAMMA, _MIX1, _MIX2))
 
 
 def _wrap(n: int) -> int:
-    """Any Python integer into int64, as tensors do by themselves."""
+    """Wraps a Python integer into int64, as tensor arithmetic does."""
     return (n + 2**63) % 2**64 - 2**63
 
 
-_Ints = Tensor | np.ndarray  # int64, or uint64 in numpy: the same bits, the same sums and products
+_Ints = Tensor | np.ndarray  # int64 tensor or uint64 array: the same bits, sums and products
 
 
 def _bits(a: Tensor) -> _Ints:
-    """int64 as they are hashed fastest, without a copy: by numpy on CPUs."""
+    """int64 in the form that hashes fastest, without a copy: a uint64 array on CPUs."""
     return a.numpy().view(np.uint64) if a.is_cpu else a
 
 
 def _constants(h: _Ints) -> tuple[Any, ...]:
-    """gamma and the two factors of the hash in the type of h."""
+    """Gamma and the two factors of the hash, in the type of h."""
     return (_GAMMA, _MIX1, _MIX2) if isinstance(h, Tensor) else _UNSIGNED
 
 
 def _shift(h: _Ints, bits: int) -> _Ints:
-    """Logical right shift: int64 has only the arithmetic one."""
+    """Logical right shift, which torch lacks for int64."""
     return (h >> bits) & ((1 << (64 - bits)) - 1) if isinstance(h, Tensor) else h >> bits
 
 
 def _hash(h: _Ints) -> _Ints:
-    """The finaliser of splitmix64: a bijection of int64 that looks random (Steele et al. 2014)."""
+    """The finalizer of splitmix64: a pseudorandom bijection of int64 (Steele et al. 2014)."""
     _, first, second = _constants(h)
     h = (h ^ _shift(h, 30)) * first
     h = (h ^ _shift(h, 27)) * second
@@ -66,8 +66,8 @@ def _unit(h: _Ints) -> Tensor:
 
 
 @lru_cache(64)
-def _counted(count: int, device: torch.device) -> _Ints:
-    """(count,) what tells the numbers of columns 0, 1, 2 … apart."""
+def _column_counters(count: int, device: torch.device) -> _Ints:
+    """(count,) the counters of columns 0, 1, 2 …, times gamma."""
     return _bits(torch.arange(1, count + 1, device=device) * _GAMMA)
 
 
@@ -75,26 +75,26 @@ def _counted(count: int, device: torch.device) -> _Ints:
 class Rng:
     """Pure, counter-based random numbers with one key per row.
 
-    A row's numbers depend on its key alone, so its text does not depend on the batch it sits in. Nothing is used up:
-    the same call gives the same numbers; `fold` the step in to get new ones.
+    A row's numbers depend only on its key, so its text does not depend on the rest of the batch. There is no state:
+    the same call gives the same numbers; `fold` in the step to get new ones.
     """
 
     key: Tensor  # (B,) int64
-    place: Tensor | None = None  # (B, L), or (1, L) if all rows stand alike: the columns drawn for; None: 0, 1, 2 …
+    place: Tensor | None = None  # (B, L), or (1, L) if all rows share them: positions to draw for; None for 0, 1, 2 …
 
     def fold(self, n: int | Tensor) -> Rng:
-        """New keys from n: one number for all rows, or (B,) one for each."""
+        """New keys derived from n, which is one integer for all rows or (B,) one per row."""
         key = _bits(self.key)
         *_, factor = _constants(key)
         key = _hash(key * factor + self._step(n))
         return Rng(torch.from_numpy(key.view(np.int64)) if isinstance(key, np.ndarray) else key, self.place)
 
     def steps(self, together: int = 32) -> Iterator[Rng]:
-        """fold(0), fold(1), fold(2) …, hashed some at a time: a loop needs one per step."""
+        """Yields fold(0), fold(1), fold(2) …, hashed `together` at a time, for loops that need one per step."""
         for first in itertools.count(0, together):
-            number = torch.arange(first, first + together, device=self.key.device)[:, None]
-            held = Rng(self.key[None].expand(together, -1)).fold(number).key
-            yield from (Rng(key, self.place) for key in held)
+            index = torch.arange(first, first + together, device=self.key.device)[:, None]
+            keys = Rng(self.key[None].expand(together, -1)).fold(index).key
+            yield from (Rng(key, self.place) for key in keys)
 
     def _step(self, n: int | Tensor) -> Any:
         """(n + 1)·gamma in the type of the keys."""
@@ -103,37 +103,37 @@ class Rng:
         return np.uint64((n + 1) * _GAMMA % 2**64) if self.key.is_cpu else _wrap((n + 1) * _GAMMA)
 
     def rows(self, index: Tensor) -> Rng:
-        """The same for some rows of the batch."""
-        place = self.place if self.place is None or len(self.place) == 1 else self.place[index]
-        return Rng(self.key[index], place)
+        """The generator of the rows at `index`."""
+        position = self.place if self.place is None or len(self.place) == 1 else self.place[index]
+        return Rng(self.key[index], position)
 
     def split(self, n: int) -> tuple[Rng, ...]:
         """n independent generators."""
         return tuple(self.fold(-2 - i) for i in range(n))
 
     def at(self, place: Tensor | None) -> Rng:
-        """The numbers of columns at these places (B, L): a window draws what the whole row would draw there."""
+        """The generator for columns at these positions (B, L): a window draws what the whole row would draw there."""
         return Rng(self.key, place)
 
     def uniform(self, *shape: int) -> Tensor:
-        """(B, *shape) in the open interval (0, 1), float64 with 52 bits; shape[0] counts places."""
+        """(B, *shape) in the open interval (0, 1), float64 with 52 bits; shape[0] is the number of positions."""
         return _unit(_hash(_bits(self.key)[:, None] + self._counter(*shape))).view(len(self.key), *shape)
 
     def _counter(self, *shape: int) -> _Ints:
-        """(count,) or (1 or B, count): each place has its own numbers, whatever the window."""
+        """(count,) or (1 or B, count): each position has its own counters, whatever the window."""
         count = torch.Size(shape).numel()
         if self.place is None:
-            return _counted(count, self.key.device)
+            return _column_counters(count, self.key.device)
         if shape[0] != self.place.shape[1]:
-            raise ValueError(f"{shape[0]} places to draw for, but the window has {self.place.shape[1]}; use once()")
-        each = count // max(1, shape[0])
-        if each == 1:
+            raise ValueError(f"{shape[0]} positions to draw for, but the window has {self.place.shape[1]}; use once()")
+        per_position = count // max(1, shape[0])
+        if per_position == 1:
             return _bits((self.place + 1) * _GAMMA)
-        number = self.place[..., None] * each + torch.arange(1, each + 1, device=self.key.device)
-        return _bits(number.flatten(1) * _GAMMA)
+        counter = self.place[..., None] * per_position + torch.arange(1, per_position + 1, device=self.key.device)
+        return _bits(counter.flatten(1) * _GAMMA)
 
     def once(self) -> Tensor:
-        """(B, 1) one number per row, wherever its window is."""
+        """(B, 1) one uniform number per row, whatever its window."""
         return Rng(self.key).uniform(1)
 
     def normal(self, *shape: int) -> Tensor:
@@ -143,40 +143,40 @@ class Rng:
 
 
 def rng(seed: int, rows: int | Tensor = 1, device: torch.device | str = "cpu") -> Rng:
-    """Keys for rows 0, 1, … or for the given sample numbers: row i of a seed is the same whatever the other rows."""
-    numbers = torch.arange(rows, device=device) if isinstance(rows, int) else rows
-    return Rng(torch.full_like(numbers, _wrap(seed))).fold(numbers)
+    """Keys for rows 0, 1, … or for the given sample indices; the key of a row does not depend on the others."""
+    indices = torch.arange(rows, device=device) if isinstance(rows, int) else rows
+    return Rng(torch.full_like(indices, _wrap(seed))).fold(indices)
 
 
 def sample_categorical(log_weights: Tensor, u: Tensor, temperature: float = 1.0) -> Tensor:
-    """(N, V) log-weights, (N,) uniform → (N,) draws from weights^{1/temperature} by inverse CDF; 0: the likeliest.
+    """(N, V) log-weights, (N,) uniform → (N,) draws from weights^{1/temperature} by inverse CDF; 0 is argmax.
 
-    In float64: low-precision Gumbel noise truncates the tail, that is, silently lowers the temperature. A state of
-    zero weight is never drawn. Of equally likely states temperature 0 takes the lowest index.
+    It uses float64: low-precision Gumbel noise truncates the tail, which silently lowers the temperature. A state of
+    zero weight is never drawn. At temperature 0, ties go to the lowest index.
     """
     if temperature == 0:
         return log_weights.argmax(-1)
     if temperature != 1:
-        above = log_weights.to(u.dtype) - log_weights.amax(-1, keepdim=True)  # the likeliest stays at 0, however cold
-        log_weights = above / temperature
+        relative = log_weights.to(u.dtype) - log_weights.amax(-1, keepdim=True)  # the maximum stays 0, however cold
+        log_weights = relative / temperature
     cdf = log_weights.softmax(-1, dtype=u.dtype).cumsum(-1)
     return torch.searchsorted(cdf, u[:, None] * cdf[:, -1:], right=True).squeeze(-1)
 
 
 def normal_like(z: Tensor, rng: Rng) -> Tensor:
-    """Standard normal numbers for (B, N, D) vectors; a window of places draws what the whole row would draw there."""
+    """Standard normal noise in the shape of (B, N, D) vectors; a window draws what the whole row would draw there."""
     return rng.normal(*z.shape[1:]).to(z.dtype)
 
 
 def sign_like(z: Tensor, rng: Rng) -> Tensor:
-    """±1 with equal chances (Rademacher) for (B, N, D) vectors."""
+    """±1 with equal probability (Rademacher) in the shape of (B, N, D) vectors."""
     return 1.0 - 2.0 * (rng.uniform(*z.shape[1:]) < 0.5).to(z.dtype)
 
 
 def sample_poisson(mean: Tensor, u: Tensor, most: int) -> Tensor:
-    """Poisson counts by inverse CDF: the least n with P(N ≤ n) ≥ u, or `most` if that is less; any shape."""
+    """Poisson counts by inverse CDF: the least n with P(N ≤ n) ≥ u, capped at `most`; any shape."""
     low, high = torch.zeros_like(u, dtype=torch.int64), torch.full_like(u, most, dtype=torch.int64)
-    while bool((low < high).any()):  # bisection, since P(N ≤ n) = Γ(n + 1, mean)/Γ(n + 1) is at hand for any n
+    while bool((low < high).any()):  # bisection, since P(N ≤ n) = Γ(n + 1, mean)/Γ(n + 1) has a closed form
         middle = (low + high) // 2
         enough = torch.special.gammaincc(middle.to(u.dtype) + 1, mean.to(u.dtype)) >= u
         low, high = torch.where(enough, low, middle + 1), torch.where(enough, middle, high)
@@ -184,9 +184,9 @@ def sample_poisson(mean: Tensor, u: Tensor, most: int) -> Tensor:
 
 
 def thin_counts(count: Tensor, share: Tensor, rng: Rng) -> Tensor:
-    """(B, n) counts → binomial ones: each counted item stays with probability `share` (B, 1)."""
+    """(B, n) counts → (B, n) binomial counts: each counted item is kept with probability `share` (B, 1)."""
     end = count.cumsum(-1)
-    thing = torch.arange(int(end[:, -1].max()), device=count.device).expand(len(count), -1).contiguous()
-    stays = (rng.uniform(thing.shape[1]) < share) & (thing < end[:, -1:])
-    home = torch.searchsorted(end, thing, right=True).clamp(max=count.shape[1] - 1)
-    return torch.zeros_like(count).scatter_add(1, home, stays.long())
+    item = torch.arange(int(end[:, -1].max()), device=count.device).expand(len(count), -1).contiguous()
+    stays = (rng.uniform(item.shape[1]) < share) & (item < end[:, -1:])
+    column = torch.searchsorted(end, item, right=True).clamp(max=count.shape[1] - 1)
+    return torch.zeros_like(count).scatter_add(1, column, stays.long())

@@ -1,4 +1,4 @@
-"""The vocabulary of a token process, and ranges of settings."""
+"""The vocabulary of a token process, and range checks for settings."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 import sys
 from dataclasses import dataclass
 
-ABOVE_ZERO, BELOW_ONE, FINITE = sys.float_info.min, math.nextafter(1.0, 0.0), sys.float_info.max  # ends of ranges
+ABOVE_ZERO, BELOW_ONE, FINITE = sys.float_info.min, math.nextafter(1.0, 0.0), sys.float_info.max  # open ends
 
 
-MAX_WIDTH = 2**24  # of a layer or a row: far beyond any network, and products of two are still int64
+MAX_WIDTH = 2**24  # limit for layers and rows, far beyond any network; a product of two fits into int64
 
 
 _ENDS = {ABOVE_ZERO: "above 0", BELOW_ONE: "below 1", FINITE: "finite", math.inf: ""}
 
 
 def require_range(value: object, least: float, most: float, *names: str) -> None:
-    """Raises if one of the named fields is nan or outside [least, most]; None passes."""
+    """Raises if one of the named fields is NaN or outside [least, most]; None passes."""
     for name in names:
         if (number := getattr(value, name)) is not None and not least <= number <= most:
             ends = (_ENDS.get(least, f"at least {least}"), _ENDS.get(most, f"at most {most}"))
@@ -25,9 +25,9 @@ def require_range(value: object, least: float, most: float, *names: str) -> None
 
 @dataclass(frozen=True)
 class Vocab:
-    """The states of a token process: V ids, of which some have a special meaning."""
+    """The V states of a token process, and which of them are special."""
 
-    size: int  # V: all states, the mask included
+    size: int  # V, the number of states including the mask
     mask: int | None = None
     bos: int | None = None
     eos: int | None = None
@@ -40,7 +40,7 @@ class Vocab:
 
     @property
     def masked(self) -> int:
-        """The id of the mask; an error for a vocabulary that has none."""
+        """The id of the mask; raises if the vocabulary has none."""
         if self.mask is None:
             raise ValueError("this vocabulary has no mask token; mask noise needs one: Vocab(size, mask=id)")
         return self.mask
@@ -52,10 +52,10 @@ class Vocab:
 
     @property
     def start(self) -> int:
-        """The id that stands before the first token where tokens are read one after another: the mask, else filler."""
+        """The id before the first token, for causal networks: the mask, else filler."""
         return self.filler if self.mask is None else self.mask
 
     @property
     def ends(self) -> tuple[int, ...]:
-        """The ids that never occur inside a text: start, end and padding."""
+        """The ids that never occur inside a text: bos, eos and pad, sorted."""
         return tuple(sorted({token for token in (self.bos, self.eos, self.pad) if token is not None}))

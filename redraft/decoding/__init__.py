@@ -92,6 +92,7 @@ if TYPE_CHECKING:
         Sampler as Sampler,
         TimeWarp as TimeWarp,
         final_canvas as final_canvas,
+        sampler_layers as sampler_layers,
         time_grid as time_grid,
     )
     from redraft.decoding.samplers.editing import SDEdit as SDEdit

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from redraft.core.text.bleu import WordSplitter, ngrams
 from redraft.core.text.tokenizers import split_words
-from redraft.training.data.corpora.language import Language
+from redraft.training.data.annotations import AnnotatedCorpus, Judgment
 from redraft.training.data.sources import KnownDistribution
 from redraft.training.heldout import NATS_PER_BIT
 
@@ -22,14 +22,21 @@ class GrammarScore(NamedTuple):
     by_sentence: tuple[float, ...]  # k-th: share of texts that are right up to sentence k, among those that have k
 
 
-def grammar_score(texts: Sequence[str], corpus: Language) -> GrammarScore:
-    """Scores texts against the true distribution of a language; a sentence ends at a full stop."""
-    true = [corpus.log_prob(text) for text in texts]
-    inside = [log_p for log_p in true if log_p > -math.inf]
-    right = [(split_words(text).count("."), corpus.grammatical_prefix(text)) for text in texts]
+def grammar_score(texts: Sequence[str], corpus: AnnotatedCorpus) -> GrammarScore:
+    """Scores texts against the true distribution of a corpus; a sentence ends at a full stop."""
+    judged = [(text, _judgment(text, corpus)) for text in texts]
+    inside = [judgment.log_prob for _, judgment in judged if judgment.log_prob > -math.inf]
+    right = [(split_words(text).count("."), text[: judgment.right].count(".")) for text, judgment in judged]
     longest = max((sentences for sentences, _ in right), default=0)
     by_sentence = (_mean([good >= k for sentences, good in right if sentences >= k]) for k in range(1, longest + 1))
-    return GrammarScore(_mean([log_p in inside for log_p in true]), _mean(inside) / NATS_PER_BIT, tuple(by_sentence))
+    share = len(inside) / len(texts) if texts else math.nan
+    return GrammarScore(share, _mean(inside) / NATS_PER_BIT, tuple(by_sentence))
+
+
+def _judgment(text: str, corpus: AnnotatedCorpus) -> Judgment:
+    if (found := corpus.judge(text)) is None:
+        raise ValueError(f"{type(corpus).__name__} does not know the true probabilities of its texts")
+    return found
 
 
 def fraction_possible(texts: Sequence[str], source: KnownDistribution) -> float:
@@ -53,13 +60,6 @@ def fraction_copied(texts: Sequence[str], training: Iterable[str]) -> float:
     """The share of texts that are training texts, word for word."""
     known = set(texts).intersection(training)
     return _mean([text in known for text in texts])
-
-
-def _stitched(texts: Sequence[str], training: Iterable[str], n: int, cut: WordSplitter = split_words) -> float:
-    """The share of texts whose n-grams all occur in training texts: copied as a whole or in pieces."""
-    wanted = [set(ngrams(cut(text), n)) for text in texts]
-    known = set().union(*wanted).intersection(gram for text in training for gram in ngrams(cut(text), n))
-    return _mean([bool(grams) and grams <= known for grams in wanted])
 
 
 def _entropy(counts: Counter[Hashable]) -> float:

@@ -127,7 +127,7 @@ if TYPE_CHECKING:
     )
     from redraft.models.formats.llada import llada as llada
     from redraft.models.formats.llama import llama as llama, qwen2 as qwen2, qwen3 as qwen3
-    from redraft.models.formats.raw import reference_outputs as reference_outputs
+    from redraft.models.formats.raw import reference_gaps as reference_gaps, reference_outputs as reference_outputs
     from redraft.models.formats.registry import (
         FORMATS as FORMATS,
         ImportedModel as ImportedModel,

@@ -81,7 +81,6 @@ if TYPE_CHECKING:
         batch_size as batch_size,
         choose_sampler as choose_sampler,
         forbid_end_token as forbid_end_token,
-        sampler_layers as sampler_layers,
         with_steps as with_steps,
     )
     from redraft.tasks.engine.stop_strings import StopStrings as StopStrings, with_stop_strings as with_stop_strings

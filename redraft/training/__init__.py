@@ -98,6 +98,11 @@ if TYPE_CHECKING:
         Pair as Pair,
         PairCorpus as PairCorpus,
     )
+    from redraft.training.data.registry import (
+        CORPUS_NAMES as CORPUS_NAMES,
+        corpus_of_class as corpus_of_class,
+        named_corpus as named_corpus,
+    )
     from redraft.training.data.sources import (
         SPLITS as SPLITS,
         Corpus as Corpus,

@@ -1,4 +1,4 @@
-"""Workers: one process or many, on PyTorch's own engine. On one device everything here does nothing."""
+"""Distributed training on torch.distributed. With one worker, every collective operation here is a no-op."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from redraft.training.objectives.objective import TrainStep
 
 @dataclass(frozen=True)
 class Workers:
-    """This process among all. `torchrun --standalone --nproc-per-node N` starts N of them."""
+    """This worker's rank, the number of workers, and its device.
+
+    `torchrun --standalone --nproc-per-node N` starts N workers.
+    """
 
     rank: int
     world: int
@@ -37,31 +40,31 @@ class Workers:
         return self.rank == 0
 
     def sum(self, value: Tensor) -> Tensor:
-        """The sum over all workers."""
+        """Sums a value over all workers."""
         if self.world > 1:
             value = value.clone()
             dist.all_reduce(value)
         return value
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so on any worker."""
+        """Whether the flag is set on any worker."""
         return flag if self.world == 1 else bool(self.sum(torch.tensor(int(flag), device=self.device)))
 
     def agree(self, number: int) -> int:
-        """The number of the first worker, on all of them."""
+        """Broadcasts the first worker's number to all of them."""
         return int(self.sum(torch.tensor(number if self.first else 0, device=self.device)))
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Blocks until all workers get here."""
         if self.world > 1:
             dist.barrier()
 
     def wrap(self, step: TrainStep, shard: bool) -> nn.Module:
-        """DDP, or FSDP2 with every block a unit of its own."""
+        """Wraps the step in DDP, or in FSDP2 with one unit per block; with one worker it stays as it is."""
         if self.world == 1:
             return step
         if shard:
-            warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")  # nobody writes into it
+            warnings.filterwarnings("ignore", "FSDP2-wrapped module .* returned a view")  # we never write into it
             for block in step.model.network.blocks:
                 fully_shard(block)
             fully_shard(step)
@@ -71,10 +74,10 @@ class Workers:
 
 @contextmanager
 def join_workers() -> Iterator[Workers]:
-    """Joins the process group that torchrun announces, and leaves it at the end, unless it was joined before."""
+    """Joins the process group that torchrun announces and leaves it at the end, unless it was already initialized."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    rank, place = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
-    device, joining = best_device(place), world > 1 and not dist.is_initialized()
+    rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+    device, joining = best_device(local_rank), world > 1 and not dist.is_initialized()
     if joining:
         _join(device)
     try:
@@ -85,10 +88,11 @@ def join_workers() -> Iterator[Workers]:
 
 
 def _join(device: torch.device) -> None:
-    """torchrun keeps its store over a restart, and addresses of the dead in it would hang the living (pytorch#135712).
+    """Initializes the process group under a key prefix per restart.
 
-    On one node each attempt gets names of its own. Nodes count attempts differently: on several, restarts need
-    TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun.
+    torchrun keeps its store across restarts, and stale addresses of dead workers in it would hang the new ones
+    (pytorch#135712). On one node each attempt gets its own prefix. Several nodes count attempts differently, so there
+    restarts need TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of torchrun.
     """
     store, rank, world = next(iter(rendezvous("env://")))
     if os.environ.get("GROUP_WORLD_SIZE") == "1":
@@ -98,7 +102,7 @@ def _join(device: torch.device) -> None:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", store=store, rank=rank, world_size=world)
 
 
-# --- tensors of which every worker holds some rows ---
+# --- sharded tensors: every worker holds some of the rows ---
 
 
 def local_rows(tensor: Tensor) -> Tensor:
@@ -107,12 +111,12 @@ def local_rows(tensor: Tensor) -> Tensor:
 
 
 def gather_rows(tensor: Tensor) -> Tensor:
-    """All rows; every worker must ask."""
+    """The whole tensor; every worker must make this call."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
-    """A whole tensor on the device, and in the shards, of another; every worker keeps its own rows."""
+    """Moves a whole tensor to the device of `like`, and shards it the same way; every worker keeps its own rows."""
     tensor = tensor.to(like.device)
     if not isinstance(like, DTensor):
         return tensor
@@ -121,7 +125,10 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 @contextmanager
 def unsharded(step: nn.Module) -> Iterator[None]:
-    """The model of a sharded step can be used on its own for a while; blocks still come and go one by one."""
+    """Gathers the outer parameters of a sharded step, so that its model can be called directly.
+
+    The blocks are still gathered and freed one by one.
+    """
     if not isinstance(step, FSDPModule):
         yield
         return
@@ -134,31 +141,31 @@ def unsharded(step: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def accumulate_gradients(step: nn.Module, last: bool) -> Iterator[None]:
-    """Workers exchange gradients once per step, with its last part."""
+    """Synchronizes gradients between workers only for the last micro-batch of a step."""
     if isinstance(step, FSDPModule):
         step.set_requires_gradient_sync(last)
     with step.no_sync() if isinstance(step, DistributedDataParallel) and not last else nullcontext():
         yield
 
 
-# --- the process itself ---
+# --- process-wide settings ---
 
 
 @contextmanager
 def stop_signals() -> Iterator[list[int]]:
-    """The signals SIGINT and SIGTERM that have come; the second of a kind acts at once."""
-    asked: list[int] = []
-    main = threading.current_thread() is threading.main_thread()  # in other threads signals are somebody else's
+    """Collects SIGINT and SIGTERM in a list; a second signal of the same kind has its usual effect at once."""
+    received: list[int] = []
+    main = threading.current_thread() is threading.main_thread()  # only the main thread may install handlers
     usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM) if main}
 
     def note(number: int, _: object) -> None:
-        asked.append(number)
+        received.append(number)
         signal.signal(number, usual[signal.Signals(number)])
 
     for number in usual:
         signal.signal(number, note)
     try:
-        yield asked
+        yield received
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)
@@ -166,11 +173,11 @@ def stop_signals() -> Iterator[list[int]]:
 
 @contextmanager
 def deterministic_kernels() -> Iterator[None]:
-    """Kernels that give the same bits at every run, wherever torch has them."""
+    """Uses deterministic kernels wherever torch has them; warns where it has none."""
     mode, memory = torch.get_deterministic_debug_mode(), cast(Any, torch.utils.deterministic)
     filling = memory.fill_uninitialized_memory
     torch.set_deterministic_debug_mode("warn")
-    memory.fill_uninitialized_memory = False  # it would find bugs, and costs time
+    memory.fill_uninitialized_memory = False  # a debugging aid that costs time
     try:
         yield
     finally:

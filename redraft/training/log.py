@@ -1,4 +1,4 @@
-"""The log of a training: metrics.jsonl, TensorBoard and the progress bar."""
+"""The training log: metrics.jsonl, TensorBoard and the progress bar."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from redraft.training.state import TrainState
 
 
 class Log:
-    """metrics.jsonl, TensorBoard if wished for, and the progress bar; all of the first worker only.
+    """Writes metrics.jsonl, optionally TensorBoard, and the progress bar; only on the first worker.
 
-    A resumed run first cuts the file back to its step. Speeds count training alone, not evaluation and checkpoints.
+    A resumed run first truncates the file to its step. Speeds exclude evaluation and checkpoints.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class Log:
 
     @contextmanager
     def clock(self, state: TrainState) -> Iterator[None]:
-        """Counts the seconds and tokens of what happens inside."""
+        """Adds the time and the tokens of the enclosed step to the counters behind `tokens_per_second`."""
         began, before = time.perf_counter(), state.tokens
         yield
         self.seconds, self.tokens = self.seconds + time.perf_counter() - began, self.tokens + state.tokens - before
         self.bar.update(state.step)
 
     def progress(self, state: TrainState, norm: float) -> None:
-        """One line for all steps since the last one."""
+        """Writes one record for all steps since the last one, and resets the sums."""
         bits, speed = state.nats / max(1, state.tokens) / math.log(2), self.tokens / self.seconds
         record = {
             "step": state.step,
@@ -69,7 +69,7 @@ class Log:
         state.nats, state.tokens, self.seconds, self.tokens = 0.0, 0, 0.0, 0
 
     def assessed(self, record: dict[str, Any]) -> None:
-        """What held-out text says; the bar shows it from now on."""
+        """Writes a held-out evaluation, which the progress bar shows from now on."""
         self.held_out = metrics.format_brief(record)
         self._note()
         self.write(record)
@@ -89,7 +89,7 @@ class Log:
                     self.board.add_scalar(name, value, record["step"])
 
     def sync(self) -> None:
-        """What a checkpoint relies on must not be lost with the power."""
+        """Flushes metrics.jsonl to disk, so that a power failure cannot lose records older than a checkpoint."""
         if self.active:
             with self.file.open("a") as file:
                 os.fsync(file.fileno())
@@ -101,11 +101,11 @@ class Log:
 
 
 def _size_up_to(step: int, file: Path) -> int:
-    """Bytes of the whole lines up to a step; a line that a crash cut short is none."""
+    """Size in bytes of the complete lines up to a step; a line that a crash cut short does not count."""
     lines = metrics.whole_lines(file)
     steps = (metrics.parse_line(file, number, line)["step"] for number, line in enumerate(lines, 1))
-    kept = takewhile(lambda each: each[1] <= step, zip(lines, steps, strict=True))
-    return sum(len(line) for line, _ in kept)
+    earlier = takewhile(lambda pair: pair[1] <= step, zip(lines, steps, strict=True))
+    return sum(len(line) for line, _ in earlier)
 
 
 def _board(out: Path, step: int) -> Any:

@@ -1,12 +1,12 @@
 """fit(run): the one visible training loop. Five minutes to read, and a killed run resumes bit for bit.
 
-All randomness of a step derives from (seed, sample) and (seed, step), so what there is to save is: weights, averaged
-weights, moments of the optimisers, the step, and the sums of the line of the log that is not yet written.
+All randomness of a step derives from (seed, sample) and (seed, step). A checkpoint therefore holds the weights, the
+averaged weights, the optimizer moments, the step, and the running sums for the next line of the log.
 
     runs/tiny/   run.json  metrics.jsonl  step-00000200/  step-00000400/
 
-"Bit for bit" means: on the same machine, with the same versions, threads and workers, not compiled. With another number
-of workers the samples of every step are the same, sums are rounded in another order, and dropout draws anew.
+"Bit for bit" holds on the same machine with the same versions, threads and number of workers, without compilation.
+With a different number of workers every step sees the same samples, but sums round differently and dropout masks change.
 """
 
 from __future__ import annotations
@@ -58,17 +58,18 @@ def fit(
 ) -> DiffusionLM:
     """Trains, or continues where the same run stopped in `out`; returns the model with averaged weights.
 
-    SIGINT and SIGTERM end it after the current step and a checkpoint, by KeyboardInterrupt or SystemExit(143).
+    On SIGINT or SIGTERM it finishes the current step, saves a checkpoint, and raises KeyboardInterrupt or
+    SystemExit(143).
 
     Args:
         run: the experiment, such as `presets.mdlm_tiny()`
-        out: directory for checkpoints and metrics.jsonl; it belongs to this run
-        quiet: print no progress
+        out: directory for checkpoints and metrics.jsonl; no other run may use it
+        quiet: do not print progress
         tell: called with each record of metrics.jsonl as it is written; with several workers, only on the first
     """
     out = Path(out)
     require_packages(run)
-    with join_workers() as team, stop_signals() as asked, deterministic_kernels(), hold_lock(out, team):
+    with join_workers() as team, stop_signals() as received, deterministic_kernels(), hold_lock(out, team):
         require_memory(run, team)
         claim_directory(run, out, team)
         choice = choose_run_precision(run, out, team, quiet)
@@ -83,7 +84,7 @@ def fit(
         state = TrainState(model, _copies(model), build_optimizers(model, run.optimiser, choice.dtype), choice)
         if saved is not None:
             state.restore(saved)
-        del saved  # as much memory again
+        del saved  # it takes as much memory as the training state
         _compile(model, run.compile)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
         batches = prefetch(loader.batches(state.step * run.batch))
@@ -93,7 +94,7 @@ def fit(
                     norm = optimizer_step(
                         run, state, step, [b.to(team.device) for b in islice(batches, run.micro)], team
                     )
-                last, leave = state.step == run.steps, team.any(bool(asked))
+                last, leave = state.step == run.steps, team.any(bool(received))
                 if state.step % run.log_every == 0 or last:
                     log.progress(state, norm)
                 if state.step % run.eval_every == 0 or last:
@@ -102,14 +103,14 @@ def fit(
                     log.sync()
                     save_state(run, state, out, team)
                 if leave and not last:
-                    raise KeyboardInterrupt if signal.SIGINT in asked else SystemExit(128 + signal.SIGTERM)
+                    raise KeyboardInterrupt if signal.SIGINT in received else SystemExit(128 + signal.SIGTERM)
         return build_model(run, load_newest(out, only=["model"]).tensors["model"], "cpu" if run.shard else team.device)
 
 
 def _new_model(run: Run) -> DiffusionLM:
-    """The first weights by the seed, or those of a base.
+    """Builds the model with weights initialized from the seed, or copied from `run.base`.
 
-    Only the weights of a frozen codec are taken over: another denoiser may work on the same latents.
+    If the codec is frozen, only its weights are copied: a different denoiser may work on the same latents.
     """
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model, run.tokenizer)
@@ -120,31 +121,31 @@ def _new_model(run: Run) -> DiffusionLM:
 
 
 def _texts(run: Run) -> tuple[FramedRows, HeldOut]:
-    """The rows to train on, and those to measure on."""
+    """Loads the training rows and the held-out rows."""
     train = load_rows(run.data, "train", run.tokenizer, run.framing)
     return train, HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
 
 
-def _compile(model: DiffusionLM, wanted: bool) -> None:
-    for block in model.network.blocks if wanted else ():
+def _compile(model: DiffusionLM, enabled: bool) -> None:
+    for block in model.network.blocks if enabled else ():
         block.compile()
 
 
 def optimizer_step(run: Run, state: TrainState, step: nn.Module, batches: list[Batch], team: Workers) -> float:
-    """One step of the optimisers and of the average; gives the norm of the gradient before it was clipped."""
+    """Takes one step of the optimizers and updates the averaged weights; returns the gradient norm before clipping."""
     nats, tokens = backward(run, state, step, batches, team)
     norm = clip_gradients(state.model.parameters(), run.optimiser.clip)
     if not math.isfinite(nats) or not math.isfinite(norm):
         raise TrainingError(
-            f"step {state.step + 1} has a loss of {nats} nats and a gradient of norm {norm}; it was not taken and "
-            "nothing was saved. Try a lower learning rate or a longer warm-up, as a new run in another directory"
+            f"step {state.step + 1} has a loss of {nats} nats and a gradient norm of {norm}; the step was not taken "
+            "and nothing was saved. Start a new run in another directory with a lower learning rate or a longer warm-up"
         )
     set_learning_rates(state.optimisers, learning_rate_fraction(run.optimiser, state.step, run.steps))
     for optimiser in state.optimisers:
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
     state.step, state.nats, state.tokens = state.step + 1, state.nats + nats, state.tokens + tokens
-    decay = min(run.optimiser.ema, (1 + state.step) / (10 + state.step))  # the first weights are soon forgotten
+    decay = min(run.optimiser.ema, (1 + state.step) / (10 + state.step))  # forget the initial weights quickly
     with torch.no_grad():
         fresh = [p.detach() for p in state.model.parameters()]
         get_ema_multi_avg_fn(decay)(list(state.ema.values()), fresh, state.step)
@@ -152,7 +153,7 @@ def optimizer_step(run: Run, state: TrainState, step: nn.Module, batches: list[B
 
 
 def backward(run: Run, state: TrainState, step: nn.Module, batches: list[Batch], team: Workers) -> tuple[float, int]:
-    """The gradient of the nats per token, over all parts and workers; gives the nats and the tokens."""
+    """Accumulates the gradient of the nats per token over all micro-batches and workers; returns (nats, tokens)."""
     state.model.train()
     _seed_dropout(int(randomness.rng(run.seed).fold(state.step).fold(team.rank).key), team.device)
     tokens = team.sum(torch.stack([b.learn.sum() for b in batches]).sum())
@@ -161,24 +162,29 @@ def backward(run: Run, state: TrainState, step: nn.Module, batches: list[Batch],
         assert batch.sample is not None
         with accumulate_gradients(step, last=batch is batches[-1]):
             with state.precision.autocast(team.device):
-                loss = step(batch, randomness.rng(run.seed, batch.sample), tokens / team.world)  # workers are averaged
+                loss = step(
+                    batch, randomness.rng(run.seed, batch.sample), tokens / team.world
+                )  # DDP averages over workers
             loss.mean.backward()
         nats = nats + loss.nats.sum()
     return float(team.sum(nats)), int(tokens)
 
 
 def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> float:
-    """Scales the gradients down to this norm if theirs is larger; gives the norm they had."""
-    learning = [p for p in parameters if p.grad is not None]
-    norm = nn.utils.get_total_norm([p.grad for p in learning if p.grad is not None])
-    found = float(gather_rows(norm))
-    if not found <= most:
-        nn.utils.clip_grads_with_norm_(learning, most, norm)
-    return found
+    """Clips the gradients to the norm `most`; returns their norm before clipping."""
+    trained = [p for p in parameters if p.grad is not None]
+    norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
+    norm_before = float(gather_rows(norm))
+    if not norm_before <= most:
+        nn.utils.clip_grads_with_norm_(trained, most, norm)
+    return norm_before
 
 
 def _seed_dropout(seed: int, device: torch.device) -> None:
-    """`torch.manual_seed` would note the seed for GPUs that are not there, with a stack trace: a fortieth of a step."""
+    """Seeds the generator that dropout uses.
+
+    On a CPU, `torch.manual_seed` also records the seed and a stack trace for absent GPUs, which takes 1/40 of a step.
+    """
     if device.type == "cpu":
         torch.default_generator.manual_seed(seed)
     else:
@@ -186,49 +192,53 @@ def _seed_dropout(seed: int, device: torch.device) -> None:
 
 
 def validate(run: Run, state: TrainState, step: nn.Module, valid: HeldOut, team: Workers) -> dict[str, Any]:
-    """Held-out bits per token and per character, and some texts, with the averaged weights; all workers do the same."""
-    eager = torch.compiler.set_stance("force_eager")  # samplers would have every shape compiled anew
+    """Measures held-out bits and samples texts with the averaged weights; every worker does the same work."""
+    eager = torch.compiler.set_stance("force_eager")  # samplers would trigger a compilation for every new shape
     with _averaged(state), unsharded(step), state.precision.autocast(team.device), eager:
-        if isinstance(run.objective, CodecObjective):  # there is no diffusion yet
+        if isinstance(run.objective, CodecObjective):  # the denoiser is still untrained
             return {"step": state.step, "valid_reconstruction": reconstruction_accuracy(state.model, valid.batches)}
         result = likelihood(state.model, valid.batches, draws=2, seed=run.seed)
-        found: dict[str, Any] = {
+        metrics: dict[str, Any] = {
             "step": state.step,
             "valid_bound_bits_per_token": result.bits_per_token,
             "valid_bits_per_char": result.bits_per_char,
         }
         if valid.truth is not None:
-            over, error = excess_bits(result, valid.truth.log_probs)
-            found |= {"valid_excess_bits_per_char": over, "valid_excess_stderr": error}
-            found["entropy_bits_per_char"] = valid.truth.entropy_per_char / NATS_PER_BIT
+            excess, error = excess_bits(result, valid.truth.log_probs)
+            metrics |= {"valid_excess_bits_per_char": excess, "valid_excess_stderr": error}
+            metrics["entropy_bits_per_char"] = valid.truth.entropy_per_char / NATS_PER_BIT
         if run.samples:
             canvas = blank_canvases(state.model, run.framing, run.samples, valid.batches[0])
-            found["samples"] = sample_texts(state.model, run.sampler, canvas, seed=run.seed)
-        return found
+            metrics["samples"] = sample_texts(state.model, run.sampler, canvas, seed=run.seed)
+        return metrics
 
 
 def require_memory(run: Run, team: Workers) -> None:
-    """Refuses sizes that no memory here can hold, before anything is built."""
+    """Raises before anything is built if the run cannot fit into the free memory."""
     need, free = minimum_memory(run, team.world), free_memory(team.device)
     if free is None or sum(need.values()) <= free:
         return
-    most = max(need, key=lambda part: need[part])
-    advice = {"model": "a smaller network", "batch": "a smaller batch, more parts of it (micro) or a shorter length"}
+    largest = max(need, key=lambda part: need[part])
+    advice = {"model": "a smaller network", "batch": "a smaller batch, more micro-batches (micro) or a shorter length"}
     raise ValueError(
-        f"training needs {sum(need.values()) / 1e9:,.1f} GB of memory or more, but only {free / 1e9:,.1f} GB are free; "
-        f"most of it is for {most}: choose {advice.get(most, f'a smaller {most}')}"
+        f"training needs at least {sum(need.values()) / 1e9:,.1f} GB of memory, but only {free / 1e9:,.1f} GB are "
+        f"free; most of it is for {largest}: choose {advice.get(largest, f'a smaller {largest}')}"
     )
 
 
 def save_state(run: Run, state: TrainState, out: Path, team: Workers) -> None:
-    """The first worker writes; of a sharded run each writes what it holds, and any number of them can read it."""
+    """Saves a checkpoint, written by the first worker.
+
+    In a sharded run every worker writes its own shard; any number of workers can read the result.
+    """
     numbers = {"step": state.step, "nats": state.nats, "tokens": state.tokens}
     documents = {"config": serialization.to_json(run), "state": numbers}
     tensors = state.tensors()
     if team.any((wrong := reader.first_nonfinite(tensors["raw"])) is not None):
         raise TrainingError(
             f"after step {state.step} {wrong or 'a weight of another worker'} has values that are nan or infinite; "
-            "this step was not saved, but earlier ones are intact. Try a lower learning rate, in another directory"
+            "this step was not saved, but earlier checkpoints are intact. Start a new run in another directory with a "
+            "lower learning rate"
         )
     if run.shard:
         writer.save_checkpoint(out, state.step, tensors, documents, run.keep, team)

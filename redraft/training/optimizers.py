@@ -1,4 +1,4 @@
-"""Optimisers: AdamW from torch, and Muon for hidden matrices."""
+"""Optimizers: AdamW from torch, and Muon for hidden matrices."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from redraft.training.runs.run import OptimizerConfig
 
 
 class Muon(Optimizer):
-    """Momentum, made orthogonal (Jordan et al. 2024): every direction of a matrix learns at the same rate.
+    """Orthogonalized momentum (Jordan et al. 2024): every direction of a matrix learns at the same rate.
 
         m ← μ m + (1 − μ) g,    W ← W − lr · √max(1, rows/columns) · orthogonal(μ m + (1 − μ) g)
 
-    `torch.optim.Muon` iterates in bf16 only, which CPUs without such instructions emulate a hundred times slower; this
-    one iterates in `dtype`, and handles all matrices of one shape together.
+    `torch.optim.Muon` iterates in bf16 only, which CPUs without bf16 instructions emulate a hundred times slower. This
+    one iterates in `dtype` and batches all matrices of the same shape.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class Muon(Optimizer):
             for p in group["params"]:
                 if p.grad is not None:
                     by_shape.setdefault(p.shape, []).append(p)
-            for alike in by_shape.values():
-                self._update(alike, [p.grad for p in alike if p.grad is not None], group)
+            for params in by_shape.values():
+                self._update(params, [p.grad for p in params if p.grad is not None], group)
 
     def _update(self, params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> None:
         moments = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in params]
@@ -55,9 +55,9 @@ class Muon(Optimizer):
 
 
 def orthogonalize(m: Tensor, dtype: torch.dtype = torch.float32, steps: int = 5) -> Tensor:
-    """(…, a, b) → nearly U Vᵀ of its singular value decomposition, by Newton–Schulz iteration (quintic) in `dtype`.
+    """(…, a, b) → approximately U Vᵀ of the singular value decomposition, by quintic Newton–Schulz steps in `dtype`.
 
-    Of sharded matrices every worker computes the whole and keeps its rows.
+    If the matrix is sharded, every worker computes the whole result and keeps its own rows.
     """
     if isinstance(m, DTensor):
         return DTensor.from_local(orthogonalize(m.full_tensor(), dtype, steps), m.device_mesh).redistribute(
@@ -76,37 +76,37 @@ def orthogonalize(m: Tensor, dtype: torch.dtype = torch.float32, steps: int = 5)
 def build_optimizers(
     model: nn.Module, settings: OptimizerConfig, dtype: torch.dtype = torch.float32
 ) -> list[Optimizer]:
-    """AdamW for all, or for all but the matrices between hidden states, which go to Muon; `set_learning_rates` sets their rates.
+    """Builds AdamW for all parameters, or AdamW plus Muon on the hidden matrices if `settings.muon` is set.
 
-    `dtype` is that of the matrix products inside Muon.
+    `dtype` is the dtype of the matrix products inside Muon. `set_learning_rates` changes the rates during training.
     """
     hidden = hidden_matrices(model) if settings.muon else []
     ids = {id(p) for p in hidden}
     rest = [p for p in model.parameters() if id(p) not in ids]
-    found: list[Optimizer] = [
+    optimizers: list[Optimizer] = [
         AdamW(rest, settings.lr, settings.betas, settings.eps, weight_decay=settings.weight_decay, fused=True)
     ]
     if settings.muon:
-        found.append(Muon(hidden, settings.muon, dtype=dtype))
-    for group in _groups(found):
+        optimizers.append(Muon(hidden, settings.muon, dtype=dtype))
+    for group in _groups(optimizers):
         group["full_lr"] = group["lr"]
-    return found
+    return optimizers
 
 
-def _groups(optimisers: list[Optimizer]) -> list[dict[str, Any]]:
-    return [group for optimiser in optimisers for group in optimiser.param_groups]
+def _groups(optimizers: list[Optimizer]) -> list[dict[str, Any]]:
+    return [group for optimizer in optimizers for group in optimizer.param_groups]
 
 
-def set_learning_rates(optimisers: list[Optimizer], share: float) -> None:
-    """Every learning rate becomes this share of its full value."""
-    for group in _groups(optimisers):
-        group["lr"] = group["full_lr"] * share
+def set_learning_rates(optimizers: list[Optimizer], fraction: float) -> None:
+    """Sets every learning rate to this fraction of its full value."""
+    for group in _groups(optimizers):
+        group["lr"] = group["full_lr"] * fraction
 
 
 def learning_rate_fraction(settings: OptimizerConfig, step: int, steps: int) -> float:
-    """The share of the full learning rate at a step, counted from 0: warm-up from 1/warmup, then down to the floor.
+    """The fraction of the full learning rate at a step, counted from 0.
 
-    The last step of a run has (almost) the floor; floor 1 is a constant rate.
+    Linear warm-up from 1/warmup, then a cosine that (almost) reaches `floor` at the last step; floor=1 keeps it constant.
     """
     if step < settings.warmup:
         return (step + 1) / settings.warmup

@@ -1,4 +1,4 @@
-"""How far a training is, on stderr: a bar in a terminal, elsewhere a line from time to time."""
+"""Training progress on stderr: a bar in a terminal, otherwise a line every few seconds."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class ProgressBar:
-    """Steps done of a total, and a `note`, which may change at any time; nothing at all if it is not `shown`.
+    """Shows steps done out of a total, and a `note` that may change at any time; prints nothing unless `shown`.
 
-    Where there is no terminal, say in the log of a cluster, a line comes every `seconds`, and one at the end.
+    Without a terminal, as in a cluster log, it prints a line every `seconds`, and one at the end.
     """
 
     def __init__(self, title: str, total: int, done: int = 0, *, shown: bool = True, seconds: float = 10.0) -> None:
         self.title, self.total, self.first, self.seconds = title, total, done, seconds
-        self.done = self.with_source = done
+        self.done = self.last_printed = done
         self.note = ""
         console = Console(stderr=True)
         self.lines = shown and not console.is_terminal
-        self.began = self.spoke = time.monotonic()
+        self.began = self.printed_at = time.monotonic()
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn())
         notes = (TextColumn("{task.fields[note]}"), TimeElapsedColumn(), TimeRemainingColumn())
         self.bar = Progress(*columns, *notes, console=console, expand=True, disable=not shown or self.lines)
@@ -35,34 +35,34 @@ class ProgressBar:
     def update(self, done: int) -> None:
         self.done = done
         self.bar.update(self.task, completed=done, note=self.note)
-        if self.lines and time.monotonic() - self.spoke >= self.seconds:
-            self._speak()
+        if self.lines and time.monotonic() - self.printed_at >= self.seconds:
+            self._print()
 
     def close(self) -> None:
         self.bar.update(self.task, completed=self.done, note=self.note)
         self.bar.stop()
-        if self.lines and self.done > self.with_source:
-            self._speak()
+        if self.lines and self.done > self.last_printed:
+            self._print()
 
-    def _speak(self) -> None:
-        self.spoke, self.with_source = time.monotonic(), self.done
-        passed = self.spoke - self.began
+    def _print(self) -> None:
+        self.printed_at, self.last_printed = time.monotonic(), self.done
+        passed = self.printed_at - self.began
         left = passed / max(1, self.done - self.first) * (self.total - self.done)
         clocks = f"{timedelta(seconds=int(passed))} passed, {timedelta(seconds=int(left))} left"
-        said = filter(None, (f"{self.title}: step {self.done:,} of {self.total:,}", self.note, clocks))
-        print(", ".join(said), file=sys.stderr, flush=True)
+        parts = filter(None, (f"{self.title}: step {self.done:,} of {self.total:,}", self.note, clocks))
+        print(", ".join(parts), file=sys.stderr, flush=True)
 
 
 @contextmanager
 def show_waiting(what: str, *, shown: bool = True, seconds: float = 10.0) -> Iterator[None]:
-    """Says from time to time that something goes on, where nothing can be counted."""
+    """Prints every `seconds` that a job is still running, for jobs without countable steps."""
     began, ended = time.monotonic(), Event()
 
-    def speak() -> None:
+    def report() -> None:
         while not ended.wait(seconds):
             print(f"{what}, {timedelta(seconds=int(time.monotonic() - began))} so far", file=sys.stderr, flush=True)
 
-    thread = Thread(target=speak, daemon=True)
+    thread = Thread(target=report, daemon=True)
     if shown:
         thread.start()
     try:

@@ -1,4 +1,4 @@
-"""Texts of a model in training: blank canvases, filled by the run's own sampler."""
+"""Sample texts during training: blank canvases, filled by the run's own sampler."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from redraft.training.data.framing import Framing
 
 
 def blank_canvases(model: DiffusionLM, framing: Framing, rows: int, held_out: Batch) -> Canvas:
-    """Empty canvases as long as the training rows; for models that answer sources, one per held-out source.
+    """Blank canvases as long as the training rows.
 
-    At most as many answers as the batch has rows.
+    If every row answers a source or label, the canvases take the first held-out ones, at most one per row of the batch.
     """
     device = next(model.parameters()).device
     if framing.asked:
         answers = model.blank(held_out.to(device))
         return answers.rows(torch.arange(min(rows, len(answers.z)), device=device))
-    given = model.config.vocab.bos is not None  # a canvas begins with it
+    given = model.config.vocab.bos is not None  # the canvas starts with bos
     return model.canvas(new=framing.length - given, rows=rows)
 
 
 def sample_texts(model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int) -> list[str]:
-    """Fills a canvas with the sampler and returns the texts; row i draws from the key (seed, i)."""
+    """Fills a canvas with the sampler and returns the texts; row i uses the random key (seed, i)."""
     with inference(model) as device:
         keys = randomness.rng(seed, torch.arange(len(canvas.z), device=device))
         return model.text(final_canvas(sampler(model, model.process, canvas, rng=keys)))

@@ -1,4 +1,4 @@
-"""Before the first step: checks, the lock and claim of the directory, and the precision."""
+"""Setup before the first step: check packages, lock and claim the directory, choose the precision."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from redraft.training.state import TrainingError
 
 
 def require_packages(run: Run) -> None:
-    """Before anything is built or written."""
+    """Raises if an optional package is missing, before anything is built or written."""
     try:
         if run.tensorboard:
             import_module("torch.utils.tensorboard")
@@ -35,12 +35,12 @@ def require_packages(run: Run) -> None:
 
 @contextmanager
 def hold_lock(out: Path, team: Workers) -> Iterator[None]:
-    """The first worker holds the lock of the directory for all of them; if it cannot, none goes on."""
+    """Locks the directory on the first worker, for all of them; if that fails, every worker raises."""
     problem: Exception | None = None
-    with ExitStack() as held:
+    with ExitStack() as stack:
         try:
             if team.first:
-                held.enter_context(lock.exclusive_lock(out))
+                stack.enter_context(lock.exclusive_lock(out))
         except (lock.DirectoryLocked, OSError) as error:
             problem = error
         if team.any(problem is not None):
@@ -49,7 +49,7 @@ def hold_lock(out: Path, team: Workers) -> Iterator[None]:
 
 
 def claim_directory(run: Run, out: Path, team: Workers) -> None:
-    """Makes `out` the directory of this run; refuses one that holds another."""
+    """Makes `out` the directory of this run; raises if it already holds another run."""
     file = out / "run.json"
     if file.exists() and not run.is_held((held := reader.read_run_file(file)).get("run")):
         other = held.get("hash")
@@ -61,29 +61,29 @@ def claim_directory(run: Run, out: Path, team: Workers) -> None:
 
 
 def choose_run_precision(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
-    """The precision of a run, for all workers the one of the first; said, and kept in run.json.
+    """Chooses the precision on the first worker for all of them, prints it, and stores it in run.json.
 
-    A resumed run goes on in the precision it began with, so that it stays the same bit for bit on another machine;
-    where that is impossible it ends here, before anything is changed.
+    A resumed run keeps the precision it started with, so that another machine does not silently change its results.
+    If this machine cannot compute in that precision, it raises here, before anything is changed.
     """
     file = out / "run.json"
     held = reader.read_run_file(file) if team.first else {}
-    before = _begun_in(held)
-    choice = _agreed(run, team, before)
+    before = _stored_precision(held)
+    choice = _agree_on_precision(run, team, before)
     if team.first and before != choice.name:
         _replace(file, {**held, "precision": {"name": choice.name, "reason": choice.reason}})
     changed = f"; until now {before}, so no longer bit for bit" if before not in (None, choice.name) else ""
-    if team.first and not quiet and (choice.name, changed) not in _told:
-        _told.add((choice.name, changed))
+    if team.first and not quiet and (choice.name, changed) not in _printed:
+        _printed.add((choice.name, changed))
         print(f"precision: {choice}{changed}", file=sys.stderr, flush=True)
     return choice
 
 
-_told: set[tuple[str, str]] = set()  # once per process is enough: a demo trains two models
+_printed: set[tuple[str, str]] = set()  # print each line once per process: a demo trains two models
 
 
-def _agreed(run: Run, team: Workers, before: PrecisionName | None) -> Precision:
-    """The first worker chooses, the others follow; if it cannot, all end."""
+def _agree_on_precision(run: Run, team: Workers, before: PrecisionName | None) -> Precision:
+    """Chooses on the first worker and broadcasts the choice; if the first worker fails, all raise."""
     shapes = training_shapes(run, team.world)
     if not team.first:
         if (code := team.agree(0)) < 0:
@@ -98,20 +98,20 @@ def _agreed(run: Run, team: Workers, before: PrecisionName | None) -> Precision:
     return choice
 
 
-def _begun_in(document: dict[str, Any]) -> PrecisionName | None:
-    """The precision that run.json names; None if it names none."""
+def _stored_precision(document: dict[str, Any]) -> PrecisionName | None:
+    """The precision stored in run.json; None if there is none."""
     name = document["precision"].get("name") if isinstance(document.get("precision"), dict) else None
     return name if name in get_args(PrecisionName) else None
 
 
 def training_shapes(run: Run, world: int = 1) -> Shapes:
-    """Products like those of a training step."""
+    """Shapes of the matrix products of a training step."""
     network, rows = run.model.network, run.batch * run.framing.length
     return block_shapes(max(1, rows // (run.micro * world)), network.width, network.hidden_width)
 
 
 def _replace(file: Path, document: dict[str, Any]) -> None:
-    """A reader finds the old document or the new one."""
+    """Replaces a JSON file atomically: a reader sees the old document or the new one."""
     draft = file.with_suffix(".tmp")
     draft.write_text(json.dumps(document, indent=1))
     draft.replace(file)

@@ -1,4 +1,4 @@
-"""The state of a training: weights, averages and moments, saved to and restored from checkpoints."""
+"""The training state: weights, averaged weights and optimizer moments, saved to and restored from checkpoints."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from redraft.training.distributed import local_rows, shard_like
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on; the last checkpoint is intact."""
+    """Training cannot continue; the last checkpoint is intact."""
 
 
 @dataclass
 class TrainState:
-    """All that changes while training, and the precision, which does not."""
+    """Everything that changes during training, plus the precision, which does not."""
 
     model: DiffusionLM
     ema: dict[str, Tensor]
     optimisers: list[Optimizer]
     precision: Precision
     step: int = 0
-    nats: float = 0.0  # since the last line of the log
-    tokens: int = 0
+    nats: float = 0.0  # summed since the last line of the log
+    tokens: int = 0  # counted since the last line of the log
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """By file: averaged weights, those being trained, moments. Of sharded ones the rows of this worker."""
+        """Tensors by file: averaged weights, raw weights, moments. If sharded, only the rows of this worker."""
         names = {id(p): n for n, p in self.model.named_parameters()}
         moments = {
             f"{names[id(p)]}|{key}": local_rows(value)
@@ -62,14 +62,14 @@ class TrainState:
 
 
 def _whole_state(saved: reader.Checkpoint, parameters: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The numbers of a checkpoint; refuses one from which no training can go on."""
+    """Returns step, nats and tokens of a checkpoint; raises if training cannot resume from it."""
     shapes = {name: p.shape for name, p in parameters.items()}
     for part in ("raw", "model"):
         if {name: p.shape for name, p in saved.tensors.get(part, {}).items()} != shapes:
             raise CheckpointError(f"{part}.safetensors of step {saved.step} does not hold the weights of this run")
     moments = saved.tensors.get("optimiser", {})
-    fit_in = {name: (shape, torch.Size()) for name, shape in shapes.items()}  # a tensor like the weight, or a count
-    if not moments or any(m.shape not in fit_in.get(key.rsplit("|", 1)[0], ()) for key, m in moments.items()):
+    allowed = {name: (shape, torch.Size()) for name, shape in shapes.items()}  # shaped like the weight, or a step count
+    if not moments or any(m.shape not in allowed.get(key.rsplit("|", 1)[0], ()) for key, m in moments.items()):
         raise CheckpointError(f"optimiser.safetensors of step {saved.step} does not belong to this run")
     for tensors in (saved.tensors["raw"], moments):
         if (wrong := reader.first_nonfinite(tensors)) is not None:
@@ -82,7 +82,7 @@ def _whole_state(saved: reader.Checkpoint, parameters: Mapping[str, Tensor]) -> 
 
 @contextmanager
 def _averaged(state: TrainState) -> Iterator[None]:
-    """The model with its averaged weights, for a while."""
+    """Swaps the averaged weights into the model inside the context, then restores the raw ones."""
     raw = _copies(state.model)
     state.model.load_state_dict(state.ema)
     state.model.eval()

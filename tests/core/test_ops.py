@@ -54,7 +54,7 @@ def test_rows_may_stand_at_different_places() -> None:
     r, place = rng(0, 3), torch.tensor([[0, 1], [5, 2], [3, 9]])
     whole = r.uniform(10, 2)
     assert torch.equal(r.at(place).uniform(2, 2), whole.take_along_dim(place[..., None], 1))
-    with pytest.raises(ValueError, match="3 places to draw for, but the window has 2"):
+    with pytest.raises(ValueError, match="3 positions to draw for, but the window has 2"):
         r.at(place).uniform(3)
 
 

@@ -101,7 +101,7 @@ def test_a_row_is_measured_once(tmp_path: Path) -> None:
     ("command", "said"),
     [
         ("letters.py --prose nowhere --wiki nowhere", "letters.py: nowhere/train.txt: No such file or directory"),
-        ("mdlm.py strides --data nowhere", "mdlm.py: --data nowhere is neither stories nor sotu, nor a file or"),
+        ("mdlm.py strides --data nowhere", "mdlm.py: --data nowhere is none of stories, sotu, nor a file or"),
         ("spelling.py --prose nowhere", "spelling.py: nowhere is no folder with text; say where the text is"),
         ("infill.py --model nowhere", "infill.py: nowhere is not a directory; give the directory of a run"),
         (
@@ -461,7 +461,7 @@ def test_rows_of_several_seeds_become_means(tmp_path: Path) -> None:
             point = {"own": own} | ({} if method == "ar_tiny" else {"16": {**own, "share": 0.0}, "256": own})
             about = {"method": method, "seed": seed, "steps": 1200, "minutes": 2, "parameters": 1}
             bits = {"excess": excess + seed / 100, "bits_per_char": 1.0}
-            row = {**about, "process": "Masked", "text": "StoriesData", **bits, "written": point}
+            row = {**about, "process": "Masked", "text": "StoryCorpus", **bits, "written": point}
             held.add(f"{method} seed {seed}", once(row))
     assert tables.rendered(tmp_path)["seeds"].splitlines()[2:] == [
         "| autoregressive (`ar_tiny`) | 0.2550 ± 0.0050 | 100 ± 0 | 100 ± 0 | 100 ± 0 | 1,200 |",

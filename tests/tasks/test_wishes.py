@@ -193,7 +193,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: control(fresh("mdlm_tiny"), length=99), "too many: the rows of this model have 68"),
     (lambda: control(fresh("mdlm_tiny"), attributes="mood"), "write NAME=VALUE"),
     (lambda: control(fresh("mdlm_tiny"), attributes="mood=happy"), "choose from bored"),
-    (lambda: control(fresh("mdlm_tiny"), attributes="taste=sour"), "stories have no 'taste'"),
+    (lambda: control(fresh("mdlm_tiny"), attributes="taste=sour"), "the texts of this model have no 'taste'"),
     (lambda: control(fresh("mdlm_tiny"), attributes="mood=sad", scale=1.0), "attribute layer"),
     (lambda: control(fresh("mdlm_tiny"), pos="NOUN", scale=-1.0), "from 0 to 1,000"),
     (lambda: control(fresh("flex_tiny"), pos="NOUN"), "moves words"),

@@ -35,13 +35,13 @@ from redraft.models import (
 from redraft.tasks import sample_canvases
 from redraft.training import (
     STORY_LANGUAGE,
-    CheckableTask,
     DataError,
     DataStats,
     DocumentRows,
     EncoderRows,
     ErrorHeadObjective,
     HasClasses,
+    InfinitePairs,
     Jsonl,
     JsonlClasses,
     LabeledRows,
@@ -134,7 +134,7 @@ def noisy(rows: int = 3) -> tuple[Tensor, Tensor]:
 def test_a_story_is_of_its_class(topic: str) -> None:
     data = StoryClasses(topic)
     assert isinstance(data, HasClasses)
-    assert isinstance(data, CheckableTask)
+    assert isinstance(data, InfinitePairs)
     assert data.classes == STORY_LANGUAGE.labels(topic)
     pairs = [data.pair("valid", index) for index in range(30)]
     assert {pair.source for pair in pairs} == set(data.classes)
@@ -210,7 +210,7 @@ def test_labels_survive_rows_batches_and_devices() -> None:
 
 
 def test_framings_say_what_they_need() -> None:
-    with pytest.raises(DataError, match="StoriesData has texts but no classes, which Labelled needs; use StoryClasses"):
+    with pytest.raises(DataError, match="StoryCorpus has texts but no classes, which LabeledRows needs"):
         load_rows(StoryCorpus(), "train", WORDS, LabeledRows(4))
     sourced = load_rows(Letters(("a", "d")), "train", WORDS, EncoderRows(5, 3)).take(
         [1]

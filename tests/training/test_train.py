@@ -119,7 +119,7 @@ def after_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[], Non
             act()
         return norm
 
-    monkeypatch.setattr(train, "update", wrapped)
+    monkeypatch.setattr(train, "optimizer_step", wrapped)
 
 
 def test_sigint_saves_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +238,7 @@ def spoil_gradient(loss: Tensor) -> Tensor:
 SPOILS: dict[str, Callable[[Tensor], Tensor]] = {
     "loss of nan": lambda loss: loss * torch.nan,
     "loss of inf": lambda loss: loss + torch.inf,
-    r"loss of [0-9.]+ nats and a gradient of norm nan": spoil_gradient,
+    r"loss of [0-9.]+ nats and a gradient norm of nan": spoil_gradient,
 }
 
 

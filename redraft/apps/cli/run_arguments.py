@@ -191,7 +191,7 @@ def warn_of_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
 
 
 def training_texts(text: Corpus | InfiniteCorpus) -> Iterable[str]:
-    """What a tokenizer learns from: the training split, the beginning of an endless one, and all words of the corpus."""
+    """Texts to train a tokenizer on: the training split; all words and the first 4096 texts of an infinite corpus."""
     if isinstance(text, PairCorpus):
         return chain.from_iterable(text.pairs("train", DataStats()))
     if not isinstance(text, InfiniteCorpus):

@@ -54,7 +54,8 @@ def sections(
         Section(
             "Time",
             (_times(found),),
-            f"Training without the measuring between steps. All measuring and writing took {page.format_duration(seconds)}.",
+            "Training without the measuring between steps. "
+            f"All measuring and writing took {page.format_duration(seconds)}.",
         ),
         Section("Go on", (page.Commands(commands),)),
     ]

@@ -1,5 +1,5 @@
-"""The server: OpenAI's routes and our own in front of a model process in which many requests share every pass.
+"""The HTTP server: OpenAI's routes and our own, in front of a model process that batches concurrent requests.
 
-The HTTP side imports no torch, the model process (`worker`, `verbs`, `switchboard`) nothing of the HTTP side: so each
-part is imported when it is first used.
+The HTTP side does not import torch, and the model process (`worker`, `actions`, `scheduler`) imports only `errors` from
+the HTTP side, so each part is imported when it is first used.
 """

@@ -1,7 +1,6 @@
-"""What the model process can do: each verb takes a model and plain values, tells frames, and returns a plain record.
+"""Actions of the model process. Each takes a model and JSON values, sends frames, and returns a JSON record.
 
-A verb prepares first (checks, compiles rules, lays out canvases) and writes afterwards: preparing needs no network, so
-it may happen beside the writing of others.
+An action first prepares (checks arguments, compiles rules, builds canvases), then generates.
 """
 
 from __future__ import annotations
@@ -46,77 +45,81 @@ SendFrame = Callable[[JsonObject], None]
 Work = Callable[[SendFrame], JsonObject]
 
 
-def prepare_request(it: TextModel, verb: str, given: JsonObject) -> Work:
-    """What a request asks for, ready to be done; wrong arguments are refused here."""
-    return ACTIONS[verb](it, given)
+def prepare_request(model: TextModel, verb: str, given: JsonObject) -> Work:
+    """Prepares a request and returns the function that runs it; raises on invalid arguments."""
+    return ACTIONS[verb](model, given)
 
 
 def compile_rules(verb: str, given: JsonObject) -> None:
-    """Compiles the rules of a request, which may take seconds; afterwards they are known."""
+    """Compiles the rules of a request into the cache, which may take seconds."""
     kinds: dict[str, type[DecodingSettings]] = {
         "infill": InfillSettings,
         "rewrite": RewriteSettings,
         "control": ControlSettings,
     }
-    asked = settings_from(kinds.get(verb, GenerationSettings), given["options"])
-    for pattern in asked.every_pattern:
+    settings = settings_from(kinds.get(verb, GenerationSettings), given["options"])
+    for pattern in settings.every_pattern:
         compile_rule(Regex(pattern))
-    if asked.schema is not None:
-        compile_rule(Json(asked.schema))
+    if settings.schema is not None:
+        compile_rule(Json(settings.schema))
 
 
-def _generate(it: TextModel, given: JsonObject) -> Work:
-    """Texts that begin with each prompt."""
-    plan = plan_generation(it, given["prompts"], settings_from(GenerationSettings, _own_choice(it, given["options"])))
-    return lambda tell: _written(it, [plan], given, tell)
+def _generate(model: TextModel, given: JsonObject) -> Work:
+    """Generates texts that begin with each prompt."""
+    plan = plan_generation(
+        model, given["prompts"], settings_from(GenerationSettings, _greedy_sampler(model, given["options"]))
+    )
+    return lambda send: _run_plans(model, [plan], given, send)
 
 
-def _chat(it: TextModel, given: JsonObject) -> Work:
-    """The next message of a conversation."""
-    plan = plan_chat_reply(it, given["messages"], settings_from(GenerationSettings, _own_choice(it, given["options"])))
-    return lambda tell: _written(it, [plan], given, tell)
+def _chat(model: TextModel, given: JsonObject) -> Work:
+    """Generates the next message of a conversation."""
+    plan = plan_chat_reply(
+        model, given["messages"], settings_from(GenerationSettings, _greedy_sampler(model, given["options"]))
+    )
+    return lambda send: _run_plans(model, [plan], given, send)
 
 
-def _infill(it: TextModel, given: JsonObject) -> Work:
-    """Given parts and the least and most tokens of the holes between them; most is null: any number."""
+def _infill(model: TextModel, given: JsonObject) -> Work:
+    """Fills the holes between given parts; each hole has a minimum and a maximum length (null if unlimited)."""
     template = Template(tuple(given["parts"]), tuple(Hole(least, most) for least, most in given["holes"]))
-    plans = plan_infilling(it, [template], settings_from(InfillSettings, _own_choice(it, given["options"])))
-    return lambda tell: _written(it, plans, given, tell)
+    plans = plan_infilling(model, [template], settings_from(InfillSettings, _greedy_sampler(model, given["options"])))
+    return lambda send: _run_plans(model, plans, given, send)
 
 
-def _rewrite(it: TextModel, given: JsonObject) -> Work:
-    """A text, edited in place."""
-    asked = settings_from(RewriteSettings, _own_choice(it, given["options"]))
-    plans = plan_rewrite(it, given["text"], asked)
-    return lambda tell: _written(it, plans, given, tell, asked.candidates)
+def _rewrite(model: TextModel, given: JsonObject) -> Work:
+    """Edits a text in place."""
+    settings = settings_from(RewriteSettings, _greedy_sampler(model, given["options"]))
+    plans = plan_rewrite(model, given["text"], settings)
+    return lambda send: _run_plans(model, plans, given, send, settings.candidates)
 
 
-def _control(it: TextModel, given: JsonObject) -> Work:
-    """A text as wished."""
-    plan = plan_control(it, settings_from(ControlSettings, _own_choice(it, given["options"])))
-    return lambda tell: _written(it, [plan], given, tell)
+def _control(model: TextModel, given: JsonObject) -> Work:
+    """Generates texts with the requested attributes, length and parts of speech."""
+    plan = plan_control(model, settings_from(ControlSettings, _greedy_sampler(model, given["options"])))
+    return lambda send: _run_plans(model, [plan], given, send)
 
 
-def _choose(it: TextModel, given: JsonObject) -> Work:
-    def work(tell: SendFrame) -> JsonObject:
-        found = choose(it, given["template"], given["answers"])
-        return {"choices": found.to_json(), "nfe": found.nfe, "seconds": found.seconds}
-
-    return work
-
-
-def _score(it: TextModel, given: JsonObject) -> Work:
-    def work(tell: SendFrame) -> JsonObject:
-        found = score(it, given["texts"], **given["options"])
-        return {"scores": found.to_json(), "exact": found.exact, "nfe": found.nfe, "seconds": found.seconds}
+def _choose(model: TextModel, given: JsonObject) -> Work:
+    def work(send: SendFrame) -> JsonObject:
+        result = choose(model, given["template"], given["answers"])
+        return {"choices": result.to_json(), "nfe": result.nfe, "seconds": result.seconds}
 
     return work
 
 
-def _correct(it: TextModel, given: JsonObject) -> Work:
-    def work(tell: SendFrame) -> JsonObject:
-        found = correct(it, given["texts"], words=given["words"], **given["options"])
-        return {"corrections": found.to_json(), "nfe": found.nfe, "seconds": found.seconds}
+def _score(model: TextModel, given: JsonObject) -> Work:
+    def work(send: SendFrame) -> JsonObject:
+        result = score(model, given["texts"], **given["options"])
+        return {"scores": result.to_json(), "exact": result.exact, "nfe": result.nfe, "seconds": result.seconds}
+
+    return work
+
+
+def _correct(model: TextModel, given: JsonObject) -> Work:
+    def work(send: SendFrame) -> JsonObject:
+        result = correct(model, given["texts"], words=given["words"], **given["options"])
+        return {"corrections": result.to_json(), "nfe": result.nfe, "seconds": result.seconds}
 
     return work
 
@@ -133,15 +136,14 @@ ACTIONS: dict[str, Callable[[TextModel, JsonObject], Work]] = {
 }
 
 
-def _own_choice(it: TextModel, options: JsonObject) -> JsonObject:
-    """Clients that want the likeliest text send temperature 0, which ancestral sampling does not have: then the token
-    that the network is surest of is written first."""
-    if options.get("temperature") == 0 and options.get("sampler", "own") == "own" and _ancestral(it.sampler):
+def _greedy_sampler(model: TextModel, options: JsonObject) -> JsonObject:
+    """Uses confidence order if a client asks for temperature 0, which ancestral sampling does not support."""
+    if options.get("temperature") == 0 and options.get("sampler", "own") == "own" and _is_ancestral(model.sampler):
         return options | {"sampler": "confidence"}
     return options
 
 
-def _ancestral(sampler: Sampler | None) -> bool:
+def _is_ancestral(sampler: Sampler | None) -> bool:
     while sampler is not None:
         if isinstance(sampler, Ancestral):
             return True
@@ -149,30 +151,30 @@ def _ancestral(sampler: Sampler | None) -> bool:
     return False
 
 
-def _written(
-    it: TextModel, plans: Sequence[DecodingPlan], given: JsonObject, tell: SendFrame, candidates: int = 1
+def _run_plans(
+    model: TextModel, plans: Sequence[DecodingPlan], given: JsonObject, send: SendFrame, candidates: int = 1
 ) -> JsonObject:
-    """Writes all of it, telling frames if they are wanted."""
+    """Runs the plans, sending frames if requested, and returns the record."""
     frames: str | None = given.get("frames")
     records = []
     for plan in plans:
         for writing in plan.writings():
             if frames is not None:
-                view = StreamView(it, writing.sampler, writing.first, plan.order.verbatim)
-                for frame in _frames(it, view, writing, plan.order.verbatim, whole=frames == "trace"):
-                    tell(frame)
+                view = StreamView(model, writing.sampler, writing.first, plan.order.verbatim)
+                for frame in _frames(model, view, writing, plan.order.verbatim, whole=frames == "trace"):
+                    send(frame)
             records.append(plan.finished(writing))
-    found = _plain(keep_best(TextResults.joined(records), candidates))
-    if "text" in given:  # edited as a whole, and pinned words are part of it
-        found["texts"] = [each | {"new": each["text"]} for each in found["texts"]]
-    return found
+    result = _plain(keep_best(TextResults.joined(records), candidates))
+    if "text" in given:  # the whole text was edited, so all of it is new, pinned words included
+        result["texts"] = [each | {"new": each["text"]} for each in result["texts"]]
+    return result
 
 
 def _frames(
-    it: TextModel, view: StreamView, writing: DecodingLoop, verbatim: GivenText | None, *, whole: bool
+    model: TextModel, view: StreamView, writing: DecodingLoop, verbatim: GivenText | None, *, whole: bool
 ) -> Iterator[JsonObject]:
-    """A frame for each row that changed: how it looks (`whole`), or only what is new and final of its first hole."""
-    said: dict[int, Any] = {}
+    """Yields a frame for each changed row: the whole canvas (`whole`), or only the final text of its first hole."""
+    shown: dict[int, Any] = {}
     fresh: set[int] = set()  # columns written since the last frame
     for step, canvas in enumerate(writing):
         fresh |= set() if writing.log is None else set(writing.log.fresh)
@@ -180,88 +182,93 @@ def _frames(
             draft = view.draft(canvas, row)
             frame: JsonObject = {"row": draft.row, "step": step}
             if whole:
-                now: Any = (draft.committed, draft.tentative)
+                content: Any = (draft.committed, draft.tentative)
                 frame |= {"committed": draft.committed, "tentative": draft.tentative}
                 frame |= {"nfe": writing.calls.rows / len(canvas.z), "seconds": round(writing.seconds, 4)}
             else:
-                now = frame["new"] = _final(it, canvas, row, draft, verbatim)
-            if now == said.get(row, now if not now else None):
+                content = frame["new"] = _final(model, canvas, row, draft, verbatim)
+            if content == shown.get(row, content if not content else None):
                 continue
-            said[row] = now
-            yield frame | _tokens(it, canvas, row) | _alternatives(it, canvas, writing.log, fresh) if whole else frame
+            shown[row] = content
+            yield (
+                frame | _tokens(model, canvas, row) | _alternatives(model, canvas, writing.log, fresh)
+                if whole
+                else frame
+            )
             fresh = set()
 
 
-def _final(it: TextModel, canvas: Canvas, row: int, draft: PartialText, verbatim: GivenText | None) -> str:
-    """The part of the committed text that stands in the first hole."""
+def _final(model: TextModel, canvas: Canvas, row: int, draft: PartialText, verbatim: GivenText | None) -> str:
+    """The committed text of the first hole."""
     if verbatim is not None:
         text = draft.committed[len(verbatim.parts[0]) :]
         return text if draft.tentative else text.removesuffix(verbatim.parts[-1])
-    canvas = it.model.to_tokens(canvas)
-    places = text_positions(canvas, it.model.config.vocab, row)
-    ids, fixed = canvas.z[row, places].tolist(), canvas.fixed[row, places].tolist()
+    canvas = model.model.to_tokens(canvas)
+    positions = text_positions(canvas, model.model.config.vocab, row)
+    ids, fixed = canvas.z[row, positions].tolist(), canvas.fixed[row, positions].tolist()
     begin = fixed.index(False) if False in fixed else len(fixed)
-    return draft.committed[len(it.tokenizer.decode(ids[:begin])) :]
+    return draft.committed[len(model.tokenizer.decode(ids[:begin])) :]
 
 
-def _tokens(it: TextModel, canvas: Canvas, row: int) -> JsonObject:
-    """Each token as text (null: masked), whether it was given, and the probability it had when it was written."""
-    canvas, vocab = it.model.to_tokens(canvas), it.model.config.vocab
-    places = text_positions(canvas, vocab, row)
-    ids = canvas.z[row, places].tolist()
+def _tokens(model: TextModel, canvas: Canvas, row: int) -> JsonObject:
+    """Each token as text (null if masked), whether it was given, and its probability when it was written."""
+    canvas, vocab = model.model.to_tokens(canvas), model.model.config.vocab
+    positions = text_positions(canvas, vocab, row)
+    ids = canvas.z[row, positions].tolist()
     pieces = [
-        None if token == vocab.mask else piece for token, piece in zip(ids, token_texts(it.tokenizer, ids), strict=True)
+        None if token == vocab.mask else piece
+        for token, piece in zip(ids, token_texts(model.tokenizer, ids), strict=True)
     ]
-    sure = None if canvas.confidence is None else canvas.confidence[row, places].tolist()
+    confidence = None if canvas.confidence is None else canvas.confidence[row, positions].tolist()
     return {
         "pieces": pieces,
-        "given": canvas.fixed[row, places].tolist(),
-        "confidence": None if sure is None else [round(p, 4) if p else None for p in sure],
+        "given": canvas.fixed[row, positions].tolist(),
+        "confidence": None if confidence is None else [round(p, 4) if p else None for p in confidence],
     }
 
 
-def _alternatives(it: TextModel, canvas: Canvas, log: LogprobRecorder | None, fresh: Collection[int]) -> JsonObject:
-    """The likeliest tokens of the places that were written since the last frame, by their number among the pieces."""
+def _alternatives(model: TextModel, canvas: Canvas, log: LogprobRecorder | None, fresh: Collection[int]) -> JsonObject:
+    """The most likely tokens at positions written since the last frame; `at` indexes the pieces."""
     if log is None:
         return {}
-    places = enumerate(text_positions(canvas, it.model.config.vocab, 0)) if fresh else ()
-    found = [
-        {"at": i, "top": top, "entropy": log.bits[place]}
-        for i, place in places
-        if place in fresh and (top := log.spelt(place, it.tokenizer))
+    positions = enumerate(text_positions(canvas, model.model.config.vocab, 0)) if fresh else ()
+    alternatives = [
+        {"at": i, "top": top, "entropy": log.bits[position]}
+        for i, position in positions
+        if position in fresh and (top := log.spelt(position, model.tokenizer))
     ]
-    return {"alternatives": found}
+    return {"alternatives": alternatives}
 
 
 def _plain(record: TextResults) -> JsonObject:
-    """The record as JSON: each text with its tokens, and what all of them cost."""
+    """The record as JSON: each text with its tokens, and the total cost."""
     cost = {"nfe": record.nfe, "seconds": record.seconds, "new_tokens": record.new_tokens, "seed": record.seed}
-    said = {
+    settings = {
         "sampler": record.sampler,
         "cache": record.cache,
         "exactness": record.exactness,
         "notes": list(record.notes),
     }
-    return {"texts": [_text(each) for each in record], "run": record.run, **cost, **said}
+    return {"texts": [_text(result) for result in record], "run": record.run, **cost, **settings}
 
 
-def _text(each: TextResult) -> JsonObject:
-    new = [i for i, given in enumerate(each.given) if not given]
-    pieces = each.pieces
+def _text(result: TextResult) -> JsonObject:
+    new = [i for i, given in enumerate(result.given) if not given]
+    pieces = result.pieces
     return {
-        "text": each.text,
-        "prompt": each.prompt,
-        "new": "".join(each.fills) if each.fills else each.new,
-        "fills": list(each.fills),
-        "stop": each.stop,
-        "row": each.row,
-        "given_tokens": len(each.tokens) - len(new),
+        "text": result.text,
+        "prompt": result.prompt,
+        "new": "".join(result.fills) if result.fills else result.new,
+        "fills": list(result.fills),
+        "stop": result.stop,
+        "row": result.row,
+        "given_tokens": len(result.tokens) - len(new),
         "new_tokens": len(new),
         "pieces": [pieces[i] for i in new],
-        "steps": [each.step[i] for i in new],
-        "logprobs": [_log(each.confidence[i]) for i in new],
-        "tokens": [each.tokens[i] for i in new],
-        **({"alternatives": [each.alternatives[i] for i in new]} if each.alternatives else {}),
+        "steps": [result.step[i] for i in new],
+        "logprobs": [_log(result.confidence[i]) for i in new],
+        "tokens": [result.tokens[i] for i in new],
+        **({"alternatives": [result.alternatives[i] for i in new]} if result.alternatives else {}),
     }
 
 
@@ -270,5 +277,5 @@ def _log(probability: float | None) -> float | None:
 
 
 def failure_event(error: ValueError) -> JsonObject:
-    """An error of the user's, as the front tells it."""
+    """The failure event for an invalid request."""
     return {"kind": "refused", "param": getattr(error, "argument", None), "message": str(error)}

@@ -12,7 +12,7 @@ _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_
 
 @dataclass
 class ApiError(Exception):
-    """What a client did wrong, or what went wrong here: a status, a code, the parameter, one line that helps."""
+    """A client or server error: HTTP status, code, offending parameter, and a one-line message."""
 
     status: int
     code: str
@@ -27,12 +27,12 @@ class ApiError(Exception):
 
 
 def bad_request(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
-    """400: the request is wrong as it stands."""
+    """400: the request is invalid."""
     return ApiError(400, code, param, message)
 
 
 def too_large(param: str, message: str) -> ApiError:
-    """413: the request is longer than this server reads."""
+    """413: the request exceeds the server's size limit."""
     return ApiError(413, "too_large", param, message)
 
 
@@ -43,22 +43,22 @@ def unknown_model(name: str, known: list[str]) -> ApiError:
 
 
 def too_many_requests(seconds: float) -> ApiError:
-    """429, and when to come back: in whole seconds for everybody, in milliseconds for OpenAI's clients."""
+    """429 with the retry delay: in seconds (`Retry-After`), and in milliseconds for OpenAI's clients."""
     wait = str(max(1, math.ceil(seconds)))
     headers = {"Retry-After": wait, "Retry-After-Ms": str(round(1000 * seconds))}
     return ApiError(429, "queue_full", None, f"the queue is full; try again in {wait} seconds", headers)
 
 
 def unavailable(code: str, message: str) -> ApiError:
-    """503: not now."""
+    """503: temporarily unavailable; retry after a second."""
     return ApiError(503, code, None, message, {"Retry-After": "1"})
 
 
 def from_worker_error(event: JsonObject, names: dict[str, str] | None = None) -> ApiError:
-    """What the model process says of a request that it could not finish; `names` are the client's for our arguments."""
+    """Converts a failure event of the model process. `names` maps our arguments to the client's names."""
     kind, message = event["kind"], event.get("message") or ""
     if kind == "refused":
-        param = event.get("param") or _guessed(message)
+        param = event.get("param") or _guess_argument(message)
         return bad_request((names or {}).get(param, param or "model"), message, "unsupported_value")
     if kind == "deadline":
         return ApiError(408, "deadline_exceeded", "steps", "the request took longer than its deadline; ask for less")
@@ -71,9 +71,9 @@ def from_worker_error(event: JsonObject, names: dict[str, str] | None = None) ->
     return ApiError(500, "internal_error", None, f"something went wrong here ({message}); the server's log tells more")
 
 
-def _guessed(message: str) -> str:
-    """The argument that a model's objection is about; "" stands for the text that was given."""
-    begins = {"the pattern ": "pattern", "the JSON schema ": "schema"}
-    if (found := next((name for begin, name in begins.items() if message.startswith(begin)), None)) is not None:
-        return found
+def _guess_argument(message: str) -> str:
+    """Guesses which argument an error message is about; "" means the input text."""
+    prefixes = {"the pattern ": "pattern", "the JSON schema ": "schema"}
+    if (argument := next((name for prefix, name in prefixes.items() if message.startswith(prefix)), None)) is not None:
+        return argument
     return "max_new_tokens" if "tokens" in message and ("too many" in message or "memory" in message) else ""

@@ -1,4 +1,4 @@
-"""Runs the server until a signal ends it: then it takes no more requests and finishes those it has."""
+"""Runs the server until a signal; then rejects new requests and finishes the accepted ones."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from redraft.apps.server.supervisor import Supervisor, SupervisorTimeouts, Worke
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """A whole server as one value."""
+    """Complete configuration of a server."""
 
     models: dict[str, str]  # name → directory
     host: str = "127.0.0.1"
     port: int = 8000
     threads: int | None = None
-    drain: float = 30.0  # seconds that running requests get when the server ends
+    drain: float = 30.0  # seconds that running requests get to finish at shutdown
     door: AccessPolicy = AccessPolicy()
     room: QueueLimits = QueueLimits()
     bounds: RequestLimits = RequestLimits()
     care: SupervisorTimeouts = SupervisorTimeouts()
-    said: Mapping[str, str | None] = field(default_factory=dict)  # what the models' files do not say: mask, attention
+    said: Mapping[str, str | None] = field(default_factory=dict)  # mask, attention: if the model files lack them
 
 
 class _Server(uvicorn.Server):
-    """uvicorn, without its signals: it would end by the signal that it got, not with exit code 0."""
+    """uvicorn without its signal handlers, which re-raise the signal instead of exiting with code 0."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-def serve(what: ServerConfig, say: Callable[[str], None]) -> None:
-    """Serves until SIGTERM or Ctrl-C; a second signal ends it at once. Raises ValueError if it cannot begin."""
+def serve(config: ServerConfig, say: Callable[[str], None]) -> None:
+    """Serves until SIGTERM or Ctrl-C; a second signal stops it at once. Raises ValueError if it cannot start."""
     try:
-        asyncio.run(_serve(what, say))
+        asyncio.run(_serve(config, say))
     except WorkerStartError as error:
         raise ValueError(str(error)) from None
 
 
-async def _serve(what: ServerConfig, say: Callable[[str], None]) -> None:
-    supervisor = Supervisor(what.models, what.threads, what.care, what.room, what.said, noticed=say)
-    app = build_app(supervisor, what.door, what.bounds)
-    config = uvicorn.Config(
+async def _serve(config: ServerConfig, say: Callable[[str], None]) -> None:
+    supervisor = Supervisor(config.models, config.threads, config.care, config.room, config.said, noticed=say)
+    app = build_app(supervisor, config.door, config.bounds)
+    settings = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=5, server_header=False
     )
-    server, listening = _Server(config), _listen(what.host, what.port)
+    server, listening = _Server(settings), _listen(config.host, config.port)
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
@@ -64,18 +64,18 @@ async def _serve(what: ServerConfig, say: Callable[[str], None]) -> None:
         while not server.started:
             await asyncio.sleep(0.01)
         port = listening.getsockname()[1]
-        say(f"loading {', '.join(what.models)}")
+        say(f"loading {', '.join(config.models)}")
         loaded = asyncio.create_task(supervisor.loaded())
         over = asyncio.create_task(ending.wait())
         await asyncio.wait({loaded, over}, return_when=asyncio.FIRST_COMPLETED)
         if loaded.done():
             loaded.result()
-            say(f"listening on http://{what.host}:{port} (models: {', '.join(what.models)})")
+            say(f"listening on http://{config.host}:{port} (models: {', '.join(config.models)})")
         await over
-        say("finishing the requests that are here")
+        say("finishing the accepted requests")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, lambda: setattr(server, "force_exit", True))
-        await supervisor.desk.drain(what.drain)
+        await supervisor.desk.drain(config.drain)
     finally:
         server.should_exit = True
         await serving
@@ -84,14 +84,14 @@ async def _serve(what: ServerConfig, say: Callable[[str], None]) -> None:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    found = socket.socket(family, socket.SOCK_STREAM)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((host, port))
+        listener.bind((host, port))
     except OSError as error:
         raise ValueError(
             f"port {port} of {host} cannot be used ({error.strerror}); choose another: --port 8001"
         ) from None
-    found.listen(512)
-    found.setblocking(False)
-    return found
+    listener.listen(512)
+    listener.setblocking(False)
+    return listener

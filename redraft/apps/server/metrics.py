@@ -1,4 +1,4 @@
-"""Numbers for Prometheus. No prompt, no text, no name of a user is among them."""
+"""Prometheus metrics. They contain no prompts, texts or user names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROUTES = ("/v1/", "/health/", "/metrics")
 
 
 class ServerMetrics:
-    """What has happened since the server started."""
+    """Counters and histograms since the server started."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._registry = CollectorRegistry()
@@ -27,7 +27,7 @@ class ServerMetrics:
             "redraft_response_seconds", "Seconds to the first byte of a response", ["route"], registry=self._registry
         )
         self._tokens = Counter("redraft_tokens_written", "Tokens written", registry=self._registry)
-        self._calls = Counter("redraft_network_rows", "Rows that the network has read", registry=self._registry)
+        self._calls = Counter("redraft_network_rows", "Rows processed by the network", registry=self._registry)
 
     def answered(self, path: str, status: int, seconds: float) -> None:
         route = "/v1/models/{name}" if path.startswith("/v1/models/") else path
@@ -44,7 +44,7 @@ class ServerMetrics:
 
 
 class _State(Collector):
-    """What holds at the moment."""
+    """Collects the current state of the queue and the model process."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
@@ -60,13 +60,11 @@ class _State(Collector):
         for reason, count in ledger.reasons.items():
             failures.add_metric([reason], count)
         yield failures
-        yield CounterMetricFamily("redraft_requests_accepted", "Requests that came in", value=ledger.accepted)
+        yield CounterMetricFamily("redraft_requests_accepted", "Requests accepted", value=ledger.accepted)
         yield CounterMetricFamily(
-            "redraft_requests_rejected", "Requests that found the queue full", value=ledger.rejected
+            "redraft_requests_rejected", "Requests rejected because the queue was full", value=ledger.rejected
         )
-        yield CounterMetricFamily(
-            "redraft_model_restarts", "Model processes that were replaced", value=self._supervisor.restarts
-        )
-        yield GaugeMetricFamily("redraft_requests_running", "Requests being written", value=len(desk.running))
-        yield GaugeMetricFamily("redraft_requests_waiting", "Requests that wait", value=desk.waiting)
-        yield GaugeMetricFamily("redraft_ready", "1: the models are loaded", value=float(self._supervisor.ready))
+        yield CounterMetricFamily("redraft_model_restarts", "Model process restarts", value=self._supervisor.restarts)
+        yield GaugeMetricFamily("redraft_requests_running", "Requests being generated", value=len(desk.running))
+        yield GaugeMetricFamily("redraft_requests_waiting", "Requests in the queue", value=desk.waiting)
+        yield GaugeMetricFamily("redraft_ready", "1 if the models are loaded", value=float(self._supervisor.ready))

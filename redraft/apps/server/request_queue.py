@@ -1,8 +1,8 @@
-"""The desk: who may come in, who is next, and a book in which every request that came in has an end.
+"""Admission control, the request queue, and accounting: every accepted request is completed, cancelled or failed.
 
-Admission is by cost, the tokens that the network will read (tokens × steps × texts). The queue is bounded in requests
-and in cost; whoever does not fit is told when to come back. Short requests come first, but waiting counts too, so that
-none waits for ever.
+Admission is by cost, the tokens that the network will process (tokens × steps × texts). The queue is bounded in
+requests and in cost; a rejected request is told when to retry. Short requests run first, but waiting time counts too,
+so that no request starves.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Literal, Protocol
 
 from redraft.apps.server.errors import ApiError, JsonObject, too_many_requests, unavailable
 
-_LONGEST_STAY = 30.0  # seconds after which one who was sent away may come back, at most
+_LONGEST_RETRY = 30.0  # longest retry delay in seconds
 Outcome = Literal["completed", "cancelled", "failed"]
 
 
 class WorkerChannel(Protocol):
-    """The line to the model process."""
+    """Connection to the model process."""
 
     @property
     def ready(self) -> bool: ...
@@ -32,11 +32,11 @@ class WorkerChannel(Protocol):
 
 @dataclass
 class RequestLedger:
-    """accepted = completed + cancelled + failed + those that are here."""
+    """Counts of requests. Invariant: accepted = completed + cancelled + failed + open."""
 
     accepted: int = 0
     ends: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)  # of failures
+    reasons: Counter[str] = field(default_factory=Counter)  # failures by reason
     rejected: int = 0
 
     @property
@@ -50,12 +50,12 @@ class RequestLedger:
 
 @dataclass(eq=False)
 class QueuedRequest:
-    """One request that came in; its events are in the order in which they happened, the last one is done or failed."""
+    """An accepted request. Its events are in order; the last one is `done` or `failed`."""
 
     number: int
     message: JsonObject
     cost: float
-    until: float  # time.monotonic() of its deadline
+    until: float  # deadline on the time.monotonic() clock
     arrived: float
     events: asyncio.Queue[JsonObject] = field(default_factory=asyncio.Queue)
     started: float | None = None
@@ -64,140 +64,139 @@ class QueuedRequest:
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """How much fits in."""
+    """Capacity of the queue."""
 
     width: int = 8
-    """Requests that are written at the same time."""
+    """Maximum number of requests running at the same time."""
     waiting: int = 64
-    """Requests that may wait."""
+    """Maximum number of waiting requests."""
     cost: float = 2e7
-    """Tokens to be read by all requests that wait."""
+    """Maximum total cost of the waiting requests, in tokens."""
     seconds: float = 120.0
-    """Deadline of a request, waiting included."""
+    """Time limit of a request, including its time in the queue."""
 
 
 class RequestQueue:
-    """Takes requests, sends them to the model process when it is their turn, and books how each of them ended."""
+    """Accepts requests, sends them to the model process in turn, and records how each one ended."""
 
     def __init__(self, line: WorkerChannel, room: QueueLimits) -> None:
         self.line, self.room, self.ledger = line, room, RequestLedger()
         self.draining = False
         self.running: dict[int, QueuedRequest] = {}
-        self.rate = 20_000.0  # tokens read per second, as measured lately
+        self.rate = 20_000.0  # tokens processed per second, smoothed
         self._waiting: list[tuple[float, int, QueuedRequest]] = []
-        self._booked = 0.0  # until when those who were sent away are told to stay away
+        self._booked = 0.0  # retry time given to the last rejected request
         self._numbers = itertools.count()
         self._idle = asyncio.Event()
         self._idle.set()
 
     @property
     def waiting(self) -> int:
-        return sum(ticket.outcome is None for _, _, ticket in self._waiting)
+        return sum(request.outcome is None for _, _, request in self._waiting)
 
     def require_room(self) -> None:
-        """Raises if no request whatever would be taken: known before its body is read."""
+        """Raises if any request would be rejected; needs no body."""
         if self.draining:
-            raise unavailable("draining", "the server is shutting down; it takes no new requests")
+            raise unavailable("draining", "the server is shutting down; it accepts no new requests")
         if not self.line.ready:
             raise unavailable("loading", "the model is still loading; try again in a moment")
-        costs = [ticket.cost for _, _, ticket in self._waiting if ticket.outcome is None]
+        costs = [request.cost for _, _, request in self._waiting if request.outcome is None]
         if len(costs) >= self.room.waiting:
-            raise self._sent_away(sum(costs), sum(costs) / len(costs))
+            raise self._reject(sum(costs), sum(costs) / len(costs))
 
     def submit(self, message: JsonObject, cost: float) -> QueuedRequest:
-        """A ticket, or an error that says when to come back."""
+        """Queues a request, or raises an error that says when to retry."""
         self.require_room()
-        ahead = sum(ticket.cost for _, _, ticket in self._waiting if ticket.outcome is None)
+        ahead = sum(request.cost for _, _, request in self._waiting if request.outcome is None)
         if ahead and ahead + cost > self.room.cost:
-            raise self._sent_away(ahead, cost)
+            raise self._reject(ahead, cost)
         now = time.monotonic()
-        ticket = QueuedRequest(next(self._numbers), message, cost, now + self.room.seconds, now)
+        request = QueuedRequest(next(self._numbers), message, cost, now + self.room.seconds, now)
         self.ledger.accepted += 1
         self._idle.clear()
-        heapq.heappush(self._waiting, (now + cost / self.rate, ticket.number, ticket))
+        heapq.heappush(self._waiting, (now + cost / self.rate, request.number, request))
         self.dispatch()
-        return ticket
+        return request
 
-    def _sent_away(self, ahead: float, cost: float) -> ApiError:
-        """Everybody is given a time of their own, one after the other: a crowd that came together does not come back
-        together."""
+    def _reject(self, ahead: float, cost: float) -> ApiError:
+        """429 with a retry time. Rejected requests get staggered times, so that they do not all return at once."""
         now = time.monotonic()
         self.ledger.rejected += 1
-        self._booked = min(max(self._booked, now + ahead / self.rate) + cost / self.rate, now + _LONGEST_STAY)
+        self._booked = min(max(self._booked, now + ahead / self.rate) + cost / self.rate, now + _LONGEST_RETRY)
         return too_many_requests(self._booked - now)
 
     def dispatch(self) -> None:
-        """Sends as many requests to the model process as may be written at the same time."""
+        """Sends waiting requests to the model process, up to `room.width` at a time."""
         while self.line.ready and self._waiting and len(self.running) < self.room.width:
-            _, _, ticket = heapq.heappop(self._waiting)
-            if ticket.outcome is not None:
+            _, _, request = heapq.heappop(self._waiting)
+            if request.outcome is not None:
                 continue
             now = time.monotonic()
-            if now > ticket.until:
-                self._end(ticket, "failed", {"event": "failed", "kind": "deadline"})
+            if now > request.until:
+                self._end(request, "failed", {"event": "failed", "kind": "deadline"})
                 continue
-            ticket.started = now
-            self.running[ticket.number] = ticket
-            self.line.send({"do": "start", "id": ticket.number, "seconds": ticket.until - now} | ticket.message)
+            request.started = now
+            self.running[request.number] = request
+            self.line.send({"do": "start", "id": request.number, "seconds": request.until - now} | request.message)
 
     def hear(self, event: JsonObject) -> None:
-        """An event of a request, from the model process."""
-        ticket = self.running.get(event["id"])
-        if ticket is None:
+        """Handles an event about a request from the model process."""
+        request = self.running.get(event["id"])
+        if request is None:
             return
         if event["event"] == "frame":
-            ticket.events.put_nowait(event)
+            request.events.put_nowait(event)
             return
-        del self.running[ticket.number]
+        del self.running[request.number]
         cancelled = event.get("kind") == "cancelled"
-        self._end(ticket, "completed" if event["event"] == "done" else "cancelled" if cancelled else "failed", event)
-        if event["event"] == "done" and ticket.started is not None:
-            self._learn(ticket, time.monotonic() - ticket.started)
+        self._end(request, "completed" if event["event"] == "done" else "cancelled" if cancelled else "failed", event)
+        if event["event"] == "done" and request.started is not None:
+            self._update_rate(request, time.monotonic() - request.started)
         self.dispatch()
 
-    def cancel(self, ticket: QueuedRequest) -> None:
-        """Nobody waits for it any more."""
-        if ticket.outcome is not None:
+    def cancel(self, request: QueuedRequest) -> None:
+        """Cancels a request: ends it now if it is waiting, or tells the model process to stop it if it is running."""
+        if request.outcome is not None:
             return
-        if ticket.number in self.running:
-            self.line.send({"do": "cancel", "id": ticket.number})
+        if request.number in self.running:
+            self.line.send({"do": "cancel", "id": request.number})
         else:
-            self._end(ticket, "cancelled", {"event": "failed", "kind": "cancelled"})
+            self._end(request, "cancelled", {"event": "failed", "kind": "cancelled"})
 
     def lost(self) -> None:
-        """The model process has ended: its requests fail, those that wait stay."""
-        for ticket in list(self.running.values()):
-            del self.running[ticket.number]
-            self._end(ticket, "failed", {"event": "failed", "kind": "restarted"})
+        """Fails the running requests after the model process ended; waiting ones stay in the queue."""
+        for request in list(self.running.values()):
+            del self.running[request.number]
+            self._end(request, "failed", {"event": "failed", "kind": "restarted"})
 
     def overdue(self) -> None:
-        """Requests that have waited too long."""
+        """Fails waiting requests that have missed their deadline."""
         now = time.monotonic()
-        for _, _, ticket in self._waiting:
-            if ticket.outcome is None and now > ticket.until:
-                self._end(ticket, "failed", {"event": "failed", "kind": "deadline"})
+        for _, _, request in self._waiting:
+            if request.outcome is None and now > request.until:
+                self._end(request, "failed", {"event": "failed", "kind": "deadline"})
 
     async def drain(self, seconds: float) -> None:
-        """Takes no more requests, and waits for those that are here; what is left after a while fails."""
+        """Rejects new requests and waits for the accepted ones; those left after `seconds` fail."""
         self.draining = True
         try:
             await asyncio.wait_for(self._idle.wait(), seconds)
         except TimeoutError:
-            for ticket in [*self.running.values(), *(ticket for _, _, ticket in self._waiting)]:
-                self._end(ticket, "failed", {"event": "failed", "kind": "restarted"})
+            for request in [*self.running.values(), *(request for _, _, request in self._waiting)]:
+                self._end(request, "failed", {"event": "failed", "kind": "restarted"})
 
-    def _end(self, ticket: QueuedRequest, outcome: Outcome, event: JsonObject) -> None:
-        if ticket.outcome is not None:
+    def _end(self, request: QueuedRequest, outcome: Outcome, event: JsonObject) -> None:
+        if request.outcome is not None:
             return
-        ticket.outcome = outcome
+        request.outcome = outcome
         self.ledger.ends[outcome] += 1
         if outcome == "failed":
             self.ledger.reasons[event["kind"]] += 1
-        ticket.events.put_nowait(event)
+        request.events.put_nowait(event)
         if self.ledger.open == 0:
             self._idle.set()
 
-    def _learn(self, ticket: QueuedRequest, seconds: float) -> None:
-        """The rate of all that is written at the same time, smoothed."""
-        rate = ticket.cost * (len(self.running) + 1) / max(seconds, 1e-3)
+    def _update_rate(self, request: QueuedRequest, seconds: float) -> None:
+        """Updates the smoothed rate of all concurrent requests together."""
+        rate = request.cost * (len(self.running) + 1) / max(seconds, 1e-3)
         self.rate = max(100.0, 0.9 * self.rate + 0.1 * rate)

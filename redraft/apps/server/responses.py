@@ -1,4 +1,4 @@
-"""From a record to the body of a response, as OpenAI's clients expect it; what is ours stands under `diffusion`."""
+"""Converts result records to OpenAI-compatible response bodies; our own fields are under `diffusion`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redraft.apps.server.errors import JsonObject
 
 @dataclass(frozen=True)
 class ResponseHeader:
-    """What every part of one response says."""
+    """Fields shared by all chunks of one response."""
 
     prefix: str
     kind: str
@@ -33,90 +33,97 @@ class ResponseHeader:
 
 
 def usage(record: JsonObject) -> JsonObject:
-    """Prompts count once, however many texts are written for each."""
-    prompts = {each["prompt"]: each["given_tokens"] for each in record["texts"]}
-    given, new = sum(prompts.values()), sum(each["new_tokens"] for each in record["texts"])
+    """Token usage. A prompt counts once, even if n texts are generated for it."""
+    prompts = {text["prompt"]: text["given_tokens"] for text in record["texts"]}
+    given, new = sum(prompts.values()), sum(text["new_tokens"] for text in record["texts"])
     return {"prompt_tokens": given, "completion_tokens": new, "total_tokens": given + new}
 
 
 def diffusion_info(record: JsonObject) -> JsonObject:
-    """What a text cost and how it was written."""
+    """The `diffusion` field: cost, sampler and settings of the result."""
     names = ("nfe", "seconds", "seed", "sampler", "cache", "exactness", "notes", "run")
     return {name: record[name] for name in names} | {
-        "steps": [max([0, *(s for s in each["steps"] if s)]) for each in record["texts"]]
+        "steps": [max([0, *(s for s in text["steps"] if s)]) for text in record["texts"]]
     }
 
 
 def cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
-    """The text before the first of some strings, and whether there was one."""
-    places = [place for stop in stops if stop and (place := text.find(stop)) >= 0]
-    return (text[: min(places)], True) if places else (text, False)
+    """Cuts the text before the first stop string; also returns whether there was one."""
+    positions = [position for stop in stops if stop and (position := text.find(stop)) >= 0]
+    return (text[: min(positions)], True) if positions else (text, False)
 
 
 def held_back_chars(text: str, stops: Sequence[str]) -> int:
-    """How many characters at the end may be the beginning of one of the strings."""
+    """Number of trailing characters that could be the prefix of a stop string."""
     sizes = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
     return max(sizes, default=0)
 
 
-def finish_reason(each: JsonObject, stopped: bool) -> str:
-    return "stop" if stopped or each["stop"] != "length" else "length"
+def finish_reason(result: JsonObject, stopped: bool) -> str:
+    return "stop" if stopped or result["stop"] != "length" else "length"
 
 
 def completion_body(
     head: ResponseHeader, record: JsonObject, body: Any, stops: Sequence[str], echo: Sequence[str] = ()
 ) -> JsonObject:
-    """echo: what each text begins with, if that is to be shown too."""
+    """Body of a completion. echo: the prompt of each text, if it is to be included."""
     choices = []
-    for index, each in enumerate(record["texts"]):
-        text, stopped = cut_at_stop(each["new"], stops)
-        shown, log = echo[index] + text if echo else text, logprobs_body(each, len(text), body)
-        choices.append({"index": index, "text": shown, "logprobs": log, "finish_reason": finish_reason(each, stopped)})
+    for index, result in enumerate(record["texts"]):
+        text, stopped = cut_at_stop(result["new"], stops)
+        shown, log = echo[index] + text if echo else text, logprobs_body(result, len(text), body)
+        choices.append(
+            {"index": index, "text": shown, "logprobs": log, "finish_reason": finish_reason(result, stopped)}
+        )
     return head.body() | {"choices": choices, "usage": usage(record), "diffusion": diffusion_info(record)}
 
 
-def logprobs_body(each: JsonObject, size: int, body: Any) -> JsonObject | None:
-    """The log-probabilities of the first `size` characters of a text, as its route has them; None: not asked for."""
-    asked = getattr(body, "logprobs", None)
-    if asked is None or asked is False:
+def logprobs_body(result: JsonObject, size: int, body: Any) -> JsonObject | None:
+    """Log-probabilities of the first `size` characters, in the format of the route; None if not requested."""
+    count = getattr(body, "logprobs", None)
+    if count is None or count is False:
         return None
-    return _chat_logprobs(each, size, body.top_logprobs or 0) if asked is True else _logprobs(each, size, asked)
+    return _chat_logprobs(result, size, body.top_logprobs or 0) if count is True else _logprobs(result, size, count)
 
 
-def _logprobs(each: JsonObject, size: int, top: int) -> JsonObject:
-    """Of the tokens that stand in the text; these are the probabilities of the moment at which each was written."""
-    offsets, place = [], 0
-    for piece in each["pieces"]:
-        offsets.append(place)
-        place += len(piece)
-    kept = [i for i, offset in enumerate(offsets) if offset < size or not each["pieces"]]
-    tokens, values = [each["pieces"][i] for i in kept], [each["logprobs"][i] for i in kept]
-    tops = [{token: value} | _others(each, i, top) for i, token, value in zip(kept, tokens, values, strict=True)]
-    own = {"tokens": tokens, "token_logprobs": values, "text_offset": [offsets[i] for i in kept]}
+def _logprobs(result: JsonObject, size: int, top: int) -> JsonObject:
+    """Log-probabilities of the tokens in the first `size` characters, each from the step that wrote it."""
+    offsets, offset = [], 0
+    for piece in result["pieces"]:
+        offsets.append(offset)
+        offset += len(piece)
+    shown = [i for i, offset in enumerate(offsets) if offset < size or not result["pieces"]]
+    tokens, values = [result["pieces"][i] for i in shown], [result["logprobs"][i] for i in shown]
+    tops = [{token: value} | _others(result, i, top) for i, token, value in zip(shown, tokens, values, strict=True)]
+    own = {"tokens": tokens, "token_logprobs": values, "text_offset": [offsets[i] for i in shown]}
     return own | {"top_logprobs": tops if top else None, "logprob_kind": "commit"}
 
 
-def _others(each: JsonObject, i: int, count: int) -> dict[str, float]:
-    """Log-probabilities of what else might have stood there, at most `count`; nothing if it was not kept."""
-    own, top = each["pieces"][i], (each.get("alternatives") or {i: None})[i]
+def _others(result: JsonObject, i: int, count: int) -> dict[str, float]:
+    """Log-probabilities of up to `count` alternatives to token i; empty if they were not recorded."""
+    own, top = result["pieces"][i], (result.get("alternatives") or {i: None})[i]
     return {t: round(math.log(p), 6) for t, p in (top or ())[:count] if p and t != own and (not t or t != own.lstrip())}
 
 
 def chat_body(head: ResponseHeader, record: JsonObject, body: Any, stops: Sequence[str]) -> JsonObject:
     choices = []
-    for index, each in enumerate(record["texts"]):
-        text, stopped = cut_at_stop(each["new"], stops)
+    for index, result in enumerate(record["texts"]):
+        text, stopped = cut_at_stop(result["new"], stops)
         message = {"role": "assistant", "content": text, "refusal": None}
-        end = finish_reason(each, stopped)
+        end = finish_reason(result, stopped)
         choices.append(
-            {"index": index, "message": message, "logprobs": logprobs_body(each, len(text), body), "finish_reason": end}
+            {
+                "index": index,
+                "message": message,
+                "logprobs": logprobs_body(result, len(text), body),
+                "finish_reason": end,
+            }
         )
     return head.body() | {"choices": choices, "usage": usage(record), "diffusion": diffusion_info(record)}
 
 
-def _chat_logprobs(each: JsonObject, size: int, top: int) -> JsonObject:
-    found = _logprobs(each, size, max(1, top))
-    triples = zip(found["tokens"], found["token_logprobs"], found["top_logprobs"], strict=True)
+def _chat_logprobs(result: JsonObject, size: int, top: int) -> JsonObject:
+    logprobs = _logprobs(result, size, max(1, top))
+    triples = zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True)
     content = [
         _chat_token(token, value) | {"top_logprobs": [_chat_token(*other) for other in likely.items()] if top else []}
         for token, value, likely in triples
@@ -129,19 +136,19 @@ def _chat_token(token: str, value: float | None) -> JsonObject:
 
 
 def infill_body(head: ResponseHeader, record: JsonObject) -> JsonObject:
-    """Texts with their holes filled; given parts are those of the request, character for character."""
+    """Body of an infilling; the given parts are returned character for character."""
     choices = [
         {
             "index": index,
-            "text": each["text"],
-            "holes": each["fills"],
-            "finish_reason": finish_reason(each, False),
+            "text": result["text"],
+            "holes": result["fills"],
+            "finish_reason": finish_reason(result, False),
             "tokens": [
                 {"text": text, "step": step, "logprob": log}
-                for text, step, log in zip(each["pieces"], each["steps"], each["logprobs"], strict=True)
+                for text, step, log in zip(result["pieces"], result["steps"], result["logprobs"], strict=True)
             ],
         }
-        for index, each in enumerate(record["texts"])
+        for index, result in enumerate(record["texts"])
     ]
     return head.body() | {"choices": choices, "usage": usage(record), "diffusion": diffusion_info(record)}
 
@@ -159,42 +166,42 @@ KEEP_ALIVE = b": keep-alive\n\n"
 
 
 class CompletionStream:
-    """A stream of one completion: of each text, what is new since the last part; only what can no longer change.
+    """Chunks of a streamed completion. Each holds only new text that can no longer change.
 
-    Log-probabilities come with the last part of each text, those of all its tokens.
+    The last chunk of each text carries the log-probabilities of all its tokens.
     """
 
     def __init__(
         self, head: ResponseHeader, chat: bool, stops: Sequence[str], body: Any, echo: Sequence[str] = ()
     ) -> None:
-        """echo: what each text begins with, if that is to be sent too."""
+        """echo: the prompt of each text, if it is to be sent too."""
         self.head, self.chat, self.stops, self.body, self.echo = head, chat, stops, body, echo
         self.sent: dict[int, str] = {}
 
     def frame(self, event: JsonObject) -> JsonObject | None:
-        """The part that a frame brings; None: nothing new."""
+        """The chunk for a frame; None if it has no new text."""
         text, stopped = cut_at_stop(event["new"], self.stops)
         return self._more(event["row"], text if stopped else text[: len(text) - held_back_chars(text, self.stops)])
 
     def _more(self, row: int, text: str) -> JsonObject | None:
-        before = self.sent.get(row, "")
-        if not text.startswith(before) or len(text) == len(before):
+        sent = self.sent.get(row, "")
+        if not text.startswith(sent) or len(text) == len(sent):
             return None
         first = row not in self.sent
         self.sent[row] = text
-        return self._part(row, (self.echo[row] if self.echo and first else "") + text[len(before) :], None, first)
+        return self._part(row, (self.echo[row] if self.echo and first else "") + text[len(sent) :], None, first)
 
     def last(self, record: JsonObject) -> list[JsonObject]:
-        """The rest of each text, and how it ended."""
+        """The remaining text of each row and its finish reason."""
         parts: list[JsonObject] = []
-        for row, each in enumerate(record["texts"]):
-            text, stopped = cut_at_stop(each["new"], self.stops)
+        for row, result in enumerate(record["texts"]):
+            text, stopped = cut_at_stop(result["new"], self.stops)
             if not text.startswith(self.sent.get(row, "")):
-                raise RuntimeError("a text that was sent has changed")
+                raise RuntimeError("text that was already sent has changed")
             if (more := self._more(row, text)) is not None:
                 parts.append(more)
-            log = logprobs_body(each, len(text), self.body)
-            parts.append(self._part(row, "", finish_reason(each, stopped), row not in self.sent, log))
+            log = logprobs_body(result, len(text), self.body)
+            parts.append(self._part(row, "", finish_reason(result, stopped), row not in self.sent, log))
         return parts
 
     def _part(self, row: int, text: str, end: str | None, first: bool, log: JsonObject | None = None) -> JsonObject:

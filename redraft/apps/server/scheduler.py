@@ -1,11 +1,11 @@
-"""Many writers, one network: requests run as they are, and their passes are merged.
+"""Continuous batching: concurrent requests run unmodified samplers, and their network passes are merged.
 
-A request runs its ordinary sampler in a *greenlet*, a stack that switches by hand inside one thread. Where the sampler
-needs the network, it stops with its question; when all writers have stopped, the switchboard answers all questions by
-one pass (`redraft.models.run_ragged`) and lets them go on. Samplers, caches, guidance and rules know nothing of it,
-and writers join and leave between two passes.
+A request runs its ordinary sampler in a *greenlet*, a coroutine with its own stack that is switched explicitly within
+one thread. Where the sampler needs the network, the greenlet pauses with a pending pass. When all requests are paused,
+the scheduler runs the pending passes as one ragged batch (`redraft.models.run_ragged`) and resumes them. Samplers,
+caches, guidance and rules are unaware of this, and requests join and leave between two passes.
 
-Gradient mode and autocast belong to the thread: whoever runs a switchboard sets them once, for all writers.
+Gradient mode and autocast are per thread: the caller of the scheduler sets them once, for all requests.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.ragged_batch import project_ragged, run_ragged
 from redraft.models.networks.transformer import Transformer
 
-_LONGEST = 0.5  # seconds that a writer waits for others
-_HASTE = 0.5  # what a short row pays for its tokens beside one that is more than twice as long
+_LONGEST = 0.5  # a request that has waited this many seconds joins the next pass
+_HASTE = 0.5  # price per token of a pass, if the largest pending pass costs more than twice as much
 
 
 class RequestEnded(Exception):
-    """Raised in a writer at its next question: it is no longer wanted, or cannot go on."""
+    """Raised inside a request at its next network call: it was cancelled, is too late, or cannot continue."""
 
 
 class Cancelled(RequestEnded):
-    """Nobody waits for the text any more."""
+    """The client cancelled the request or disconnected."""
 
 
 class DeadlineExceeded(RequestEnded):
@@ -40,47 +40,48 @@ class DeadlineExceeded(RequestEnded):
 
 
 class NonFiniteOutput(RequestEnded):
-    """The network has answered this writer with numbers that are not finite."""
+    """The network returned NaN or infinity for this request."""
 
 
 @dataclass
 class PendingPass:
-    """What a writer waits for: a pass through the layers, or the output layer."""
+    """The network call a request waits for: a pass through the layers, or the output projection of hidden states."""
 
     network: Transformer
-    asked: ForwardPass | Tensor
+    asked: ForwardPass | Tensor  # a tensor holds hidden states to project
 
     @property
     def cost(self) -> int:
-        """Tokens to be computed."""
+        """Number of tokens in the pass; the output projection costs nothing."""
         return self.asked.tokens.shape[0] * self.asked.tokens.shape[1] if isinstance(self.asked, ForwardPass) else 0
 
 
 @dataclass(eq=False)
 class ScheduledRequest:
-    """One request being written; it has ended when its greenlet is dead."""
+    """A running request; it has ended when its greenlet is dead."""
 
     work: Callable[[], None]
     deadline: float | None = None  # as time.monotonic()
     question: PendingPass | None = None
-    spent: float = 0.0  # in tokens, as fairness counts them
+    spent: float = 0.0  # tokens charged so far by the fairness rule
     passes: int = 0
-    latest: float = field(default_factory=time.monotonic)  # when its last pass was
+    latest: float = field(default_factory=time.monotonic)  # time of its last pass
     verdict: type[RequestEnded] | None = None
-    counts: list[Callable[[int], None]] = field(default_factory=list, repr=False)  # of rows that it asks about
+    # called with the number of rows of each of its passes
+    counts: list[Callable[[int], None]] = field(default_factory=list, repr=False)
     stack: greenlet.greenlet = field(init=False, repr=False)
 
     def cancel(self) -> None:
-        """It ends at its next question."""
+        """Ends the request at its next network call."""
         self.verdict = Cancelled
 
 
 class BatchScheduler:
-    """Runs writers side by side: `round` answers those that wait and lets each run to its next question.
+    """Runs requests concurrently: `round` runs pending passes and resumes each request until its next network call.
 
-    overhead: what a pass costs besides its tokens, in tokens; fairness counts with it.
-    least: products have at least this many rows.
-    alive: called often, as a sign of life.
+    overhead: fixed cost of a pass, in tokens, for the fairness rule.
+    least: matrix products have at least this many rows.
+    alive: heartbeat, called often.
     """
 
     def __init__(
@@ -93,35 +94,35 @@ class BatchScheduler:
     ) -> None:
         self.least, self.overhead, self.alive = least, overhead, alive
         self.authors: list[ScheduledRequest] = []
-        self.passes = 0  # merged ones
-        self.merged = 0  # passes of writers that they answered
+        self.passes = 0  # merged passes
+        self.merged = 0  # passes of requests that they replaced
         self._current: ScheduledRequest | None = None
-        self._outside: list[Callable[[int], None]] = []  # counts of passes that no writer asks for
+        self._outside: list[Callable[[int], None]] = []  # row counters for passes outside of any request
         self._main = greenlet.getcurrent()
         for network in networks:
-            network.merger = _Asking(self, network)
+            network.merger = _ScheduledExecutor(self, network)
 
     def close(self, networks: Iterable[Transformer]) -> None:
-        """The networks run by themselves again; writers that are left are cancelled."""
-        for writer in list(self.authors):
-            self._resume(writer, Cancelled())
+        """Cancels the remaining requests and detaches the networks from the scheduler."""
+        for request in list(self.authors):
+            self._resume(request, Cancelled())
         for network in networks:
             network.merger = None
 
     def start(self, work: Callable[[], None], deadline: float | None = None) -> ScheduledRequest:
-        """A new writer, which runs to its first question now."""
-        writer = ScheduledRequest(work, deadline)
-        writer.spent = min((other.spent for other in self.authors), default=0.0)
-        writer.stack = greenlet.greenlet(lambda _: work(), parent=self._main)
-        self.authors.append(writer)
-        self._resume(writer, None)
+        """Starts a request and runs it until its first network call."""
+        request = ScheduledRequest(work, deadline)
+        request.spent = min((other.spent for other in self.authors), default=0.0)
+        request.stack = greenlet.greenlet(lambda _: work(), parent=self._main)
+        self.authors.append(request)
+        self._resume(request, None)
         largest = max((self._cost(other) for other in self.authors), default=0.0)
-        if 2 * self._cost(writer) < largest:
-            writer.spent -= largest  # a short row does not wait for the long pass that would come next
-        return writer
+        if 2 * self._cost(request) < largest:
+            request.spent -= largest  # a short request goes before the next long pass
+        return request
 
     def run(self, works: Iterable[Callable[[], None]]) -> None:
-        """Several writers together, until all have ended."""
+        """Runs several requests together until all have ended."""
         self._main = greenlet.getcurrent()
         for work in works:
             self.start(work)
@@ -129,103 +130,106 @@ class BatchScheduler:
             self.round()
 
     def round(self) -> None:
-        """One merged pass for those whose turn it is; output layers are always answered first, so that all get in
-        step again."""
+        """Runs one merged pass for the requests whose turn it is. Output projections always run first, so that the
+        requests are in step again."""
         self._dismiss()
-        for writers in _by_network([w for w in self.authors if w.question and isinstance(w.question.asked, Tensor)]):
-            self._answer(writers, self._read_out)
-        for writers in _by_network(self._turn()):
-            self._answer(writers, self._pass)
+        for requests in _by_network([w for w in self.authors if w.question and isinstance(w.question.asked, Tensor)]):
+            self._answer(requests, self._project)
+        for requests in _by_network(self._turn()):
+            self._answer(requests, self._pass)
 
     def _turn(self) -> list[ScheduledRequest]:
-        """Whose pass comes next. A long row waits while a short one catches up, which gets twice its time
-        (`python -m bench.serving` has what that means for a short request).
+        """Requests in the next pass. Long rows wait while short ones catch up; short rows are charged half, so they
+        get twice their share of the time (`python -m bench.serving` measures the effect on a short request).
 
-        Writers that are less than one short pass ahead of the last one take part, so that passes are full; and those
-        that have waited for long, however many short ones come in.
+        Requests less than one short pass ahead of the last one join too, so that passes are full. So do requests that
+        have waited too long, so that short ones cannot starve them.
         """
-        waiting = [writer for writer in self.authors if writer.question is not None]
-        if not waiting or any(isinstance(w.question.asked, Tensor) for w in waiting if w.question):
+        waiting = [request for request in self.authors if request.question is not None]
+        if not waiting or any(isinstance(request.question.asked, Tensor) for request in waiting if request.question):
             return []
-        largest = max(self._cost(writer) for writer in waiting)
-        price = {id(w): self._cost(w) * (_HASTE if 2 * self._cost(w) < largest else 1.0) for w in waiting}
-        behind, slack, now = min(writer.spent for writer in waiting), min(price.values()), time.monotonic()
-        turn = [w for w in waiting if w.spent <= behind + slack or now - w.latest > _LONGEST]
-        for writer in turn:
-            writer.spent += price[id(writer)]
-            writer.passes, writer.latest = writer.passes + 1, now
+        largest = max(self._cost(request) for request in waiting)
+        price = {
+            id(request): self._cost(request) * (_HASTE if 2 * self._cost(request) < largest else 1.0)
+            for request in waiting
+        }
+        behind, slack, now = min(request.spent for request in waiting), min(price.values()), time.monotonic()
+        turn = [request for request in waiting if request.spent <= behind + slack or now - request.latest > _LONGEST]
+        for request in turn:
+            request.spent += price[id(request)]
+            request.passes, request.latest = request.passes + 1, now
         return turn
 
-    def _cost(self, writer: ScheduledRequest) -> float:
-        return self.overhead + (writer.question.cost if writer.question else 0)
+    def _cost(self, request: ScheduledRequest) -> float:
+        return self.overhead + (request.question.cost if request.question else 0)
 
     def _dismiss(self) -> None:
-        """Ends writers that were cancelled or are too late."""
+        """Ends requests that were cancelled or have missed their deadline."""
         now = time.monotonic()
-        for writer in list(self.authors):
-            if writer.verdict is not None:
-                self._resume(writer, writer.verdict())
-            elif writer.deadline is not None and now > writer.deadline:
-                self._resume(writer, DeadlineExceeded())
+        for request in list(self.authors):
+            if request.verdict is not None:
+                self._resume(request, request.verdict())
+            elif request.deadline is not None and now > request.deadline:
+                self._resume(request, DeadlineExceeded())
 
-    def _pass(self, network: Transformer, asked: Sequence[Any]) -> list[PassOutput]:
-        self.passes, self.merged = self.passes + 1, self.merged + len(asked)
-        return run_ragged(network, asked, self.least, self.alive)
+    def _pass(self, network: Transformer, calls: Sequence[Any]) -> list[PassOutput]:
+        self.passes, self.merged = self.passes + 1, self.merged + len(calls)
+        return run_ragged(network, calls, self.least, self.alive)
 
-    def _read_out(self, network: Transformer, asked: Sequence[Any]) -> list[Tensor]:
-        return project_ragged(network, asked, self.least)
+    def _project(self, network: Transformer, calls: Sequence[Any]) -> list[Tensor]:
+        return project_ragged(network, calls, self.least)
 
     def _answer(
-        self, writers: Sequence[ScheduledRequest], by: Callable[[Transformer, Sequence[Any]], Sequence[Any]]
+        self, requests: Sequence[ScheduledRequest], run: Callable[[Transformer, Sequence[Any]], Sequence[Any]]
     ) -> None:
-        """Answers the questions of some writers about one network and lets each run on to its next question."""
-        questions = [writer.question for writer in writers if writer.question is not None]
+        """Runs the pending calls of these requests on one network and resumes each until its next call."""
+        calls = [request.question for request in requests if request.question is not None]
         try:
-            answers = by(questions[0].network, [question.asked for question in questions])
-        except Exception as error:  # of one of them; the others must not suffer
-            if len(writers) == 1:
-                return self._resume(writers[0], error)
-            for writer in writers:
-                self._answer([writer], by)
+            outputs = run(calls[0].network, [call.asked for call in calls])
+        except Exception as error:  # one request caused it: run them one by one, so that the others do not fail
+            if len(requests) == 1:
+                return self._resume(requests[0], error)
+            for request in requests:
+                self._answer([request], run)
             return None
-        for writer, found in zip(writers, answers, strict=True):
-            self._resume(writer, found)
+        for request, output in zip(requests, outputs, strict=True):
+            self._resume(request, output)
             if self.alive is not None:
                 self.alive()
         return None
 
-    def _resume(self, writer: ScheduledRequest, answer: PassOutput | Tensor | Exception | None) -> None:
-        """Lets a writer run to its next question or its end."""
-        writer.question, self._current = None, writer
+    def _resume(self, request: ScheduledRequest, output: PassOutput | Tensor | Exception | None) -> None:
+        """Resumes a request until its next network call or its end."""
+        request.question, self._current = None, request
         try:
-            if isinstance(answer, Tensor) and not bool(answer.sum(-1).isfinite().all()):
-                answer = NonFiniteOutput()
-            writer.stack.throw(answer) if isinstance(answer, Exception) else writer.stack.switch(answer)
+            if isinstance(output, Tensor) and not bool(output.sum(-1).isfinite().all()):
+                output = NonFiniteOutput()
+            request.stack.throw(output) if isinstance(output, Exception) else request.stack.switch(output)
         except RequestEnded:
-            pass  # nobody in the writer had anything to say about it
+            pass  # the request did not handle it
         finally:
             self._current = None
-            if writer.stack.dead:
-                self.authors.remove(writer)
+            if request.stack.dead:
+                self.authors.remove(request)
 
-    def ask(self, network: Transformer, asked: ForwardPass | Tensor) -> Any:
-        """Stops the current writer until its question is answered; outside of a writer answers at once."""
-        writer = self._current
-        if writer is None:
-            self._count(self._outside, asked)
-            return (self._pass if isinstance(asked, ForwardPass) else self._read_out)(network, [asked])[0]
-        writer.question = PendingPass(network, asked)
-        self._count(writer.counts, asked)
+    def ask(self, network: Transformer, call: ForwardPass | Tensor) -> Any:
+        """Pauses the current request until its call has run; outside of a request, runs it at once."""
+        request = self._current
+        if request is None:
+            self._count(self._outside, call)
+            return (self._pass if isinstance(call, ForwardPass) else self._project)(network, [call])[0]
+        request.question = PendingPass(network, call)
+        self._count(request.counts, call)
         return self._main.switch()
 
-    def _count(self, counts: Sequence[Callable[[int], None]], asked: ForwardPass | Tensor) -> None:
+    def _count(self, counts: Sequence[Callable[[int], None]], call: ForwardPass | Tensor) -> None:
         for count in counts:
-            if isinstance(asked, ForwardPass):
-                count(len(asked.tokens))
+            if isinstance(call, ForwardPass):
+                count(len(call.tokens))
 
     @contextmanager
     def counting(self, count: Callable[[int], None]) -> Iterator[None]:
-        """While it lasts, the rows of the current writer's passes are counted."""
+        """Calls `count` with the number of rows of each pass of the current request while the context is open."""
         counts = self._outside if self._current is None else self._current.counts
         counts.append(count)
         try:
@@ -234,27 +238,27 @@ class BatchScheduler:
             counts.remove(count)
 
 
-def _by_network(writers: Sequence[ScheduledRequest]) -> list[list[ScheduledRequest]]:
+def _by_network(requests: Sequence[ScheduledRequest]) -> list[list[ScheduledRequest]]:
     groups: dict[int, list[ScheduledRequest]] = {}
-    for writer in writers:
-        assert writer.question is not None
-        groups.setdefault(id(writer.question.network), []).append(writer)
+    for request in requests:
+        assert request.question is not None
+        groups.setdefault(id(request.question.network), []).append(request)
     return list(groups.values())
 
 
-class _Asking:
-    """The merger of one network: every pass is a question to the switchboard."""
+class _ScheduledExecutor:
+    """Pass executor of one network that sends every call to the scheduler."""
 
-    def __init__(self, switchboard: BatchScheduler, network: Transformer) -> None:
-        self._board, self._network = switchboard, network
+    def __init__(self, scheduler: BatchScheduler, network: Transformer) -> None:
+        self._scheduler, self._network = scheduler, network
 
-    def trunk(self, one: ForwardPass) -> PassOutput:
-        found: PassOutput = self._board.ask(self._network, one)
-        return found
+    def trunk(self, forward_pass: ForwardPass) -> PassOutput:
+        output: PassOutput = self._scheduler.ask(self._network, forward_pass)
+        return output
 
     def logits(self, h: Tensor) -> Tensor:
-        found: Tensor = self._board.ask(self._network, h)
-        return found
+        output: Tensor = self._scheduler.ask(self._network, h)
+        return output
 
     def counting(self, count: Callable[[int], None]) -> AbstractContextManager[None]:
-        return self._board.counting(count)
+        return self._scheduler.counting(count)

@@ -1,7 +1,7 @@
-"""The bodies of requests: what each route takes, checked in one place; OpenAPI is made of the same classes.
+"""Request bodies: what each route accepts, validated in one place. OpenAPI is generated from the same classes.
 
-OpenAI's arguments stand at the top, ours under one key, `diffusion`, whose names are the fields of `GenerationSettings`. What
-is not supported is refused by name; nothing is ignored.
+OpenAI's arguments are at the top level, ours under one key, `diffusion`, whose names are the fields of
+`GenerationSettings`. Unsupported arguments are rejected by name; none is silently ignored.
 """
 
 from __future__ import annotations

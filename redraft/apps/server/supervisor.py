@@ -1,4 +1,4 @@
-"""Starts the model process, listens to it, and replaces it when it has crashed or hangs."""
+"""Starts the model process, receives its events, and replaces it when it crashes or hangs."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from dataclasses import dataclass, field
 from redraft.apps.server.errors import JsonObject
 from redraft.apps.server.request_queue import QueueLimits, RequestQueue
 
-_LINE = 1 << 26  # bytes of the longest event
-SINGLE_THREAD_ENV = {"MKL_CBWR": "AVX512,STRICT"}  # of summing, whatever the number of rows (see `machine.steady_rows`)
-_SHARING = {"OMP_WAIT_POLICY": "passive"}  # threads that wait sleep: spinning, they would take the front's core
+_LINE = 1 << 26  # maximum size of an event in bytes
+SINGLE_THREAD_ENV = {"MKL_CBWR": "AVX512,STRICT"}  # same summation order for any batch size
+_SHARING = {"OMP_WAIT_POLICY": "passive"}  # spinning threads would take the HTTP process's core
 
 
 class WorkerStartError(Exception):
-    """The model process cannot begin: a directory that is none, say. Starting it again would not help."""
+    """The model process cannot start (for example, a bad model path); restarting would not help."""
 
 
 @dataclass(frozen=True)
 class SupervisorTimeouts:
-    """How patient the supervisor is."""
+    """Heartbeat timeouts of the model process."""
 
     silence: float = 4.0
-    """Seconds without a sign of life after which the process is replaced."""
+    """Seconds without a heartbeat after which the process is replaced."""
     loading: float = 600.0
-    """The same while it loads."""
+    """Seconds without a heartbeat after which it is replaced while it loads the models."""
 
 
 @dataclass
 class Supervisor:
-    """One model process at a time, and the desk whose requests it gets."""
+    """Runs one model process at a time and feeds it from the request queue."""
 
     models: dict[str, str]
     threads: int | None = None
     care: SupervisorTimeouts = SupervisorTimeouts()
     room: QueueLimits = QueueLimits()
-    said: Mapping[str, str | None] = field(default_factory=dict)  # mask and attention, where files do not say them
+    said: Mapping[str, str | None] = field(default_factory=dict)  # mask, attention: if the model files lack them
     restarts: int = 0
-    about: list[JsonObject] = field(default_factory=list)  # of the models, once they are loaded
+    about: list[JsonObject] = field(default_factory=list)  # `model_info` of each model, once loaded
     steady: int | None = None
     noticed: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
 
@@ -61,12 +61,12 @@ class Supervisor:
         return self._ready
 
     async def start(self) -> None:
-        """Starts the process and those who look after it; `loaded` tells when it is ready."""
+        """Starts the process and its monitoring tasks; await `loaded` for readiness."""
         self._first = asyncio.get_running_loop().create_future()
-        self._tasks = [asyncio.create_task(self._live()), asyncio.create_task(self._watch())]
+        self._tasks = [asyncio.create_task(self._keep_running()), asyncio.create_task(self._watch())]
 
     async def loaded(self) -> None:
-        """Returns when the models are loaded; raises `WorkerStartError` if they cannot be."""
+        """Waits until the models are loaded; raises `WorkerStartError` if loading fails."""
         assert self._first is not None
         await asyncio.shield(self._first)
 
@@ -83,12 +83,12 @@ class Supervisor:
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
-    async def _live(self) -> None:
-        """One process after the other."""
+    async def _keep_running(self) -> None:
+        """Restarts the process, with a growing pause, until `close`."""
         pause = 0.1
         while not self._closing:
             begun = time.monotonic()
-            await self._one()
+            await self._run_process()
             self._ready = False
             self.desk.lost()
             if self._first is not None and not self._first.done():
@@ -96,17 +96,17 @@ class Supervisor:
                 return
             pause = 0.1 if time.monotonic() - begun > 30 else min(10.0, 2 * pause)
             self.restarts += 1
-            self.noticed("redraft serve: the model process has ended; it starts again")
+            self.noticed("redraft serve: the model process has ended; restarting it")
             await asyncio.sleep(pause)
 
-    async def _one(self) -> None:
-        """The life of one process, until it ends."""
-        asked = json.dumps({"models": self.models, "threads": self.threads, "said": dict(self.said)})
-        command = [sys.executable, "-m", "redraft.apps.server.worker", asked]
-        pipe, around = asyncio.subprocess.PIPE, {**SINGLE_THREAD_ENV, **_SHARING, **os.environ}
+    async def _run_process(self) -> None:
+        """Starts a process and handles its events until it ends."""
+        arguments = json.dumps({"models": self.models, "threads": self.threads, "said": dict(self.said)})
+        command = [sys.executable, "-m", "redraft.apps.server.worker", arguments]
+        pipe, environment = asyncio.subprocess.PIPE, {**SINGLE_THREAD_ENV, **_SHARING, **os.environ}
         self._heard = time.monotonic()
         self.process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, limit=_LINE, start_new_session=True, env=around
+            *command, stdin=pipe, stdout=pipe, limit=_LINE, start_new_session=True, env=environment
         )
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
@@ -128,13 +128,13 @@ class Supervisor:
             self.desk.hear(event)
 
     async def _watch(self) -> None:
-        """Kills a process that gives no sign of life; requests that wait too long end."""
+        """Kills a process without heartbeats, and fails overdue requests."""
         while not self._closing:
             await asyncio.sleep(0.25)
-            patience = self.care.silence if self._ready else self.care.loading
+            timeout = self.care.silence if self._ready else self.care.loading
             living = self.process is not None and self.process.returncode is None
-            if self.process is not None and living and time.monotonic() - self._heard > patience:
-                self.noticed(f"redraft serve: no sign of life from the model process for {patience:g} s; replaced")
+            if self.process is not None and living and time.monotonic() - self._heard > timeout:
+                self.noticed(f"redraft serve: no heartbeat from the model process for {timeout:g} s; replacing it")
                 with suppress(ProcessLookupError):
                     self.process.kill()
                 self._heard = time.monotonic()

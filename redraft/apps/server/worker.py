@@ -1,6 +1,6 @@
-"""The model process: reads requests from stdin, writes events to its first stdout, one JSON object per line.
+"""The model process: reads requests from stdin, writes events to its original stdout, one JSON object per line.
 
-It is started, watched and, if it crashes or says nothing for too long, replaced by `Supervisor`. Whatever libraries
+`Supervisor` starts it, monitors it, and replaces it if it crashes or stays silent for too long. Anything that libraries
 print goes to stderr. Prompts are never printed.
 """
 
@@ -40,13 +40,13 @@ from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.model import TextModel, open_model
 from redraft.training.data.annotations import as_annotated
 
-_HEARTBEAT_SECONDS = 0.5  # seconds between two signs of life
+_HEARTBEAT_SECONDS = 0.5  # maximum time between two heartbeats
 _KINDS = {Cancelled: "cancelled", DeadlineExceeded: "deadline", NonFiniteOutput: "numerical_error"}
 
 
 @dataclass
 class EventWriter:
-    """Events on their way to the front, and signs of life."""
+    """Writes events and heartbeats to the HTTP process; thread-safe."""
 
     out: BinaryIO
     beaten: float = field(default=0.0)
@@ -66,7 +66,7 @@ class EventWriter:
 
 @dataclass
 class ActiveRequest:
-    """One request: being prepared, or being written."""
+    """A request that is being prepared or generated."""
 
     number: int
     cancelled: bool = False
@@ -74,14 +74,14 @@ class ActiveRequest:
 
 
 class ModelProcess:
-    """Runs the requests that arrive in its inbox, until there is a None in it."""
+    """Runs the requests that arrive in `inbox` until it receives None."""
 
     def __init__(
         self, models: dict[str, TextModel], inbox: queue.SimpleQueue[JsonObject | None], lines: EventWriter
     ) -> None:
         self.models, self.inbox, self.lines = models, inbox, lines
-        networks = [it.model.network for it in models.values()]
-        self.least = batch_invariant_rows(chain.from_iterable(_shapes(it.model) for it in models.values()))
+        networks = [model.model.network for model in models.values()]
+        self.least = batch_invariant_rows(chain.from_iterable(_shapes(model.model) for model in models.values()))
         self.board = BatchScheduler(networks, least=self.least or 1, alive=lines.alive)
         self.requests: dict[int, ActiveRequest] = {}
         self.compiling = ThreadPoolExecutor(1)
@@ -90,14 +90,14 @@ class ModelProcess:
         while True:
             try:
                 while (message := self._next()) is not None:
-                    self._heed(message)
+                    self._handle(message)
             except EOFError:
                 return
             self.board.round()
             self.lines.alive()
 
     def _next(self) -> JsonObject | None:
-        """The next message; waits for one only if there is nothing to write."""
+        """Returns the next message, or None; waits for one only if no request is running."""
         try:
             message = self.inbox.get_nowait() if self.board.authors else self.inbox.get(timeout=_HEARTBEAT_SECONDS)
         except queue.Empty:
@@ -106,19 +106,19 @@ class ModelProcess:
             raise EOFError
         return message
 
-    def _heed(self, message: JsonObject) -> None:
-        do: dict[str, Callable[[JsonObject], None]] = {
+    def _handle(self, message: JsonObject) -> None:
+        handlers: dict[str, Callable[[JsonObject], None]] = {
             "start": self._start,
             "cancel": self._cancel,
             "write": self._write,
         }
-        do[message["do"]](message)
+        handlers[message["do"]](message)
 
     def _start(self, message: JsonObject) -> None:
         self.requests[message["id"]] = ActiveRequest(message["id"])
         if not message["slow"]:
             return self._write(message)
-        # rules take long to compile; the others go on writing meanwhile
+        # compiling constraints is slow; other requests keep running meanwhile
         compiling = self.compiling.submit(compile_rules, message["verb"], message["given"])
         compiling.add_done_callback(lambda done: self.inbox.put(message | {"do": "write", "compiled": done}))
         return None
@@ -132,25 +132,25 @@ class ModelProcess:
         return None
 
     def _work(self, request: ActiveRequest, message: JsonObject) -> None:
-        """In a greenlet of its own: whatever happens here ends this request alone."""
+        """Runs in its own greenlet; an exception here ends only this request."""
         try:
             if "compiled" in message:
                 message["compiled"].result()
             work = prepare_request(self.models[message["model"]], message["verb"], message["given"])
             record = work(lambda frame: self.lines.say({"event": "frame", "id": request.number} | frame))
-            said = {"event": "done", "record": record}
+            event = {"event": "done", "record": record}
         except RequestEnded as end:
-            said = {"event": "failed", "kind": _KINDS[type(end)], "message": ""}
+            event = {"event": "failed", "kind": _KINDS[type(end)], "message": ""}
         except ValueError as error:
-            said = {"event": "failed", **failure_event(error)}
+            event = {"event": "failed", **failure_event(error)}
         except Exception as error:
             traceback.print_exception(error, limit=-8)
-            said = {"event": "failed", "kind": "internal", "message": type(error).__name__}
-        self._end(request, said)
+            event = {"event": "failed", "kind": "internal", "message": type(error).__name__}
+        self._end(request, event)
 
-    def _end(self, request: ActiveRequest, said: JsonObject) -> None:
+    def _end(self, request: ActiveRequest, event: JsonObject) -> None:
         del self.requests[request.number]
-        self.lines.say(said | {"id": request.number})
+        self.lines.say(event | {"id": request.number})
 
     def _cancel(self, message: JsonObject) -> None:
         request = self.requests.get(message["id"])
@@ -161,71 +161,74 @@ class ModelProcess:
             request.author.cancel()
 
 
-def _shapes(model: DiffusionLM) -> Iterator[tuple[int, int]]:
-    """Inputs and outputs of all products."""
-    for part in model.modules():
-        if isinstance(part, nn.Linear | nn.Embedding):
-            yield part.weight.shape[1], part.weight.shape[0]
+def _shapes(lm: DiffusionLM) -> Iterator[tuple[int, int]]:
+    """(inputs, outputs) of every weight matrix."""
+    for module in lm.modules():
+        if isinstance(module, nn.Linear | nn.Embedding):
+            yield module.weight.shape[1], module.weight.shape[0]
 
 
-def model_info(name: str, it: TextModel) -> JsonObject:
-    """What a front needs to know of a model."""
-    config, run = it.model.config, it.run
-    sampler: Any = it.sampler
-    block = it.model.block
+def model_info(name: str, model: TextModel) -> JsonObject:
+    """The facts about a model that the HTTP side needs."""
+    config, run = model.model.config, model.run
+    sampler: Any = model.sampler
+    block = model.model.block
     while isinstance(sampler, Blocks):
         sampler = sampler.sampler
     length = None if run is None else run.framing.length
     return {
         "id": name,
-        "run": it.name,
-        "created": int(it.path.stat().st_mtime) if it.path is not None and it.path.exists() else int(time.time()),
+        "run": model.name,
+        "created": int(model.path.stat().st_mtime)
+        if model.path is not None and model.path.exists()
+        else int(time.time()),
         "steps": getattr(sampler, "steps", None),
-        "sampler": str(it.sampler),
+        "sampler": str(model.sampler),
         "length": length,
         "positions": config.network.positions,
         "block": block,
         "vocab": config.vocab.size,
-        "parameters": sum(p.numel() for p in it.model.parameters()),
+        "parameters": sum(p.numel() for p in model.model.parameters()),
         "process": type(config.process).__name__,
-        "classes": list(it.classes),
-        "answers": it.answers,
-        "attributes": {name: list(values) for name, values in _attributes(it).items()},
+        "classes": list(model.classes),
+        "answers": model.answers,
+        "attributes": {name: list(values) for name, values in _attributes(model).items()},
     }
 
 
-def _attributes(it: TextModel) -> Mapping[str, tuple[str, ...]]:
-    """The attributes that `control` can ask for: those of the corpus, if the model writes texts from nothing."""
-    return {} if it.run is None or it.answers or it.classes else as_annotated(it.run.data).attributes()
+def _attributes(model: TextModel) -> Mapping[str, tuple[str, ...]]:
+    """Attributes that `control` accepts: those of the training data, if the model generates unconditionally."""
+    return {} if model.run is None or model.answers or model.classes else as_annotated(model.run.data).attributes()
 
 
 def main() -> None:
-    """argv: a JSON object {"models": {name: path}, "threads": how many or null, "said": what files do not say}."""
-    asked = json.loads(sys.argv[1])
+    """Runs the model process. argv[1] is JSON: {"models": {name: path}, "threads": int or null, "said": arguments of
+    `open_model` that the model files leave out}."""
+    arguments = json.loads(sys.argv[1])
     lines = EventWriter(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     torch.set_grad_enabled(False)
-    if asked["threads"]:
-        torch.set_num_threads(asked["threads"])
+    if arguments["threads"]:
+        torch.set_num_threads(arguments["threads"])
     inbox: queue.SimpleQueue[JsonObject | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(inbox,), daemon=True).start()
     try:
-        models = {name: _open(path, lines, asked["said"]) for name, path in asked["models"].items()}
+        models = {name: _open(path, lines, arguments["said"]) for name, path in arguments["models"].items()}
         process = ModelProcess(models, inbox, lines)
     except Exception as error:
         lines.say({"event": "unfit", "message": str(error)})
         raise SystemExit(2) from error
-    about = [model_info(name, it) for name, it in models.items()]
+    about = [model_info(name, model) for name, model in models.items()]
     lines.say({"event": "ready", "models": about, "steady": process.least, "threads": torch.get_num_threads()})
     process.run()
 
 
-def _open(path: str, lines: EventWriter, said: JsonObject) -> TextModel:
+def _open(path: str, lines: EventWriter, settings: JsonObject) -> TextModel:
     lines.say({"event": "alive"})
-    it = open_model(Path(path), **said)
-    it.model.eval()
-    it.tokenizer.vocab  # noqa: B018 - a model without a tokenizer is refused now
-    return it
+    model = open_model(Path(path), **settings)
+    model.model.eval()
+    model.tokenizer.vocab  # noqa: B018 - raises here if the model has no tokenizer
+    return model
 
 
 def _read(inbox: queue.SimpleQueue[JsonObject | None]) -> None:

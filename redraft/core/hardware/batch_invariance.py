@@ -1,4 +1,4 @@
-"""Whether a row of a matrix product depends on how many rows there are: then a text would depend on its company.
+"""Whether a matrix product gives each row the same bits for any batch size (batch invariance).
 
 BLAS libraries choose other kernels for few rows, and some split the sum over many numbers when there are several
 threads; both change last bits. `MKL_CBWR=AVX512,STRICT` in the environment of a process, before its first product,
@@ -21,10 +21,10 @@ _LEAST = (1, 2, 16, 32)
 def batch_invariant_rows(shapes: Iterable[tuple[int, int]]) -> int | None:
     """The least number of rows from which on products of these shapes (inputs, outputs) give each row the same bits.
 
-    None: they never do. Measured in fp32 on the CPU, with the threads that torch has now.
+    None if they never do. Measured in fp32 on the CPU, with the threads that torch has now.
     """
-    found = [_steady(*shape) for shape in sorted(set(shapes))]
-    return None if None in found else max((rows for rows in found if rows is not None), default=1)
+    minimums = [_steady(*shape) for shape in sorted(set(shapes))]
+    return None if None in minimums else max((rows for rows in minimums if rows is not None), default=1)
 
 
 def _steady(inputs: int, outputs: int) -> int | None:
@@ -38,7 +38,7 @@ def _steady(inputs: int, outputs: int) -> int | None:
 def least_invariant_rows(product: Callable[[Tensor], Tensor], inputs: int, most: int = 64) -> int | None:
     """The least number of rows, up to 8, from which on a product gives each of up to `most` rows the same bits.
 
-    Wherever a row stands, too: it is compared with itself at the beginning of as few rows as that. None: it never does.
+    This must hold at any row index: rows are also compared as the first of `least` rows. None if it never holds.
     """
     x = _matrix(most, inputs)
     whole = product(x)

@@ -24,7 +24,7 @@ class ForkedResult:
 
     value: Any = None  # the result of its work; None if it has none
     trouble: str = ""  # what went wrong, as the end of a sentence: "dies of SIGILL"; empty if all went well
-    tried: bool = True  # False: there was no child
+    tried: bool = True  # False if no child could be started
 
 
 def run_forked(work: Callable[[], Any], seconds: float = 10.0) -> ForkedResult:
@@ -41,7 +41,7 @@ def run_forked(work: Callable[[], Any], seconds: float = 10.0) -> ForkedResult:
         if child == 0:
             _live(work, writer, seconds)
         trouble = _wait(child, seconds)
-        return _judged(_read(reader), trouble)
+        return _result(_read(reader), trouble)
     except OSError as error:  # too many processes, or too little memory
         return ForkedResult(trouble=f"cannot be tried ({error.strerror})", tried=False)
     finally:
@@ -61,7 +61,7 @@ def can_fork() -> bool:
 
 
 def _live(work: Callable[[], Any], writer: int, seconds: float) -> NoReturn:
-    """The life of the child: silent, without core files, and never back into the code of its parent."""
+    """Runs the work in the child: silent, without core dumps, and never returning into the parent's code."""
     try:
         import resource
 
@@ -75,10 +75,10 @@ def _live(work: Callable[[], Any], writer: int, seconds: float) -> NoReturn:
         os.dup2(nowhere, 2)
         torch.set_num_threads(1)
         try:
-            said = {"value": work()}
+            answer = {"value": work()}
         except Exception as error:
-            said = {"error": f"{type(error).__name__}: {error}"}
-        os.write(writer, json.dumps(said).encode())
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        os.write(writer, json.dumps(answer).encode())
     finally:
         os._exit(0)
 
@@ -117,8 +117,8 @@ def _read(reader: int) -> bytes:
         return b""
 
 
-def _judged(said: bytes, trouble: str) -> ForkedResult:
-    if trouble or not said:
+def _result(output: bytes, trouble: str) -> ForkedResult:
+    if trouble or not output:
         return ForkedResult(trouble=trouble or "ends without a word")
-    found = json.loads(said)
-    return ForkedResult(found["value"]) if "value" in found else ForkedResult(trouble=f"fails ({found['error']})")
+    answer = json.loads(output)
+    return ForkedResult(answer["value"]) if "value" in answer else ForkedResult(trouble=f"fails ({answer['error']})")

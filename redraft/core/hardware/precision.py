@@ -1,4 +1,4 @@
-"""fp32 or bf16 for matrix products: measured, never assumed. Everything that needs to know asks `choose_precision`.
+"""fp32 or bf16 for matrix products: measured, never assumed. `choose_precision` is the only place that decides.
 
 The flags of a CPU say which instructions exist. Only a trial shows whether they work (virtual machines advertise AMX
 and then trap) and whether they are faster than fp32 (emulated bf16 is a hundred times slower). It runs in a forked
@@ -77,12 +77,12 @@ def choose_precision(
     if device.type != "cpu":
         return _on_gpu(device, name, by, instead)
     with _lock:
-        found, how = _measured(shapes)
+        trial, how = _measured(shapes)
     if name == "auto":
-        return _judged(found, how)
-    if found.trouble and found.tried:
-        raise PrecisionError(f"{by}, but a bf16 product {found.trouble} on this CPU. To go on, {instead}{_hint()}")
-    ratio = f"not tried: it {found.trouble}" if found.trouble else f"{_ratio(found)}{how}"
+        return _judged(trial, how)
+    if trial.trouble and trial.tried:
+        raise PrecisionError(f"{by}, but a bf16 product {trial.trouble} on this CPU. To go on, {instead}{_hint()}")
+    ratio = f"not tried: it {trial.trouble}" if trial.trouble else f"{_ratio(trial)}{how}"
     return Precision("bf16", f"{by}; {ratio}")
 
 
@@ -141,18 +141,18 @@ def _hint() -> str:
     )
 
 
-def _judged(found: ForkedResult, how: str) -> Precision:
-    if found.trouble:
-        return Precision("fp32", f"a bf16 product {found.trouble}")
-    return Precision("bf16" if found.value < BF16_THRESHOLD else "fp32", f"{_ratio(found)}{how}")
+def _judged(trial: ForkedResult, how: str) -> Precision:
+    if trial.trouble:
+        return Precision("fp32", f"a bf16 product {trial.trouble}")
+    return Precision("bf16" if trial.value < BF16_THRESHOLD else "fp32", f"{_ratio(trial)}{how}")
 
 
-def _ratio(found: ForkedResult) -> str:
-    return f"bf16 takes {found.value:.2f} × the time of fp32 here"
+def _ratio(trial: ForkedResult) -> str:
+    return f"bf16 takes {trial.value:.2f} × the time of fp32 here"
 
 
 def _measured(shapes: Shapes) -> tuple[ForkedResult, str]:
-    """The outcome of a trial, cached, and what had to be changed for it."""
+    """The result of a trial, cached, and a note on what had to be changed for it."""
     if shapes not in _known:
         _known[shapes] = _try(shapes)
     return _known[shapes]
@@ -164,16 +164,16 @@ def _try(shapes: Shapes) -> tuple[ForkedResult, str]:
     The variable stays lowered even if fp32 is chosen in the end, so that no other bf16 product can kill the process.
     """
     work = partial(bf16_time_ratio, shapes)
-    found = run_forked(work, TRIAL_SECONDS)
-    if not found.tried or not found.trouble or ISA_ENV in os.environ:
-        return found, ""
+    trial = run_forked(work, TRIAL_SECONDS)
+    if not trial.tried or not trial.trouble or ISA_ENV in os.environ:
+        return trial, ""
     os.environ[ISA_ENV] = BELOW_AMX
     again = run_forked(work, TRIAL_SECONDS)
     if again.trouble:
         del os.environ[ISA_ENV]
-        return found, ""
+        return trial, ""
     _matrix(8, 8) @ _matrix(8, 8)  # oneDNN's first use here: later changes of the variable have no effect
-    return again, f", with {ISA_ENV}={BELOW_AMX}; without, it {found.trouble}"
+    return again, f", with {ISA_ENV}={BELOW_AMX}; without, it {trial.trouble}"
 
 
 def bf16_time_ratio(shapes: Shapes) -> float:

@@ -37,9 +37,9 @@ class CpuInfo:
 
     name: str
     cores: int
-    allowed: int  # by affinity
-    quota: float | None  # cores' worth of time that the container grants; None: no limit
-    threads: int  # of torch
+    allowed: int  # cores this process may use, by affinity
+    quota: float | None  # cores' worth of time that the container grants; None if unlimited
+    threads: int  # threads torch starts
 
     @property
     def granted(self) -> float:
@@ -52,7 +52,7 @@ class MemoryInfo:
 
     total: int
     free: int
-    limit: int | None  # of the container; None: no limit
+    limit: int | None  # memory limit of the container; None if unlimited
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class InstructionSet:
     """An instruction set that the CPU claims: whether bf16 and fp32 products work, and their speed on one core."""
 
     name: str
-    trouble: str  # empty: it works
+    trouble: str  # empty if it works
     fp32: float | None = None  # GFLOP/s
     bf16: float | None = None
 
 
 @dataclass(frozen=True)
 class SystemReport:
-    """All that a bug report should start with."""
+    """Everything a bug report should start with."""
 
     redraft: str
     python: str
@@ -80,7 +80,7 @@ class SystemReport:
     disk_free: int  # bytes, here
     gpus: tuple[str, ...]
     packages: dict[str, str | None]  # optional ones and their versions; None: not installed
-    precision: str | None  # that auto would choose; None: it cannot
+    precision: str | None  # what auto would choose; None if it fails
     reason: str
 
     @property
@@ -156,9 +156,9 @@ def gflops(dtype: torch.dtype, size: int = 512, rounds: int = 6) -> float:
 def _tried() -> Iterator[InstructionSet]:
     claimed = _flags()
     for name in (name for name, flag in _LEVELS.items() if flag in claimed and can_fork()):
-        found = run_forked(partial(_speeds, name), seconds=20.0)
-        fp32, bf16 = found.value or (None, None)
-        yield InstructionSet(name, found.trouble, fp32, bf16)
+        trial = run_forked(partial(_speeds, name), seconds=20.0)
+        fp32, bf16 = trial.value or (None, None)
+        yield InstructionSet(name, trial.trouble, fp32, bf16)
 
 
 def _speeds(level: str) -> tuple[float, float]:
@@ -188,37 +188,37 @@ def _cpu() -> CpuInfo:
 
 
 def _flags() -> set[str]:
-    found = re.search(r"^flags\s*:\s*(.+)", _text(Path("/proc/cpuinfo")), re.MULTILINE)
-    return set(found[1].split()) if found else set()
+    match = re.search(r"^flags\s*:\s*(.+)", _text(Path("/proc/cpuinfo")), re.MULTILINE)
+    return set(match[1].split()) if match else set()
 
 
 def best_device(place: int = 0) -> torch.device:
-    """The fastest kind of device there is; of several of a kind, number `place`."""
+    """The fastest kind of device available; `place` is the index among several GPUs."""
     if torch.cuda.is_available():
         return torch.device("cuda", place)
     return torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
 
 
 def free_memory(device: torch.device | str = "cpu") -> int | None:
-    """Bytes that this process may still take on a device; None: unknown."""
+    """Bytes this process may still allocate on a device; None if unknown."""
     if torch.device(device).type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    found = system_memory()
-    return None if found is None else found.free
+    memory = system_memory()
+    return None if memory is None else memory.free
 
 
 def system_memory() -> MemoryInfo | None:
-    """The system's memory, and what the container allows; None: unknown."""
-    said = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE))
-    if len(said) < 2:
+    """The system's memory, and what the container allows; None if unknown."""
+    fields = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE))
+    if len(fields) < 2:
         return None
-    total, free = int(said["MemTotal"]) * 1024, int(said["MemAvailable"]) * 1024
+    total, free = int(fields["MemTotal"]) * 1024, int(fields["MemAvailable"]) * 1024
     limit, used = memory_limit()
     return MemoryInfo(total, free if limit is None else min(free, max(0, limit - used)), limit)
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """The number of cores' worth of time that the tightest control group around this process grants; None: no limit."""
+    """The number of cores' worth of time that the tightest control group around this process grants; None if unlimited."""
     return min(filter(None, map(_quota, _groups("cpu", root))), default=None)
 
 
@@ -230,15 +230,15 @@ def _quota(group: Path) -> float | None:
 
 
 def memory_limit(root: Path = Path("/")) -> tuple[int | None, int]:
-    """Bytes that the tightest control group allows, and how many of them are in use; None: no limit."""
-    found = []
+    """Bytes that the tightest control group allows, and how many of them are in use; None if unlimited."""
+    limits = []
     for group in _groups("memory", root):
         limit = _number(group / "memory.max") or _number(group / "memory.limit_in_bytes")
         used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or "0"
         if limit and int(limit) < _UNLIMITED:
             cache = re.search(r"^(?:total_)?inactive_file (\d+)", _text(group / "memory.stat"), re.MULTILINE)
-            found.append((int(limit), int(used) - int(cache[1] if cache else 0)))  # the cache is released on demand
-    return min(found, key=lambda pair: pair[0] - pair[1], default=(None, 0))
+            limits.append((int(limit), int(used) - int(cache[1] if cache else 0)))  # the cache is released on demand
+    return min(limits, key=lambda pair: pair[0] - pair[1], default=(None, 0))
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
@@ -254,8 +254,8 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
 
 def _number(file: Path) -> str:
     """The digits in a file; empty if it has none ("max", "-1") or does not exist."""
-    said = _text(file).strip()
-    return said if said.isdigit() else ""
+    content = _text(file).strip()
+    return content if content.isdigit() else ""
 
 
 def _text(file: Path) -> str:
@@ -267,17 +267,17 @@ def _text(file: Path) -> str:
 
 def _gpus() -> Iterator[str]:
     for i in range(torch.cuda.device_count()):
-        known = torch.cuda.get_device_properties(i)
-        yield f"{known.name}, {known.total_memory / GB:.0f} GB"
+        device = torch.cuda.get_device_properties(i)
+        yield f"{device.name}, {device.total_memory / GB:.0f} GB"
     if torch.backends.mps.is_available():
         yield "Apple GPU (mps)"
 
 
 def _packages() -> Iterator[tuple[str, str | None]]:
-    """The optional packages that our own metadata list."""
+    """The optional packages in Redraft's metadata, with installed versions."""
     for requirement in metadata.requires("redraft") or ():
-        if found := _EXTRA.match(requirement):
-            name = re.split(r"[<>=!~;\[ ]", found[1])[0]
+        if match := _EXTRA.match(requirement):
+            name = re.split(r"[<>=!~;\[ ]", match[1])[0]
             try:
                 yield name, metadata.version(name)
             except metadata.PackageNotFoundError:

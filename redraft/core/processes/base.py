@@ -1,4 +1,4 @@
-"""The forward process: how x becomes z, and what Bayes' rule says about it."""
+"""The forward process: how x becomes z, and how Bayes' rule reverses it."""
 
 from __future__ import annotations
 
@@ -19,78 +19,78 @@ from redraft.core.vocab import Vocab
 
 
 class HeldOutRows(Protocol):
-    """Clean rows and a denoiser that knows their context: all an estimate of the bound needs."""
+    """Clean rows and a denoiser that knows their context: the inputs of an estimate of the bound."""
 
     @property
     def batch(self) -> Batch: ...
 
     @property
     def block(self) -> int | None:
-        """How many tokens the denoiser writes at a time; None: all of them."""
+        """Tokens per block of the denoiser; None if it writes all at once."""
         ...
 
     def predict(self, z: Tensor, t: Tensor) -> Prediction: ...
 
     def by_time(self, strata: int, *, rng: Rng) -> Tensor:
-        """(B,) nats: the bound at times drawn from `strata` strata, one from each."""
+        """(B,) nats: the bound, estimated at one time from each of `strata` strata."""
         ...
 
 
 class Process(ABC):
-    """A noising process, of tokens (`TokenProcess`) or of vectors (`Gaussian`). All probability lives here.
+    """A noising process on tokens (`TokenProcess`) or vectors (`Gaussian`): all probability lives here.
 
-    x and z are (B, L) ids, or (B, N, D) vectors that a codec makes from them.
+    x and z are (B, L) ids, or (B, N, D) vectors that a codec makes from ids.
     """
 
-    vocab: Vocab  # the tokens, also if the process noises their vectors
-    time_power = 1.0  # estimates draw t as this power of a uniform number: above one, more often near zero
+    vocab: Vocab  # vocabulary of the text, even if the process noises vectors
+    time_power = 1.0  # estimates draw t = u^power, u uniform; above 1 draws more times near 0
 
     @abstractmethod
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
-        """Noise at t = 1 wherever nothing is fixed."""
+        """The canvas with noise at t = 1 wherever nothing is fixed."""
 
     @abstractmethod
     def prior_kl(self, x: Tensor) -> Tensor:
-        """(B, L) nats KL(q_1(z | x) ‖ prior); zero if the noise forgets x exactly."""
+        """(B, L) nats KL(q_1(z | x) ‖ prior); zero if z_1 is independent of x."""
 
     @abstractmethod
     def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
-        """z ~ q_t(z | x); at t = 0 exactly x."""
+        """Draws z ~ q_t(z | x), which is exactly x at t = 0."""
 
     @abstractmethod
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
-        """z_s ~ p(z_s | z_t, prediction); s, t: (B, 1) times of the rows."""
+        """Draws z_s ~ p(z_s | z_t, prediction). s, t: (B, 1) times of the rows."""
 
     @abstractmethod
     def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
-        """(B, L) nats, zero where nothing is learnt: the bound's integrand at t, or with s the KL of the step t → s."""
+        """(B, L) nats, zero where z determines x: the bound's integrand at t, or given s the KL of the step t → s."""
 
     @abstractmethod
     def undetermined(self, noised: NoisySample) -> Tensor:
-        """(B, L) bool: where z does not already determine x, so that there is something to learn."""
+        """(B, L) bool: positions where z does not determine x, so that there is something to learn."""
 
     def estimates(self, held_out: HeldOutRows, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
-        """(K, B) nats: an unbiased estimate of the bound for each of K keys, at `strata` network calls each.
+        """(K, B) nats: an unbiased estimate of the bound for each of K generators, with `strata` network calls each.
 
-        Here at stratified times; a process that knows a form with less variance overrides it.
+        The default uses stratified times; processes with a lower-variance estimator override it.
         """
         return torch.stack([held_out.by_time(strata, rng=rng) for rng in rngs])
 
     @property
     def continuous(self) -> bool:
-        """False if the bound exists only for a chain of steps: `nelbo` then needs s, which `Bound(steps=T)` gives."""
+        """False if the bound exists only for discrete steps: `nelbo` then needs s, which `Bound(steps=T)` passes."""
         return True
 
     @property
     @abstractmethod
     def jump(self) -> bool:
-        """True if noise is left at t → 0, so that the bound needs a reconstruction term."""
+        """True if noise remains as t → 0, so that the bound needs a reconstruction term."""
 
 
 class TokenProcess(Process):
     """A noising process on tokens; every subclass is final.
 
-    The laws that `redraft check` holds it to, with q_t(z | x) the marginal and q_{t|s}(z | y) the transition:
+    It satisfies these laws, proved by `redraft check` (q_t(z | x) is the marginal, q_{t|s}(z | y) the transition):
 
     - draws: `noise` draws from `marginal`;
     - composition: q_t = q_s · q_{t|s};
@@ -99,27 +99,28 @@ class TokenProcess(Process):
       exceeds it for any other; summed over T steps it is larger, and falls to the integral as T grows;
     - reach: the noise at t = 1 is `prior`.
 
-    The step plugs x̂ into the posterior. So at a *visible* position the best x̂ is the posterior given the other tokens
-    (leave-one-out); for mask noise that is the ordinary posterior.
+    The step plugs x̂ into the posterior. So at a *visible* position the optimal x̂ is the posterior given the other
+    tokens (leave-one-out); for mask noise that is the ordinary posterior.
     """
 
     @abstractmethod
     def marginal(self, t: float) -> Tensor:
-        """(V, V) float64 table q_t(z | x), row x, for t > 0: for laws and oracles on small vocabularies."""
+        """(V, V) float64 table q_t(z | x), row x, for t > 0; for laws and oracles on small vocabularies."""
 
     def channel(self, z: Tensor, t: Tensor) -> Tensor:
-        """(N, V) log q_t(z | x) for every clean x, of N tokens z at the times t (N,).
+        """(N, V) log q_t(z | x) for every clean x, given N tokens z (N,) at times t (N,).
 
-        x̂ of a visible token leaves that token out, so its posterior is p(x | z) ∝ x̂ · q_t(z | x). Here by tables.
+        x̂ at a visible token ignores that token, so the posterior there is p(x | z) ∝ x̂ · q_t(z | x). The default
+        reads it from `marginal`.
         """
-        moments, which = t.unique(return_inverse=True)
-        tables = torch.stack([self.marginal(float(moment)).to(z.device) for moment in moments])  # (times, V, V)
-        return tables[which, :, z].log()
+        times, index = t.unique(return_inverse=True)
+        tables = torch.stack([self.marginal(float(time)).to(z.device) for time in times])  # (times, V, V)
+        return tables[index, :, z].log()
 
     def evidence(self, z: Tensor, t: Tensor) -> Tensor:
-        """(B, L) log q_t(z | x = z) − log q_t(z | x ≠ z), evidence that the token in z is right; ∞: z is x.
+        """(B, L) log q_t(z | x = z) − log q_t(z | x ≠ z), the log-odds that z is the clean token; ∞ if it must be.
 
-        Only for noise that treats all other tokens alike: rules about the text need it (`Constrained`).
+        Constraints need it (`Constrained`). It exists only for noise that treats all tokens x ≠ z alike.
         """
         raise ValueError(f"{type(self).__name__} noise cannot obey rules: it does not treat all other tokens alike")
 
@@ -129,14 +130,14 @@ class TokenProcess(Process):
 
 
 def require_times(z: Tensor, *times: Tensor) -> None:
-    """Checks the shapes at the door of `noise` and `step`: z (B, L) ids, times (B, 1) or (B, L)."""
+    """Raises unless z is (B, L) int64 and all times are (B, 1) or (B, L)."""
     if z.dim() != 2 or z.dtype != torch.int64:
         raise ValueError(f"tokens must be int64 of shape (B, L); got {z.dtype} of shape {tuple(z.shape)}")
     _require_aligned(z, times)
 
 
 def require_vectors(z: Tensor, *times: Tensor) -> None:
-    """The same for vectors: z (B, N, D), times (B, 1) or (B, N)."""
+    """Raises unless z is (B, N, D) floats and all times are (B, 1) or (B, N)."""
     if z.dim() != 3 or not z.is_floating_point():
         raise ValueError(f"vectors must be floats of shape (B, N, D); got {z.dtype} of shape {tuple(z.shape)}")
     _require_aligned(z, times)
@@ -152,15 +153,16 @@ def _require_aligned(z: Tensor, times: Sequence[Tensor]) -> None:
 
 
 def resampled_positions(noised: NoisySample, s: Tensor) -> Tensor:
-    """(B, L) bool: what a `direct` step to s draws from x̂ whatever z is: all but given tokens if s = 0."""
+    """(B, L) bool: positions a `direct` step to s draws from x̂ whatever z is: all but given tokens if s = 0."""
     where = ((s == 0) & (noised.t > 0)).expand_as(noised.z)
     return where if noised.pad is None else where & ~noised.pad
 
 
 def exclude_mask(pred: Prediction, s: Tensor, vocab: Vocab) -> Prediction:
-    """x̂ for a step to s: where s = 0 the text is finished, so weight that a head leaves on the mask is taken away.
+    """x̂ for a step to s, without the mask in rows with s = 0, which the step finishes.
 
-    Heads that keep the mask (`Subs(zero_mask=False)`, `Softmax()`) say before that how long a token stays masked.
+    Heads that give the mask weight (`Subs(zero_mask=False)`, `Softmax()`) keep it in earlier steps, where it delays
+    reveals.
     """
     if vocab.mask is None or pred.joint or not bool((s == 0).any()):
         return pred
@@ -169,11 +171,11 @@ def exclude_mask(pred: Prediction, s: Tensor, vocab: Vocab) -> Prediction:
 
 @dataclass(frozen=True)
 class _Finished(Prediction):
-    """A prediction, normalised anew without the mask in the rows that this step finishes."""
+    """A prediction without the mask, renormalized, in the rows that this step finishes."""
 
     pred: Prediction
     s: Tensor  # (B, 1)
-    mask: int
+    mask: int  # id of the mask
 
     @property
     def normalised(self) -> bool:
@@ -189,8 +191,8 @@ class _Finished(Prediction):
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         return self.pred.nll(where, target)
 
-    def _unmasked(self, log_x: Tensor, last: Tensor) -> Tensor:
-        if not bool((log_x[..., self.mask] > -torch.inf).any()):  # as after `Subs()`: not one bit changes
+    def _unmasked(self, log_x: Tensor, finished: Tensor) -> Tensor:
+        if not bool((log_x[..., self.mask] > -torch.inf).any()):  # as after `Subs()`: return the same bits
             return log_x
         words = ops.exclude(log_x, self.mask)
-        return torch.where(last, words.log_softmax(-1) if self.normalised else words, log_x)
+        return torch.where(finished, words.log_softmax(-1) if self.normalised else words, log_x)

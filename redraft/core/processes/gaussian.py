@@ -1,8 +1,8 @@
-"""Gaussian noise on vectors: variance preserving, variance exploding and along a straight line.
+"""Gaussian noise on vectors: variance preserving, variance exploding, and straight paths.
 
 z = a(t)·x + s(t)·ε with ε ~ N(0, I). All that matters is the log-SNR λ = ln(a²/s²): posterior and bound compare it at
-two times (Kingma et al. 2021, "VDM"). t = 0 means exactly clean, as prompts are; the generative end is the limit t → 0,
-where the log-SNR is finite and a little noise is left.
+two times (Kingma et al. 2021, "VDM"). t = 0 means exactly clean, as for prompts; generation ends at the limit t → 0,
+where the log-SNR is finite and a little noise remains.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from redraft.core.schedules.tokens import CosineSquared
 from redraft.core.schedules.transforms import ClampedLogSnr
 from redraft.core.vocab import Vocab
 
-# --- one prediction in other words: given z and the scales a, s, each determines the others ---
+# --- parameterizations: given z and the scales a, s, each prediction determines the others ---
 
 
 def x_from_eps(eps: Tensor, z: Tensor, a: Tensor, s: Tensor) -> Tensor:
@@ -58,11 +58,11 @@ def score_from_x(x: Tensor, z: Tensor, a: Tensor, s: Tensor) -> Tensor:
     return (a * x - z) / s**2
 
 
-# --- how signal falls and noise rises ---
+# --- noise paths ---
 
 
 class NoisePath(ABC):
-    """The scales of z = a(t)·x + s(t)·ε, elementwise in t and in the widest float; log-SNR falls and is finite."""
+    """The scales of z = a(t)·x + s(t)·ε, elementwise in t, in the widest float; log-SNR is finite and decreases."""
 
     @abstractmethod
     def signal(self, t: Tensor) -> Tensor:
@@ -79,10 +79,10 @@ class NoisePath(ABC):
     @property
     @abstractmethod
     def prior_std(self) -> float:
-        """The standard deviation of the noise that sampling begins with."""
+        """Standard deviation of the noise at which sampling starts."""
 
     def scales(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """(a, s), and (1, 0) at t = 0: clean by definition (prompts), however much noise the limit has."""
+        """(a, s), and (1, 0) at t = 0: clean by definition (prompts), whatever noise remains as t → 0."""
         return torch.where(t == 0, 1.0, self.signal(t)), torch.where(t == 0, 0.0, self.noise(t))
 
     def logsnr(self, t: Tensor) -> Tensor:
@@ -105,15 +105,15 @@ class NoisePath(ABC):
 
     @property
     def noisiest(self) -> float:
-        """The log-SNR at which generation begins."""
+        """The log-SNR at t = 1, where generation starts."""
         return float(self.logsnr(torch.ones(1, 1)))
 
     def ending(self, logsnr: float) -> NoisePath:
-        """The same path, stopped at this log-SNR instead of its own generative end."""
+        """This path with generation ending at the given log-SNR."""
         raise ValueError(f"only variance-preserving noise can end elsewhere, not {type(self).__name__}")
 
     def diffusion(self, t: Tensor) -> Tensor:
-        """g² = −s²·dλ/dt of the same; equally ds²/dt − 2f·s²."""
+        """g² = −s²·dλ/dt = ds²/dt − 2f·s² of the forward SDE."""
         return -(self.noise(t) ** 2) * self.logsnr_slope(t)
 
 
@@ -128,13 +128,13 @@ class VariancePreserving(NoisePath):
         if not 0 < end < start < 1:
             raise ValueError(
                 f"Gaussian noise needs a finite log-SNR at both ends; {self.schedule} falls from {start} to {end}: "
-                "use Clamped(schedule)"
+                "use ClampedLogSnr(schedule)"
             )
 
     def ending(self, logsnr: float) -> VariancePreserving:
         if logsnr <= self.noisiest:
             raise ValueError(
-                f"it cannot end at a log-SNR of {logsnr:g}: it begins at {self.noisiest:g}; choose one above that"
+                f"noise cannot end at a log-SNR of {logsnr:g}: it starts at {self.noisiest:g}; choose a higher one"
             )
         return VariancePreserving(ClampedLogSnr(self.schedule, self.noisiest, logsnr))
 
@@ -154,7 +154,7 @@ class VariancePreserving(NoisePath):
 
 @dataclass(frozen=True)
 class VarianceExploding(NoisePath):
-    """Variance exploding: a = 1, s = low^(1−t)·high^t (Song et al. 2021); `high` must drown the data."""
+    """Variance exploding: a = 1, s = low^(1−t)·high^t (Song et al. 2021); `high` must be much larger than the data."""
 
     low: float = 0.01
     high: float = 50.0
@@ -189,7 +189,7 @@ class StraightPath(NoisePath):
 
     def __post_init__(self) -> None:
         if not 0 < self.low < self.high < 1:
-            raise ValueError(f"low={self.low}, high={self.high}; noise rises within the line: use 0 < low < high < 1")
+            raise ValueError(f"low={self.low}, high={self.high}; noise rises along the path: use 0 < low < high < 1")
 
     def signal(self, t: Tensor) -> Tensor:
         return 1 - self.noise(t)
@@ -205,7 +205,7 @@ class StraightPath(NoisePath):
         return self.high
 
 
-# --- how much noise a step back adds ---
+# --- variance of a reverse step ---
 
 
 class ReverseVariance(ABC):
@@ -218,7 +218,7 @@ class ReverseVariance(ABC):
 
 @dataclass(frozen=True)
 class PosteriorVariance(ReverseVariance):
-    """The posterior's own, c·s_s²: the only one whose bound converges as the number of steps grows."""
+    """The posterior variance c·s_s²: the only one whose bound converges as the number of steps grows."""
 
     def excess(self, pred: Prediction, widest: Tensor) -> Tensor:
         return torch.zeros_like(widest)
@@ -226,7 +226,7 @@ class PosteriorVariance(ReverseVariance):
 
 @dataclass(frozen=True)
 class ForwardVariance(ReverseVariance):
-    """The forward step's, c·s_t² = β_t in DDPM's letters."""
+    """The forward variance c·s_t², β_t in DDPM's notation."""
 
     def excess(self, pred: Prediction, widest: Tensor) -> Tensor:
         return widest
@@ -234,11 +234,13 @@ class ForwardVariance(ReverseVariance):
 
 @dataclass(frozen=True)
 class LearnedVariance(ReverseVariance):
-    """Learnt: the network interpolates between the two logarithms (Nichol & Dhariwal 2021, eq. 15)."""
+    """Learned: the network interpolates between the logarithms of both (Nichol & Dhariwal 2021, eq. 15)."""
 
     def excess(self, pred: Prediction, widest: Tensor) -> Tensor:
         if not isinstance(pred, VectorPrediction) or pred.spread is None:
-            raise ValueError("a learnt variance needs a head that predicts the spread (WithSpread); or use Small()")
+            raise ValueError(
+                "a learned variance needs a head that predicts it (WithVariance); or use PosteriorVariance"
+            )
         return pred.spread * widest
 
 
@@ -276,27 +278,27 @@ class Gaussian(Process):
         return NoisySample((a * x + s * normal_like(x, rng)).to(x.dtype), t, x, pad)
 
     def at_unit_variance(self, z: Tensor, t: Tensor) -> Tensor:
-        """z as networks read it: divided by √(a² + s²), its standard deviation where x has unit variance."""
+        """z as networks read it: divided by √(a² + s²), its standard deviation if x has unit variance."""
         a, s = self.path.scales(t)
         return z / (a.square() + s.square()).sqrt().float()[..., None]
 
     def posterior(self, x: Tensor, z: Tensor, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Mean (B, N, D) and variance (B, N, 1) of q(z_s | z_t, x), float64; at s = 0 it is x itself.
 
-        In the form that does not cancel: c = −expm1(λ_t − λ_s).
+        Uses c = −expm1(λ_t − λ_s), which does not cancel.
         """
         s, t = s[..., None], t[..., None]
         (a_s, noise_s), (a_t, _) = self.path.scales(s), self.path.scales(t)
-        c = self._news(s, t)
+        c = self._x_weight(s, t)
         return (1 - c) * (a_s / a_t) * z + c * a_s * x, c * noise_s**2
 
     def transition(self, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Factor and variance of q(z_t | z_s) = N((a_t/a_s)·z_s, s_t² − (a_t/a_s)²·s_s²), in the shape of the times."""
         (a_s, _), (a_t, noise_t) = self.path.scales(s), self.path.scales(t)
-        return a_t / a_s, self._news(s, t) * noise_t**2
+        return a_t / a_s, self._x_weight(s, t) * noise_t**2
 
     def reverse(self, pred: Prediction, z: Tensor, s: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of p(z_s | z_t): the posterior at x̂, widened as `variance` says."""
+        """Mean and variance of p(z_s | z_t): the posterior at x̂, with its variance scaled by `variance`."""
         mean, least = self.posterior(pred.x, z, s, t)
         return mean, least * self.variance.excess(pred, self._widest(s, t)).exp()
 
@@ -327,7 +329,7 @@ class Gaussian(Process):
         """½·−dSNR/dt = −½·SNR·dλ/dt"""
         if not self.continuous:
             raise ValueError(
-                f"the bound with {self.variance} has no continuous-time limit; use Bound(steps=T), or variance=Small()"
+                f"the bound with {self.variance} has no continuous-time limit; use Bound(steps=T) or PosteriorVariance"
             )
         t = t[..., None]
         return -self.path.logsnr(t).exp() * self.path.logsnr_slope(t) / 2
@@ -335,19 +337,19 @@ class Gaussian(Process):
     def _kl(self, pred: Prediction, error: Tensor, s: Tensor, t: Tensor) -> Tensor:
         """KL(q(z_s | z_t, x) ‖ p(z_s | z_t)) = ½((SNR_s − SNR_t)·(x − x̂)²/r + 1/r − 1 + ln r).
 
-        r is the ratio of the variances. Here s = 0 is the generative end, where the log-SNR is finite.
+        r is the ratio of the variances. Here s = 0 is the limit t → 0, where the log-SNR is finite.
         """
         excess = self.variance.excess(pred, self._widest(s, t))
         s, t = s[..., None], t[..., None]
         gain = self.path.logsnr(s).exp() - self.path.logsnr(t).exp()
         return (gain * (-excess).exp() * error + (-excess).expm1() + excess) / 2
 
-    def _news(self, s: Tensor, t: Tensor) -> Tensor:
-        """c = 1 − SNR_t/SNR_s: the share of the step that x̂ decides; 1 if s is clean."""
+    def _x_weight(self, s: Tensor, t: Tensor) -> Tensor:
+        """c = 1 − SNR_t/SNR_s: the weight of x̂ in the step; 1 if s is clean."""
         return torch.where(s == 0, 1.0, -(self.path.logsnr(t) - self.path.logsnr(s)).expm1())
 
     def _widest(self, s: Tensor, t: Tensor) -> Tensor:
-        """(…, 1) ln(s_t²/s_s²), finite also for the step to s = 0."""
+        """(…, 1) ln(s_t²/s_s²), finite even for the step to s = 0."""
         return 2 * (self.path.noise(t[..., None]).log() - self.path.noise(s[..., None]).log())
 
 

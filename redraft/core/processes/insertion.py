@@ -1,6 +1,6 @@
-"""Insertion: tokens are missing, masked or clean, so that a text grows as it is written (Kim et al. 2025, "FlexMDM").
+"""Insertion: tokens are missing, masked or clean, so texts grow as they are written (Kim et al. 2025, "FlexMDM").
 
-Seen from noise to text, every token first arrives as a mask and is then revealed. The paper's time runs from 0 (empty)
+From noise to text, every token first arrives as a mask and is then revealed. The paper's time runs from 0 (empty)
 to 1 (text): here it is 1 − t, so its α and β are `insert_schedule.keep(t)` and `unmask_schedule.keep(t)`.
 """
 
@@ -27,13 +27,13 @@ from redraft.core.vocab import Vocab
 
 @dataclass(frozen=True)
 class PoissonGaps(GapPrediction):
-    """The expected count of each gap; arrivals are Poisson (tau-leaping), exact to first order in the step."""
+    """Expected number of missing tokens per gap. Arrivals are Poisson (tau-leaping): exact to first order."""
 
     log_expected: Tensor  # (B, L + 1)
 
     @classmethod
     def of(cls, expected: Tensor) -> PoissonGaps:
-        """From the expected counts themselves, which must be above zero."""
+        """Build it from expected counts, which must be above zero."""
         return cls(expected.log())
 
     @property
@@ -50,7 +50,7 @@ class PoissonGaps(GapPrediction):
 
 @dataclass(frozen=True)
 class CategoricalGaps(GapPrediction):
-    """A distribution over the count of each gap; arrivals are a drawn count, thinned: exact in law, gap by gap."""
+    """A distribution over the count of each gap. Arrivals are drawn counts, thinned: exact for each gap."""
 
     log_p: Tensor  # (B, L + 1, most + 1)
 
@@ -63,28 +63,28 @@ class CategoricalGaps(GapPrediction):
         return -self.log_p.gather(-1, count[..., None]).squeeze(-1)
 
     def draw(self, share: Tensor, *, rng: Rng) -> Tensor:
-        how_many, which = rng.split(2)
-        u = how_many.uniform(self.log_p.shape[1])
+        for_count, for_thinning = rng.split(2)
+        u = for_count.uniform(self.log_p.shape[1])
         return randomness.thin_counts(
-            randomness.sample_categorical(self.log_p.flatten(0, 1), u.flatten()).view_as(u), share, which
+            randomness.sample_categorical(self.log_p.flatten(0, 1), u.flatten()).view_as(u), share, for_thinning
         )
 
 
 @dataclass(frozen=True)
 class Insertion(TokenProcess):
     """Each token independently is present at time t with probability a_t = insert.keep(t), else missing; if it arrived
-    at time r > t, it is clean with probability (b_t − b_r)/(1 − b_r), b = unmask.keep, else masked. z is what is there.
+    at time r > t, it is clean with probability (b_t − b_r)/(1 − b_r), b = unmask.keep, else masked. z holds what is present.
 
     Reverse rates: a mask is revealed as x̂ at −b'/(1 − b), a mask arrives in a gap at −a'/(1 − a)·m, m the expected
     number of tokens missing there.
     Bound: −b'/(1 − b)·Σ_{masked} −log x̂[x] − a'/(1 − a)·Σ_{gaps} (m − g − g·log m), g the true number. Every missing
-    token is an event of its own; the paper's loss has m − g + g·log(g/m) instead, which has the same gradient but is
+    token is a separate event; the paper's loss has m − g + g·log(g/m) instead, which has the same gradient but is
     no likelihood: too large by g·log g. Pointwise the integrand may be negative. Continuous time only.
-    Its terms are large and cancel over time, so `nelbo` takes m relative to the average gap: G/(k + 1), G tokens being
-    missing and k there. That adds log(G/(k + 1)) at each arrival, in all log(n!/n!) = 0, and much less noise.
+    The terms are large and cancel over time, so `nelbo` takes m relative to the average gap G/(k + 1), with G tokens
+    missing and k present. That adds log(G/(k + 1)) at each arrival, log(n!/n!) = 0 in total, with much less variance.
 
-    A row has one time. Tokens at time zero are given, and nothing is missing between two neighbours that are given.
-    The text must be packed left: padding follows it.
+    A row has one time. Tokens at time zero are given, and nothing is missing between two adjacent given tokens.
+    The text must be packed to the left, before any padding.
     """
 
     vocab: Vocab
@@ -108,7 +108,7 @@ class Insertion(TokenProcess):
         return Masked(self.vocab, self.unmask_schedule)
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
-        """What is given, and masks in holes of known length; open gaps are empty."""
+        """The given tokens, and masks in holes of known length; open gaps are empty."""
         if canvas.open is None:
             raise ValueError(
                 "insertion needs a canvas that marks open gaps: Canvas(…, open=(B, L + 1)); DiffusionLM.canvas "
@@ -125,7 +125,7 @@ class Insertion(TokenProcess):
         require_times(x, t)
         now, given = t.amax(-1, keepdim=True), (t == 0).expand_as(x)
         if bool(((t != 0) & (t != now)).any()):
-            raise ValueError("insertion takes one time per row (zero for what is given); draw times without blocks")
+            raise ValueError("insertion takes one time per row (zero for given tokens); draw times without blocks")
         pad = torch.zeros_like(given) if pad is None else pad
         arrival, reveal = (half.uniform(x.shape[1]) for half in rng.split(2))
         missing = arrival > self.insert_schedule.kept(now)
@@ -135,9 +135,9 @@ class Insertion(TokenProcess):
         return self.packed(x, now, missing & free, hidden & free, given, pad)
 
     def packed(self, x: Tensor, t: Tensor, missing: Tensor, hidden: Tensor, given: Tensor, pad: Tensor) -> NoisySample:
-        """z of what is there, moved left; how many tokens are missing in each gap, and which gaps are open.
+        """Pack the present tokens to the left; count the tokens missing in each gap and find the open gaps.
 
-        A gap is closed if nothing is missing between two tokens that are given; the ends of the text count as given.
+        A gap is closed if nothing is missing between two given tokens; the ends of the text count as given.
         """
         gone = missing | pad
         order, size = gone.byte().argsort(dim=-1, stable=True), (~gone).sum(-1, keepdim=True)
@@ -147,17 +147,17 @@ class Insertion(TokenProcess):
         lost = missing.cumsum(-1)
         before = torch.cat([torch.where(end, lost[:, -1:], lost.gather(1, order)), lost[:, -1:]], 1)
         gaps = before.diff(prepend=torch.zeros_like(size))
-        sure = given.gather(1, order) | end
-        closed = F.pad(sure, (1, 0), value=True) & F.pad(sure, (0, 1), value=True) & (gaps == 0) & (size > 0)
+        bounds = given.gather(1, order) | end
+        closed = F.pad(bounds, (1, 0), value=True) & F.pad(bounds, (0, 1), value=True) & (gaps == 0) & (size > 0)
         arrived = (~gone & ~given).sum(-1, keepdim=True)
         return NoisySample(z, t, x.gather(1, order), end, gaps, ~closed & (slot <= size), arrived)
 
     def log_missing(self, t: Tensor) -> Tensor:
-        """(B, 1) log(1 − a_t), the share of tokens that are missing; (B, L) times have that of their row.
+        """(B, 1) log(1 − a_t), the log-fraction of missing tokens; for (B, L) times, that of their row.
 
-        Networks may give their expected counts relative to it (`TransformerConfig.gap_share`): the rate of arrivals is
-        then −a'·e^raw, without the pole at t = 0. So a gap that the network leaves a little open gains e^raw tokens in
-        all, and not log(1/t) times as many down to the last step t.
+        Networks may predict counts relative to it (`TransformerConfig.gap_share`): the arrival rate is then −a'·e^raw,
+        without the pole at t = 0. So a gap to which the network gives a small count gains e^raw tokens in total, and
+        not log(1/t) times as many by the last step t.
         """
         return (1 - self.insert_schedule.kept(t.amax(-1, keepdim=True))).clamp(min=1e-12).log()
 
@@ -175,28 +175,28 @@ class Insertion(TokenProcess):
         share: Tensor | None = None,
         rng: Rng,
     ) -> RevealResult:
-        """`step` with another rule for which masks to reveal; one prediction serves both insertion and revealing.
+        """`step` with any pick; one prediction serves both insertion and revealing.
 
-        Any order of revealing has the same law if the prediction is exact, which does not depend on which tokens are
-        masked. Nothing is inserted in the last step (s = 0): it would stay masked. The pick gets the schedule's share,
-        whatever `share` says: tokens still arrive, so no share of the present ones would be even.
+        With an exact prediction every order of reveals gives the same distribution, since the exact prediction does
+        not depend on which tokens are masked. Nothing is inserted in the last step (s = 0): it would stay masked. The
+        pick gets the schedule's fraction and `share` is ignored, because more tokens are still to arrive.
         """
         require_times(canvas.z, s, t)
-        which, where = rng.split(2)
-        revealed = self.unmasking.reveal(pred, canvas, s, t, pick, rng=which)
+        for_reveal, for_insertion = rng.split(2)
+        revealed = self.unmasking.reveal(pred, canvas, s, t, pick, rng=for_reveal)
         if canvas.open is None or not bool((canvas.open & (s > 0)).any()):
             return revealed
-        arrived = pred.gaps.draw(self.insert_schedule.share(s, t), rng=where)
+        arrived = pred.gaps.draw(self.insert_schedule.share(s, t), rng=for_insertion)
         return revealed._replace(canvas=insert_masks(revealed.canvas, arrived * (canvas.open & (s > 0)), self.vocab))
 
     def moment(self, hidden: Tensor) -> Tensor:
-        """The time itself falls evenly: tokens arrive by one schedule and are revealed by another."""
+        """`hidden` itself: time falls evenly, since tokens arrive by one schedule and are revealed by another."""
         return hidden
 
     def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
-        """(B, L + 1) nats: gap i and token i; the last gap stands alone."""
+        """(B, L + 1) nats: column i is gap i plus token i; the last column is the last gap alone."""
         if s is not None:
-            raise ValueError("the bound of insertion is one of continuous time; use Bound() without steps")
+            raise ValueError("insertion has only a continuous-time bound; use Bound() without steps")
         assert noised.gaps is not None
         assert noised.open is not None
         assert noised.arrived is not None
@@ -211,10 +211,10 @@ class Insertion(TokenProcess):
         return self.unmasking.undetermined(noised)
 
     def evidence(self, z: Tensor, t: Tensor) -> Tensor:
-        raise ValueError("insertion moves tokens, so no rule can be about their places; use a model of mask noise")
+        raise ValueError("insertion moves tokens, so it does not support constraints on positions; use mask noise")
 
     def marginal(self, t: float) -> Tensor:
-        """(V, V + 1): the last column is a missing token. Masked: (1 − b_t)·J_t, J_t = ∫_t^1 −a'/(1 − b)."""
+        """(V, V + 1): the last column is a missing token. P(masked) = (1 − b_t)·J_t, J_t = ∫_t^1 −a'/(1 − b)."""
         inserted, clean, masked = self._occupied(t)
         table = F.pad(clean * torch.eye(self.vocab.size, dtype=torch.float64), (0, 1))
         table[:, self.vocab.masked] += masked
@@ -240,11 +240,11 @@ class Insertion(TokenProcess):
     def _occupied(self, t: float) -> tuple[Tensor, Tensor, Tensor]:
         """The probabilities that a token is present, clean, and masked."""
         at = torch.tensor(t, dtype=torch.float64)
-        there, masked = self.insert_schedule.keep(at), (1 - self.unmask_schedule.keep(at)) * self._arrived(t)
-        return there, there - masked, masked
+        present, masked = self.insert_schedule.keep(at), (1 - self.unmask_schedule.keep(at)) * self._arrived(t)
+        return present, present - masked, masked
 
     def _arrived(self, t: float) -> Tensor:
-        """J_t = ∫_t^1 −a'(u)/(1 − b(u)) du, by quadrature in log u, in which it is smooth."""
+        """J_t = ∫_t^1 −a'(u)/(1 − b(u)) du, by quadrature in log u, where it is smooth."""
         node, weight = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(64))
         u = t ** ((node + 1) / 2)
         lost = 1 - self.unmask_schedule.keep(u)
@@ -253,14 +253,14 @@ class Insertion(TokenProcess):
 
 
 def _times_log(count: Tensor, log_mean: Tensor) -> Tensor:
-    """count·log m, zero where nothing is counted, even if m is zero."""
+    """count·log m, zero where count is zero, even if m is zero."""
     return count * torch.where(count > 0, log_mean, 0.0)
 
 
 def insert_masks(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
-    """Inserts `count` (B, L + 1) masks into the gaps; what follows moves right, with all that belongs to it.
+    """Insert `count` (B, L + 1) masks into the gaps; later tokens move right, with all their fields.
 
-    New gaps are open if the gap they are in was. If a row runs out of room, its leftmost gaps are served first.
+    New gaps are open if the gap they split was open. If a row runs out of room, its leftmost gaps are filled first.
     """
     pad = canvas.context.pad
     if pad is None or canvas.open is None:
@@ -268,9 +268,9 @@ def insert_masks(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
     closed = pad & canvas.fixed  # never to be written
     arrived = count.cumsum(-1).minimum((pad & ~closed).sum(-1, keepdim=True))
     slot = torch.arange(count.shape[1], device=count.device).expand_as(count).contiguous()
-    place = slot + arrived  # where each token goes, the end of the row included
-    owner = torch.searchsorted(place, slot)  # the token at each slot, or the next one if the slot is new
-    new = (place.gather(1, owner) != slot)[:, :-1]
+    position = slot + arrived  # new position of each token, and of the end of the row
+    owner = torch.searchsorted(position, slot)  # the token at each slot, or the next one if the slot is new
+    new = (position.gather(1, owner) != slot)[:, :-1]
     at = owner[:, :-1].clamp(max=pad.shape[1] - 1)
     empty = slot[:, :-1] >= (~pad).sum(-1, keepdim=True) + arrived[:, -1:]
     z = canvas.z.gather(1, at).masked_fill(new, vocab.masked).masked_fill(empty, vocab.filler)
@@ -282,7 +282,7 @@ def insert_masks(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
 
 
 def _inside(canvas: Canvas, owner: Tensor, new: Tensor) -> Tensor | None:
-    """`Context.inside` for each slot; a new slot stands before its owner, which may itself be given."""
+    """`Context.inside` for each slot; a new slot comes before its owner, which may itself be given."""
     inside, pad = canvas.context.inside, canvas.context.pad
     if inside is None or pad is None:
         return inside

@@ -1,7 +1,7 @@
-"""Noise between x and a mixing law: uniform, mask, or both (multinomial diffusion, D3PM, UDLM, GIDD).
+"""Noise that interpolates from x to uniform noise, masks, or both (multinomial diffusion, D3PM, UDLM, GIDD).
 
-The reference for all of these; `Masked` is its closed form for mask noise. Only the network's output has size V: the
-noise itself is two numbers per time, its mass on the mask and on each word.
+This is the reference for all of these; `Masked` is the closed form for mask noise. Only the network's output has size
+V: the noise itself is two numbers per time, its probability on the mask and on each word.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from redraft.core.vocab import Vocab
 
 
 class MixWeights(NamedTuple):
-    """α·x + b, compressed: what is left of x, and the noise on the mask and on each word. They sum to one."""
+    """Compressed weights of α·x + b: the probability of x, of the mask, and of each word. They sum to one."""
 
     keep: Tensor  # α
     mask: Tensor  # b[mask]
-    word: Tensor  # b[y], the same for every y but the mask
+    word: Tensor  # b[y], equal for every y but the mask
 
     def pick(self, where: Tensor) -> MixWeights:
         """(B, 1) or (B, L) → (N,) at the marked positions."""
@@ -42,36 +42,36 @@ StateLogProbs: TypeAlias = Callable[[Tensor], Tensor]  # (N, V) log x̂ → (N, 
 
 
 class GuidedPosterior(Prediction):
-    """A prediction whose guidance acts on the law of z_s rather than on x̂, where the process knows that law (UDLM)."""
+    """A prediction whose guidance acts on the distribution of z_s, not on x̂, if the process has one (UDLM)."""
 
     @property
     @abstractmethod
     def steers(self) -> bool:
-        """False: it is guidance of x̂ after all."""
+        """Whether guidance acts on z_s; False if it acts on x̂ after all."""
 
     @abstractmethod
     def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
-        """(N, V) log-probabilities of z_s at the marked positions, `law` being how x̂ makes them."""
+        """(N, V) log-probabilities of z_s at the marked positions; `law` computes them from x̂ without guidance."""
 
 
 def reverse_log_probs(pred: Prediction, law: StateLogProbs, where: Tensor) -> Tensor:
-    """(N, V) log-probabilities of z_s at the marked positions, by guidance of z_s or from x̂."""
+    """(N, V) log-probabilities of z_s at the marked positions: guided, if guidance acts on z_s, else from x̂."""
     if isinstance(pred, GuidedPosterior) and pred.steers:
         return pred.next_law(law, where)
     return law(pred.at(where))
 
 
 class NoiseDistribution(ABC):
-    """Where lost signal goes."""
+    """The distribution that replaces lost signal."""
 
     @abstractmethod
     def mix(self, keep: Tensor, words: int) -> MixWeights:
-        """The law at the schedule's value `keep`; a step of noise exists if b/α never falls as keep falls."""
+        """The weights at `keep` of the schedule. Noising steps exist if b/α never decreases as keep falls."""
 
 
 @dataclass(frozen=True)
 class UniformNoise(NoiseDistribution):
-    """b = (1 − α)/K on each of the K words; there need not be a mask, and if there is one it never occurs."""
+    """b = (1 − α)/K on each of the K words; a mask is optional, and never occurs."""
 
     def mix(self, keep: Tensor, words: int) -> MixWeights:
         return MixWeights(keep, torch.zeros_like(keep), (1 - keep) / words)
@@ -79,7 +79,7 @@ class UniformNoise(NoiseDistribution):
 
 @dataclass(frozen=True)
 class MaskNoise(NoiseDistribution):
-    """b = 1 − α on the mask: the same process as `Masked`, which is faster."""
+    """b = 1 − α on the mask. `Masked` is the same process and faster."""
 
     def mix(self, keep: Tensor, words: int) -> MixWeights:
         return MixWeights(keep, 1 - keep, torch.zeros_like(keep))
@@ -90,7 +90,7 @@ class HybridNoise(NoiseDistribution):
     """Mask and uniform noise (von Rütte et al. 2025, "GIDD"): with k = keep, which is 1 − t for `Linear`,
 
     α = k/C,  b[mask] = (1 − k)/C,  b[y] = c/(C·K),  c = B·(k(1 − k))^{γ/2},  C = 1 + c,  B = 2^γ·p_u/(1 − p_u):
-    halfway, at k = ½, a share p_u of all tokens is uniform noise; at the ends none is. p_u = 0 is mask noise.
+    halfway, at k = ½, a fraction p_u of all tokens is uniform noise; at the ends none is. p_u = 0 is mask noise.
     """
 
     p_u: float = 0.1
@@ -98,10 +98,10 @@ class HybridNoise(NoiseDistribution):
 
     def __post_init__(self) -> None:
         if not 0 <= self.p_u < 1:
-            raise ValueError(f"p_u={self.p_u}; the share of uniform noise must be at least 0 and below 1")
+            raise ValueError(f"p_u={self.p_u}; the fraction of uniform noise must be at least 0 and below 1")
         if not 0 < self.power <= 2:
             raise ValueError(
-                f"power={self.power}; above 2 some noise would have to turn back into words: use 0 < power <= 2"
+                f"power={self.power}; above 2 some noise would have to turn back into words; use 0 < power <= 2"
             )
 
     def mix(self, keep: Tensor, words: int) -> MixWeights:
@@ -111,52 +111,52 @@ class HybridNoise(NoiseDistribution):
 
 @dataclass(frozen=True)
 class Interpolating(TokenProcess):
-    """q_t(z | x) = α_t·1[z = x] + b_t[z], with b_t from the mixing at keep = `schedule.keep(t)`.
+    """q_t(z | x) = α_t·1[z = x] + b_t[z], with b_t from `mixing` at keep = `schedule.keep(t)`.
 
     Bayes, with α_{t|s} = α_t/α_s and b_{t|s} = b_t − α_{t|s}·b_s:
-    p(z_s = y | z_t = z) ∝ (α_{t|s}·1[y = z] + b_{t|s}[z]) · (α_s·x̂_y + b_s[y]): z stays, or y is drawn from q_s(· | x̂).
+    p(z_s = y | z_t = z) ∝ (α_{t|s}·1[y = z] + b_{t|s}[z]) · (α_s·x̂_y + b_s[y]): z stays, or y comes from q_s(· | x̂).
     Bound: r_t[z] · Σ_{y≠z} pkl(r_y, ŝ_y) with the rate r_t = b'_t − (α'_t/α_t)·b_t and r, ŝ the ratios of q_t(· | x)
-    and q_t(· | x̂) to their value at z; the same as r_t[z]/q_t(z | x) · (KL(q ‖ q̂) + IS(q[z] ‖ q̂[z])), GIDD's form.
-    It depends on the schedule only through its ends. Where the sum of x̂ is free it is SEDD's score entropy.
+    and q_t(· | x̂) to their value at z, or r_t[z]/q_t(z | x) · (KL(q ‖ q̂) + IS(q[z] ‖ q̂[z])), GIDD's form.
+    It depends on the schedule only through its ends. If the sum of x̂ is free, it is SEDD's score entropy.
 
-    Uniform noise covers all states but the mask. At a visible token the best x̂ ignores that token: use a head without
-    carry-over, `Softmax()`, or `Subs(carry_over=False)` if the vocabulary has a mask.
+    Uniform noise covers all states but the mask. At a visible token the optimal x̂ ignores that token: use a head
+    without carry-over, `Softmax()`, or `Subs(carry_over=False)` if the vocabulary has a mask.
     """
 
     vocab: Vocab
     schedule: Schedule = Linear()
     mixing: NoiseDistribution = UniformNoise()
-    direct: bool = False  # the step to s = 0 draws every token from x̂, also visible ones (D3PM, multinomial's paper)
+    direct: bool = False  # the step to s = 0 draws all tokens from x̂, even visible ones (D3PM, multinomial)
 
     def __post_init__(self) -> None:
         if float(self.mixing.mix(torch.tensor(0.5), self.words).mask) > 0:
-            _ = self.vocab.masked  # an error if there is none
+            _ = self.vocab.masked  # raises if there is no mask
 
     @property
     def words(self) -> int:
-        """K: all states but the mask."""
+        """K, the number of states without the mask."""
         return self.vocab.size - (self.vocab.mask is not None)
 
     @property
     def _words_change(self) -> bool:
-        """Whether words become other words; under mask noise alone guidance is that of x̂, as for `Masked`."""
+        """Whether words become other words; with mask noise only, guidance acts on x̂, as for `Masked`."""
         return float(self.mixing.mix(torch.tensor(0.5), self.words).word) > 0
 
-    # --- the forward law ---
+    # --- the forward process ---
 
     def mix(self, t: Tensor) -> MixWeights:
-        """The law at t in the widest float; t = 0 is clean by definition (prompts), whatever the schedule's start."""
+        """The weights at t in the widest float; t = 0 is clean by definition (prompts), even if keep(0) < 1."""
         t = t.to(ops.widest_float(t.device))
         return self.mixing.mix(torch.where(t == 0, 1.0, self.schedule.keep(t)), self.words)
 
     def rate(self, t: Tensor) -> MixWeights:
-        """α_t·r_t = α_t·b'_t − α'_t·b_t on the mask and on each word, finite where α_t = 0; beside it α_t."""
+        """α_t·r_t = α_t·b'_t − α'_t·b_t on the mask and on each word, finite where α_t = 0; `keep` is α_t itself."""
         t = t.to(ops.widest_float(t.device)).clamp(1e-12, 1 - 1e-12)  # hybrid noise has square-root ends
-        now, slope = torch.func.jvp(self._law, (t,), (torch.ones_like(t),))[:2]
+        now, slope = torch.func.jvp(self._weights, (t,), (torch.ones_like(t),))[:2]
         return MixWeights(now.keep, *(now.keep * d - slope.keep * b for b, d in zip(now[1:], slope[1:], strict=True)))
 
     def weight(self, noised: NoisySample) -> Tensor:
-        """(B, L) r_t[z]/q_t(z | x): what the bound multiplies KL + IS by."""
+        """(B, L) r_t[z]/q_t(z | x): the weight of KL + IS in the bound."""
         rate, q = self.rate(noised.t), self._q(self.mix(noised.t), noised.z, noised.target)
         return self._b(rate, noised.z) / (rate.keep * q)
 
@@ -202,7 +202,7 @@ class Interpolating(TokenProcess):
 
     @property
     def continuous(self) -> bool:
-        return not self.direct  # a last step that draws x̂ has a cost that depends on where the last step begins
+        return not self.direct  # the cost of a last step that draws x̂ depends on where that step starts
 
     @property
     def jump(self) -> bool:
@@ -213,58 +213,59 @@ class Interpolating(TokenProcess):
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         """z stays with weight α_{t|s}·q_s(z | x̂), or comes from q_s(· | x̂) = α_s·x̂ + b_s with weight b_{t|s}[z].
 
-        Thinned: whatever x̂ is, z stays with weight at least α_{t|s}·b_s[z]. So most tokens are known to stay before
-        the network is queried, and a row in which all stay costs no call.
+        Uses thinning: whatever x̂ is, z stays with weight at least α_{t|s}·b_s[z]. So most tokens are known to stay
+        before the network is queried, and a row in which all stay needs no network call.
         """
         require_times(canvas.z, s, t)
         z, early = canvas.z, self.mix(s)
-        *early_keys, fresh = rng.split(3)
-        whether, source = (part.uniform(z.shape[1]) for part in early_keys)
+        for_change, for_source, for_tokens = rng.split(3)
+        whether, source = (part.uniform(z.shape[1]) for part in (for_change, for_source))
         between = _between(early, self.mix(t))
         into, least = self._b(between, z), between.keep * self._b(early, z)
         if isinstance(pred, GuidedPosterior) and pred.steers and self._words_change:
-            return self._steered(pred, canvas, s, t, rng=fresh)
+            return self._guided_step(pred, canvas, s, t, rng=for_tokens)
         last = (s == 0).expand_as(z) if self.direct else torch.zeros_like(canvas.fixed)
         where = ~canvas.fixed & (last | (whether * (into + least) < into if pred.normalised else into > 0))
         if not where.any():
             return canvas
         pred = exclude_mask(pred, s, self.vocab)
-        if pred.joint:  # x as a whole first, then z_s given x: the same law, but now tokens may depend on each other
+        if pred.joint:  # draw all of x first, then z_s given x: the same distribution, but tokens may be dependent
             x = z.masked_scatter(where, pred.draw(where, rng=rng.split(4)[-1]).tokens())
             pred = _Certain(x, self.vocab.size)
-        drawn, at, tokens = pred.draw(where, rng=fresh), early.pick(where), z[where]
+        drawn, at, tokens = pred.draw(where, rng=for_tokens), early.pick(where), z[where]
         log_x = drawn.log_x
         mass = 1 + at.keep * log_x.logsumexp(-1).expm1()  # Σq_s(· | x̂): one, unless the sum of x̂ is free
-        stay = between.pick(where).keep * (at.keep * _said(log_x, tokens).exp() + self._b(at, tokens))
-        new = last[where] | (whether[where] * (into[where] * mass + stay) < into[where] * mass)
-        known = new & (source[where] * mass >= 1 - at.keep)  # from α·x̂ + b: from x̂, or noise of the mass 1 − α
-        tokens = torch.where(new & ~known, self._lost(at, fresh.uniform(z.shape[1])[where]), tokens)
-        tokens = tokens.masked_scatter(known, drawn.tokens(known))
+        stay = between.pick(where).keep * (at.keep * _log_prob(log_x, tokens).exp() + self._b(at, tokens))
+        changes = last[where] | (whether[where] * (into[where] * mass + stay) < into[where] * mass)
+        from_x = changes & (source[where] * mass >= 1 - at.keep)  # α·x̂ + b: from x̂, or from noise of mass 1 − α
+        tokens = torch.where(changes & ~from_x, self._lost(at, for_tokens.uniform(z.shape[1])[where]), tokens)
+        tokens = tokens.masked_scatter(from_x, drawn.tokens(from_x))
         return canvas.write(z.masked_scatter(where, tokens))
 
     def posterior(self, log_x: Tensor, z: Tensor, early: MixWeights, late: MixWeights) -> Tensor:
-        """(N, V) log p(z_s = y | z_t = z) for log x̂ (N, V), tokens z (N,) and laws at s and t, as many each."""
+        """(N, V) log p(z_s = y | z_t = z) for log x̂ (N, V), tokens z (N,) and (N,) weights at s and t."""
         between = _between(early, late)
         noise = early.word[:, None].expand(log_x.shape)
         if self.vocab.mask is not None:
             noise = noise.index_copy(1, torch.tensor([self.vocab.mask], device=z.device), early.mask[:, None])
         reached = early.keep[:, None] * log_x.to(noise.dtype).exp() + noise
-        kept = F.one_hot(z, log_x.shape[-1]) * between.keep[:, None] + self._b(between, z)[:, None]
-        return (reached.log() + kept.log()).log_softmax(-1)
+        onto = F.one_hot(z, log_x.shape[-1]) * between.keep[:, None] + self._b(between, z)[:, None]
+        return (reached.log() + onto.log()).log_softmax(-1)
 
-    def _steered(self, pred: GuidedPosterior, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
-        """The step by guidance of z_s itself, which may also turn what would stay."""
+    def _guided_step(self, pred: GuidedPosterior, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+        """The step if guidance acts on z_s; it may also change tokens that would stay otherwise."""
         early, late = self.mix(s), self.mix(t)
         where = ~canvas.fixed & (self._b(_between(early, late), canvas.z) > 0)
         if not where.any():
             return canvas
         at, last = (early.pick(where), late.pick(where)), (s == 0).expand_as(where)[where][:, None]
 
-        def law(log_x: Tensor) -> Tensor:
-            plain = self.posterior(log_x, canvas.z[where], *at)
-            return torch.where(last, log_x.to(plain.dtype), plain) if self.direct else plain
+        def state_log_probs(log_x: Tensor) -> Tensor:
+            posterior = self.posterior(log_x, canvas.z[where], *at)
+            return torch.where(last, log_x.to(posterior.dtype), posterior) if self.direct else posterior
 
-        tokens = randomness.sample_categorical(pred.next_law(law, where), rng.uniform(where.shape[1])[where])
+        log_p = pred.next_law(state_log_probs, where)
+        tokens = randomness.sample_categorical(log_p, rng.uniform(where.shape[1])[where])
         return canvas.write(canvas.z.masked_scatter(where, tokens))
 
     # --- the bound ---
@@ -273,17 +274,17 @@ class Interpolating(TokenProcess):
         where = self.undetermined(noised)
         if self.direct and s is not None:
             where = where | resampled_positions(noised, s)
-        places = _Places.of(pred, noised, where)
+        at = _Positions.of(pred, noised, where)
         mix = self.mix(noised.t).pick(where)
         if s is None:
-            nats = self._continuous(places, self.rate(noised.t).pick(where), mix)
+            nats = self._continuous(at, self.rate(noised.t).pick(where), mix)
         else:
-            nats = self._discrete(places, self.mix(s).pick(where), mix)
+            nats = self._discrete(at, self.mix(s).pick(where), mix)
             if self.direct:
-                nats = torch.where((s == 0).expand_as(where)[where], -_said(places.log_x, places.x), nats)
-        return ops.scatter(nats.to(places.log_x.dtype), where)
+                nats = torch.where((s == 0).expand_as(where)[where], -_log_prob(at.log_x, at.x), nats)
+        return ops.scatter(nats.to(at.log_x.dtype), where)
 
-    def _continuous(self, at: _Places, rate: MixWeights, mix: MixWeights) -> Tensor:
+    def _continuous(self, at: _Positions, rate: MixWeights, mix: MixWeights) -> Tensor:
         """r_t[z]/q[z] · (Σ_y q_y·log(q_y/q̂_y) + Σq̂/ρ − 1 + log ρ), ρ = q̂[z]/q[z]; the bracket is of order α_t."""
         mix = mix._replace(keep=mix.keep.clamp(min=1e-12))
         ratio = self._log_ratio(at, at.z, mix)
@@ -291,40 +292,40 @@ class Interpolating(TokenProcess):
         gap = gap + mix.keep * at.spare * (-ratio).exp()
         return self._b(rate, at.z) / self._q(mix, at.z, at.x) * gap / mix.keep
 
-    def _discrete(self, at: _Places, early: MixWeights, late: MixWeights) -> Tensor:
+    def _discrete(self, at: _Positions, early: MixWeights, late: MixWeights) -> Tensor:
         """KL of the posteriors given x and x̂: b_{t|s}[z]/q_t·KL_s + log ρ_t − α_{t|s}·q_s/q_t·log ρ_s, all at z.
 
-        Only (N,) numbers in the widest float cancel.
+        Cancellation is confined to (N,) tensors in the widest float.
         """
         between, q = _between(early, late), self._q(late, at.z, at.x)
         into = self._b(between, at.z)
-        said = late.keep * _said(at.log_x, at.z).exp() + self._b(late, at.z) + into * early.keep * at.spare
+        predicted = late.keep * _log_prob(at.log_x, at.z).exp() + self._b(late, at.z) + into * early.keep * at.spare
         stay = between.keep * self._q(early, at.z, at.x) / q
         moved = into / q * self._divergence(at, early)
-        return moved + said.log() - q.log() - stay * self._log_ratio(at, at.z, early)
+        return moved + predicted.log() - q.log() - stay * self._log_ratio(at, at.z, early)
 
-    def _divergence(self, at: _Places, mix: MixWeights) -> Tensor:
-        """(N,) Σ_y q_y·log(q_y/q̂_y) between the laws at x and x̂: the KL where x̂ sums to one.
+    def _divergence(self, at: _Positions, mix: MixWeights) -> Tensor:
+        """(N,) Σ_y q_y·log(q_y/q̂_y) of q(· | x) against q(· | x̂): the KL if x̂ sums to one.
 
         One pass over the vocabulary, Σ_y log(1 + α·x̂_y/b): every word but x has q_y = b.
         """
         odds = (mix.keep / mix.word.clamp(min=1e-30)).log().to(at.log_x.dtype)
-        others = F.softplus(at.log_x + odds[:, None]).sum(-1) - F.softplus(_said(at.log_x, at.x) + odds)
+        others = F.softplus(at.log_x + odds[:, None]).sum(-1) - F.softplus(_log_prob(at.log_x, at.x) + odds)
         total = self._q(mix, at.x, at.x) * self._log_ratio(at, at.x, mix)
         if self.vocab.mask is not None:
             mask = torch.full_like(at.x, self.vocab.mask)
-            others = others - F.softplus(_said(at.log_x, mask) + odds)
+            others = others - F.softplus(_log_prob(at.log_x, mask) + odds)
             total = total + mix.mask * self._log_ratio(at, mask, mix)
         return -total - mix.word * others
 
-    def _log_ratio(self, at: _Places, y: Tensor, mix: MixWeights) -> Tensor:
+    def _log_ratio(self, at: _Positions, y: Tensor, mix: MixWeights) -> Tensor:
         """(N,) log(q(y | x̂)/q(y | x)), finite where both are zero."""
-        said = torch.logaddexp(mix.keep.log() + _said(at.log_x, y), _positive(self._b(mix, y)).log())
-        return said - _positive(self._q(mix, y, at.x)).log()
+        predicted = torch.logaddexp(mix.keep.log() + _log_prob(at.log_x, y), _positive(self._b(mix, y)).log())
+        return predicted - _positive(self._q(mix, y, at.x)).log()
 
-    # --- compressed laws ---
+    # --- compressed weights ---
 
-    def _law(self, t: Tensor) -> MixWeights:
+    def _weights(self, t: Tensor) -> MixWeights:
         return self.mixing.mix(self.schedule.keep(t), self.words)
 
     def _b(self, mix: MixWeights, z: Tensor) -> Tensor:
@@ -337,7 +338,7 @@ class Interpolating(TokenProcess):
         return torch.where(z == x, mix.keep, 0.0) + self._b(mix, z)
 
     def _lost(self, mix: MixWeights, v: Tensor) -> Tensor:
-        """Tokens of pure noise from v in (0, 1): the inverse CDF of b/(1 − α), the mask first, then words in order."""
+        """Noise tokens from v in (0, 1) by the inverse CDF of b/(1 − α): the mask first, then words in order."""
         amount = v * (mix.mask + self.words * mix.word) - mix.mask
         index = (amount / _positive(mix.word)).floor().clamp(-1, self.words - 1).long()
         if self.vocab.mask is None:
@@ -352,31 +353,31 @@ class Interpolating(TokenProcess):
 
 
 def _between(early: MixWeights, late: MixWeights) -> MixWeights:
-    """The law of the step s → t: α_{t|s} = α_t/α_s, b_{t|s} = b_t − α_{t|s}·b_s."""
+    """The weights of the noising step s → t: α_{t|s} = α_t/α_s, b_{t|s} = b_t − α_{t|s}·b_s."""
     keep = late.keep / _positive(early.keep)
     return MixWeights(keep, *((b - keep * a).clamp(min=0) for a, b in zip(early[1:], late[1:], strict=True)))
 
 
 def _positive(p: Tensor) -> Tensor:
-    """Zeros become tiny: quotients and logarithms stay finite even where they do not count."""
+    """Replaces zeros by the smallest float, so that quotients and logarithms stay finite."""
     return p.clamp(min=torch.finfo(p.dtype).tiny)
 
 
-def _said(log_x: Tensor, y: Tensor) -> Tensor:
+def _log_prob(log_x: Tensor, y: Tensor) -> Tensor:
     """(N, V), (N,) → (N,) log x̂[y]"""
     return log_x.gather(-1, y[:, None]).squeeze(-1)
 
 
-class _Places(NamedTuple):
-    """N positions: what the network predicts, the noisy token and the clean one."""
+class _Positions(NamedTuple):
+    """Prediction, noisy token and clean token at N positions."""
 
     log_x: Tensor  # (N, V)
-    spare: Tensor  # (N,) Σx̂ − 1, not zero if the sum is free
+    spare: Tensor  # (N,) Σx̂ − 1, which is zero if x̂ is normalized
     z: Tensor  # (N,)
     x: Tensor  # (N,)
 
     @classmethod
-    def of(cls, pred: Prediction, noised: NoisySample, where: Tensor) -> _Places:
+    def of(cls, pred: Prediction, noised: NoisySample, where: Tensor) -> _Positions:
         log_x = pred.at(where)
         spare = torch.zeros_like(log_x[:, 0]) if pred.normalised else log_x.logsumexp(-1).expm1()
         return cls(log_x, spare, noised.z[where], noised.target[where])
@@ -384,7 +385,7 @@ class _Places(NamedTuple):
 
 @dataclass(frozen=True)
 class _Certain(Prediction):
-    """The prediction that x is exactly this."""
+    """A prediction that puts all probability on given tokens."""
 
     tokens: Tensor  # (B, L)
     size: int  # V

@@ -1,8 +1,8 @@
-"""Noise by dense matrices: a token jumps between any states at given rates (Austin et al. 2021, "D3PM").
+"""Noise by dense rate matrices: a token jumps between any states at given rates (Austin et al. 2021, "D3PM").
 
 A jump process in continuous time, Q_{t|s} = exp(−log(k_t/k_s)·R) with one generator R and k = `schedule.keep`. D3PM's
-chains of T matrices are the same process seen at T times: its schedules of β are changes of time. Unlike a list of T
-matrices, this allows chains of any number of steps, steps that skip, and a bound in continuous time.
+chains of T matrices are this process observed at T times; its β schedules are changes of time. Unlike a list of T
+matrices, this form allows any number of steps, skipped steps, and a continuous-time bound.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from redraft.core.schedules.tokens import Linear
 from redraft.core.schedules.transforms import PiecewiseKeep
 from redraft.core.vocab import Vocab
 
-_FLOOR = 1e-30  # impossible states: below every rounding error, and its logarithm is finite
+_FLOOR = 1e-30  # probability of impossible states: below any rounding error, but with a finite logarithm
 
 
 class JumpRates(ABC):
-    """Where tokens jump to, and how often."""
+    """Rates at which tokens jump between states."""
 
     @abstractmethod
     def rates(self, vocab: Vocab) -> Tensor:
-        """(V, V) float64 rate of the jump from y (row) to z; the diagonal and the unit of time do not matter."""
+        """(V, V) float64 rate of jumps from y (row) to z; the diagonal and the unit of time do not matter."""
 
 
 @dataclass(frozen=True)
 class UniformRates(JumpRates):
-    """To every word at the same rate: the dense form of `UniformNoise`."""
+    """Jumps to every word at the same rate: the dense form of `UniformNoise`."""
 
     def rates(self, vocab: Vocab) -> Tensor:
         words = _words(vocab)
@@ -48,7 +48,7 @@ class UniformRates(JumpRates):
 
 @dataclass(frozen=True)
 class AbsorbingRates(JumpRates):
-    """To the mask, and never away from it: the dense form of `Masked`."""
+    """Jumps to the mask and stays there: the dense form of `Masked`."""
 
     def rates(self, vocab: Vocab) -> Tensor:
         rates = torch.zeros(vocab.size, vocab.size, dtype=torch.float64)
@@ -58,9 +58,9 @@ class AbsorbingRates(JumpRates):
 
 @dataclass(frozen=True)
 class BandedRates(JumpRates):
-    """To ids nearby, exp(−½(i − j)²/width²), for values with an order: D3PM's discretised Gaussian as a law of jumps.
+    """Jumps to nearby ids at the rate exp(−½(i − j)²/width²), for ordinal values: D3PM's discretized Gaussian.
 
-    D3PM widens the Gaussian from step to step; here the width is constant, and the sum of the jumps is Gaussian again.
+    D3PM widens the Gaussian from step to step. Here the width is constant, and the sum of jumps is again Gaussian.
     """
 
     width: float = 1.0
@@ -71,54 +71,54 @@ class BandedRates(JumpRates):
 
     def rates(self, vocab: Vocab) -> Tensor:
         words = _words(vocab)
-        place = torch.arange(len(words), dtype=torch.float64)
-        return _among(words, (-((place[:, None] - place) ** 2) / (2 * self.width**2)).exp(), vocab)
+        index = torch.arange(len(words), dtype=torch.float64)
+        return _among(words, (-((index[:, None] - index) ** 2) / (2 * self.width**2)).exp(), vocab)
 
 
 @dataclass(frozen=True)
 class NeighborRates(JumpRates):
-    """To neighbours in a graph of words, both ways: rate G + Gᵀ (D3PM, appendix A.2). `nearest_words` makes one."""
+    """Jumps between neighbors in a graph of words, rate G + Gᵀ (D3PM, appendix A.2). See `nearest_words`."""
 
-    neighbours: tuple[tuple[int, ...], ...]  # for each word (all ids but the mask, in order) the ids near it
+    neighbours: tuple[tuple[int, ...], ...]  # ids near each word; words are all ids but the mask, in order
 
     def rates(self, vocab: Vocab) -> Tensor:
         words = _words(vocab).tolist()
         if len(words) != len(self.neighbours):
-            raise ValueError(f"{len(self.neighbours)} lists of neighbours for {len(words)} words; give one to each")
+            raise ValueError(f"{len(self.neighbours)} lists of neighbors for {len(words)} words; give one per word")
         rates = torch.zeros(vocab.size, vocab.size, dtype=torch.float64)
         for word, near in zip(words, self.neighbours, strict=True):
-            if strange := set(near) - set(words):
-                raise ValueError(f"word {word} has the neighbours {sorted(strange)}, which are not words; use word ids")
+            if unknown := set(near) - set(words):
+                raise ValueError(f"word {word} has the neighbors {sorted(unknown)}, which are not words; use word ids")
             rates[word, list(near)] = 1
         return rates + rates.T
 
 
 def nearest_words(embeddings: Tensor, vocab: Vocab, k: int = 20) -> NeighborRates:
-    """Each word's k nearest words by the distance of their (V, D) embeddings."""
+    """Rates between each word and its k nearest words, by distance of their (V, D) embeddings."""
     words = _words(vocab)
     if embeddings.shape[0] != vocab.size or not 0 < k < len(words):
-        raise ValueError(f"{embeddings.shape[0]} embeddings, k={k}; {vocab.size} states need as many, and k < words")
+        raise ValueError(f"{embeddings.shape[0]} embeddings, k={k}; give {vocab.size}, and 0 < k < {len(words)}")
     distance = torch.cdist(embeddings[words].double(), embeddings[words].double()).fill_diagonal_(torch.inf)
     near = words[distance.argsort(dim=-1, stable=True)[:, :k]]
     return NeighborRates(tuple(tuple(sorted(row)) for row in near.tolist()))
 
 
 def mutual_information_schedule(jumps: JumpRates, vocab: Vocab, frequencies: Tensor, points: int = 64) -> PiecewiseKeep:
-    """The schedule by which z_t loses its information about x evenly: I(z_t; x) = (1 − t)·H(x) (D3PM, "MI schedule").
+    """The schedule that loses information about x linearly: I(z_t; x) = (1 − t)·H(x) (D3PM, "MI schedule").
 
-    `frequencies`: (V,) how often each token occurs; the mask does not. For `AbsorbingRates` it is `Linear()`.
+    `frequencies`: (V,) token counts or frequencies; the mask's is ignored. For `AbsorbingRates` this is `Linear()`.
     """
     p = torch.zeros_like(frequencies, dtype=torch.float64)
     p[_words(vocab)] = frequencies.double()[_words(vocab)]
     p = p / p.sum()
     spectrum = _spectrum(jumps, vocab, p.device)
     keep = (torch.pi / 2 * torch.linspace(0, 1, 40 * points, dtype=torch.float64)).sin() ** 2
-    told = torch.stack([_information(p, spectrum.rows(torch.arange(len(p)), k.expand(len(p)))) for k in keep])
-    wanted = torch.linspace(1, 0, points + 1, dtype=torch.float64) * told[-1]
-    above = torch.searchsorted(told, wanted[1:-1]).clamp(1, len(told) - 1)
-    low, high = told[above - 1], told[above]
-    share = (wanted[1:-1] - low) / (high - low).clamp(min=1e-300)
-    middle = keep[above - 1] + share * (keep[above] - keep[above - 1])
+    information = torch.stack([_information(p, spectrum.rows(torch.arange(len(p)), k.expand(len(p)))) for k in keep])
+    wanted = torch.linspace(1, 0, points + 1, dtype=torch.float64) * information[-1]
+    above = torch.searchsorted(information, wanted[1:-1]).clamp(1, len(information) - 1)
+    low, high = information[above - 1], information[above]
+    fraction = (wanted[1:-1] - low) / (high - low).clamp(min=1e-300)
+    middle = keep[above - 1] + fraction * (keep[above] - keep[above - 1])
     return PiecewiseKeep((1.0, *middle.tolist(), 0.0))
 
 
@@ -128,12 +128,12 @@ def _information(p: Tensor, table: Tensor) -> Tensor:
 
 
 class Spectrum(NamedTuple):
-    """R = −right·diag(decay)·left, so that Q with k of the signal left is right·diag(k^decay)·left."""
+    """R = −right·diag(decay)·left, so that Q at keep = k is right·diag(k^decay)·left."""
 
     right: Tensor  # (V, V)
     decay: Tensor  # (V,) ≥ 0; the smallest above zero is one
     left: Tensor  # (V, V)
-    rates: Tensor  # (V, V) off the diagonal of R
+    rates: Tensor  # (V, V) R without its diagonal
 
     def rows(self, x: Tensor, keep: Tensor) -> Tensor:
         """(N,) → (N, V): Q[x, ·]"""
@@ -148,14 +148,14 @@ class Spectrum(NamedTuple):
         return (((p @ self.right) * self._modes(keep)) @ self.left).clamp(min=_FLOOR)
 
     def _modes(self, keep: Tensor) -> Tensor:
-        """(N, V) what is left of each mode, once per distinct time: positions share few, and powers are slow."""
-        values, which = keep.unique(return_inverse=True)
-        return (values[:, None] ** self.decay)[which]
+        """(N, V) k^decay, computed once per distinct time: positions share few times, and powers are slow."""
+        values, index = keep.unique(return_inverse=True)
+        return (values[:, None] ** self.decay)[index]
 
 
 @lru_cache(maxsize=16)
 def _spectrum(jumps: JumpRates, vocab: Vocab, device: torch.device) -> Spectrum:
-    """The eigenvalues, computed once per process. The unit of time makes the slowest mode decay as k itself."""
+    """The eigendecomposition, cached. The unit of time is such that the slowest mode decays as k itself."""
     rates = jumps.rates(vocab).to(ops.widest_float(device))
     rates = rates.clone().fill_diagonal_(0)
     generator = rates - torch.diag(rates.sum(-1))
@@ -172,11 +172,11 @@ def _spectrum(jumps: JumpRates, vocab: Vocab, device: torch.device) -> Spectrum:
 
 
 def _decomposed(generator: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Eigenvalues of asymmetric rates; they must be real, with a full set of eigenvectors."""
+    """Eigenvalues, right and left eigenvectors of asymmetric rates; raises unless they are real and complete."""
     values, vectors = torch.linalg.eig(generator)
     if float(values.imag.abs().max()) < 1e-9 and torch.linalg.cond(vectors) < 1e8:
         return values.real, vectors.real, torch.linalg.inv(vectors.real)
-    raise ValueError("these jumps run in circles or have too few eigenvectors; use rates that are the same both ways")
+    raise ValueError("these jumps run in circles or have too few eigenvectors; use symmetric rates")
 
 
 def _require_forgetting(spectrum: Spectrum, vocab: Vocab) -> None:
@@ -184,15 +184,15 @@ def _require_forgetting(spectrum: Spectrum, vocab: Vocab) -> None:
     end = spectrum.rows(words, torch.zeros_like(words, dtype=spectrum.right.dtype))
     if float((end - end[:1]).abs().max()) > 1e-6:
         raise ValueError(
-            "the jumps leave words in separate groups, so noise never forgets x; give words more neighbours"
+            "the jumps leave words in separate groups, so z never becomes independent of x; give words more neighbors"
         )
 
 
 @dataclass(frozen=True)
 class Markov(TokenProcess):
-    """q_t(z | x) = Q_t[x, z], Q_t = exp(−log k_t·R), for jumps R among any states.
+    """q_t(z | x) = Q_t[x, z], Q_t = exp(−log k_t·R), for jumps between any states at rates R.
 
-    Bayes: p(z_s = y | z_t = z) ∝ Q_{t|s}[y, z] · (x̂Q_s)[y] (D3PM, eq. 4; x̂ plugged in, not averaged over).
+    Bayes: p(z_s = y | z_t = z) ∝ Q_{t|s}[y, z] · (x̂Q_s)[y] (D3PM, eq. 4; with x̂ plugged in, not averaged over).
     Bound: −k'_t/k_t · Σ_{y≠z} R[y, z]·pkl(r_y, ŝ_y) with r, ŝ the ratios of q_t(· | x) and x̂Q_t to their value at z.
     Costs V² per position: for vocabularies of characters, or a few thousand words.
     """
@@ -200,7 +200,7 @@ class Markov(TokenProcess):
     vocab: Vocab
     jumps: JumpRates = UniformRates()
     schedule: Schedule = Linear()
-    direct: bool = False  # the step to s = 0 draws every token from x̂, also visible ones, as D3PM does
+    direct: bool = False  # the step to s = 0 draws all tokens from x̂, even visible ones, as in D3PM
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         u = rng.uniform(canvas.z.shape[1])
@@ -217,8 +217,8 @@ class Markov(TokenProcess):
 
     def noise(self, x: Tensor, t: Tensor, *, pad: Tensor | None = None, rng: Rng) -> NoisySample:
         require_times(x, t)
-        law = self._rows(x.flatten(), t.expand_as(x).flatten())
-        z = randomness.sample_categorical(law.log(), rng.uniform(x.shape[1]).flatten()).view_as(x)
+        q = self._rows(x.flatten(), t.expand_as(x).flatten())
+        z = randomness.sample_categorical(q.log(), rng.uniform(x.shape[1]).flatten()).view_as(x)
         given = t == 0 if pad is None else (t == 0) | pad
         return NoisySample(torch.where(given, x, z), t, x, pad)
 
@@ -254,16 +254,17 @@ class Markov(TokenProcess):
 
     def _continuous(self, guess: Tensor, z: Tensor, x: Tensor, t: Tensor) -> Tensor:
         t = t.to(ops.widest_float(t.device)).clamp(max=1 - 1e-12)
-        truth, said = self._rows(x, t), self._mixed(guess, t)
+        truth, predicted = self._rows(x, t), self._mixed(guess, t)
         rates = self._spectrum(z.device).rates.T[z]  # into z, from each state
         at = z[:, None]
-        cost = ops.poisson_kl(truth / truth.gather(-1, at), said / said.gather(-1, at))
+        cost = ops.poisson_kl(truth / truth.gather(-1, at), predicted / predicted.gather(-1, at))
         return -self.schedule.slope(t) / self.schedule.keep(t) * (rates * cost).sum(-1)
 
     def _discrete(self, guess: Tensor, z: Tensor, x: Tensor, s: Tensor, t: Tensor) -> Tensor:
         onto = self._onto(z, s, t)
-        truth, said = onto * self._rows(x, s), onto * self._mixed(guess, s)
-        return ops.poisson_kl(truth / truth.sum(-1, keepdim=True), said / said.sum(-1, keepdim=True)).sum(-1)
+        truth, predicted = (onto * q for q in (self._rows(x, s), self._mixed(guess, s)))
+        truth, predicted = (p / p.sum(-1, keepdim=True) for p in (truth, predicted))
+        return ops.poisson_kl(truth, predicted).sum(-1)
 
     def undetermined(self, noised: NoisySample) -> Tensor:
         where = self._entered(noised.z) & (noised.t > 0)
@@ -271,22 +272,22 @@ class Markov(TokenProcess):
 
     def marginal(self, t: float) -> Tensor:
         states = torch.arange(self.vocab.size)
-        return _dusted(self._rows(states, torch.full((len(states),), t, dtype=torch.float64)))
+        return _rounded(self._rows(states, torch.full((len(states),), t, dtype=torch.float64)))
 
     def transition(self, s: float, t: float) -> Tensor:
         states = torch.arange(self.vocab.size)
         early, late = (torch.full((len(states),), a, dtype=torch.float64) for a in (s, t))
-        return _dusted(self._onto(states, early, late).T)
+        return _rounded(self._onto(states, early, late).T)
 
     @property
     def continuous(self) -> bool:
-        return not self.direct  # a last step that draws x̂ has a cost that depends on where the last step begins
+        return not self.direct  # the cost of a last step that draws x̂ depends on where that step starts
 
     @property
     def jump(self) -> bool:
         return self.schedule.start < 1
 
-    # --- tables, in the widest float, a row for each position ---
+    # --- tables in the widest float, one row per position ---
 
     def _spectrum(self, device: torch.device) -> Spectrum:
         return _spectrum(self.jumps, self.vocab, device)
@@ -312,13 +313,13 @@ class Markov(TokenProcess):
         return (self._spectrum(z.device).rates > 0).any(0)[z]
 
     def _prior(self, device: torch.device) -> Tensor:
-        """(V,) the distribution at which every word ends."""
+        """(V,) the limiting distribution, from any word."""
         word = _words(self.vocab)[:1].to(device)
         return self._spectrum(device).rows(word, torch.zeros(1, dtype=ops.widest_float(device), device=device))[0]
 
 
-def _dusted(table: Tensor) -> Tensor:
-    """The table with rounding errors set to zero."""
+def _rounded(table: Tensor) -> Tensor:
+    """The table with rounding errors (below 1e-12) set to zero."""
     return torch.where(table > 1e-12, table, 0.0)
 
 
@@ -328,7 +329,7 @@ def _words(vocab: Vocab) -> Tensor:
 
 
 def _among(words: Tensor, rates: Tensor, vocab: Vocab) -> Tensor:
-    """(K, K) rates between words as (V, V): the mask, if there is one, has no jumps."""
+    """(K, K) rates between words → (V, V) rates between states; the mask, if any, has none."""
     out = torch.zeros(vocab.size, vocab.size, dtype=torch.float64)
     out[words[:, None], words] = rates.double()
     return out

@@ -23,38 +23,38 @@ from redraft.core.vocab import Vocab
 
 
 class PickResult(NamedTuple):
-    """The decision of a pick: N positions and their tokens, in the order of `where.nonzero()`."""
+    """What a pick decided: N positions to reveal and their tokens, in the order of `where.nonzero()`."""
 
     where: Tensor  # (B, L) bool
     tokens: Tensor  # (N,)
-    log_p: Tensor | None = None  # (N,) log-probability of each token, for `Canvas.confidence`; None: not tracked
-    again: Tensor | None = None  # (B, L) bool: written tokens to mask again; None: none
-    then: Pick | None = None  # the pick of the next step, if this one has something to remember; None: the same
+    log_p: Tensor | None = None  # (N,) log-probability of each token, for `Canvas.confidence`; None if not tracked
+    again: Tensor | None = None  # (B, L) bool: written tokens to mask again; None if there are none
+    then: Pick | None = None  # pick for the next step, if picks carry state; None for the same one
 
     @classmethod
     def nothing(cls, hidden: Tensor) -> PickResult:
-        """No position at all."""
-        none = torch.zeros_like(hidden)
-        return cls(none, hidden.new_empty(0, dtype=torch.int64), torch.empty(0, device=hidden.device))
+        """A result that reveals no position."""
+        nowhere = torch.zeros_like(hidden)
+        return cls(nowhere, hidden.new_empty(0, dtype=torch.int64), torch.empty(0, device=hidden.device))
 
     @classmethod
     def of(cls, where: Tensor, drawn: Draw, kept: Tensor | None = None) -> PickResult:
-        """The tokens drawn there; with `kept` (N,) some of the N positions that were drawn."""
+        """The tokens drawn at `where`; `kept` (N,) selects them if more positions were drawn."""
         index = torch.arange(len(drawn.log_x), device=where.device) if kept is None else ops.flat_positions(kept)
         tokens = drawn.tokens(None if kept is None else index)
         return cls(where, tokens, drawn.log_x[index, tokens])
 
 
 class Pick(Protocol):
-    """Which of the masked positions to reveal, and as what."""
+    """Decides which masked positions to reveal, and as which tokens."""
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        """hidden (B, L): positions that may be revealed; share (B, 1): the part of them that this step is to reveal."""
+        """hidden (B, L): positions that may be revealed; share (B, 1): fraction of them this step should reveal."""
         ...
 
 
 class RevealResult(NamedTuple):
-    """The canvas after a pick, and the pick of the next step."""
+    """The canvas after a pick, and the pick for the next step."""
 
     canvas: Canvas
     pick: Pick
@@ -62,20 +62,20 @@ class RevealResult(NamedTuple):
 
 @dataclass(frozen=True)
 class IndependentReveal:
-    """Each masked position independently with probability `share`, its token drawn from x̂: ancestral sampling.
+    """Reveals each masked position independently with probability `share`, its token drawn from x̂: ancestral sampling.
 
-    The positions that change are drawn first, so the network is queried only there: exact in law (the two draws are
-    independent), safe in any precision, and a row in which nothing changes needs no network call at all.
-    A free sum Z = Σx̂ changes the odds, share·Z for a reveal against 1 − share, so it must be known everywhere.
+    The positions are drawn first, so the network is queried only there. This is exact (the two draws are independent)
+    and safe in any precision, and a row in which nothing changes needs no network call.
+    If Z = Σx̂ is free, the odds of a reveal are share·Z to 1 − share, so x̂ is needed at all masked positions.
     """
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        which, what = rng.split(2)
-        u = which.uniform(hidden.shape[1])
+        for_positions, for_tokens = rng.split(2)
+        u = for_positions.uniform(hidden.shape[1])
         where = hidden & (u < share) if pred.normalised else hidden
         if not where.any():
             return PickResult.nothing(hidden)
-        drawn = pred.draw(where, rng=what)
+        drawn = pred.draw(where, rng=for_tokens)
         if pred.normalised:
             return PickResult.of(where, drawn)
         log_mass = drawn.log_x.logsumexp(-1)
@@ -87,7 +87,7 @@ class IndependentReveal:
 
 
 def apply_pick(canvas: Canvas, choice: PickResult, vocab: Vocab) -> Canvas:
-    """The canvas with a choice written on it, and how likely its tokens were."""
+    """The canvas with the picked tokens and their probabilities written on it."""
     z, confidence = canvas.z.masked_scatter(choice.where, choice.tokens), canvas.confidence
     if choice.log_p is not None:
         confidence = torch.zeros_like(z, dtype=torch.float32) if confidence is None else confidence
@@ -99,14 +99,14 @@ def apply_pick(canvas: Canvas, choice: PickResult, vocab: Vocab) -> Canvas:
 
 
 def reveal_kl(pred: Prediction, where: Tensor, target: Tensor, share: Tensor) -> Tensor:
-    """(B, L) KL of the reveal with probability `share`: share·(−log x̂[x]) + log(1 + share·(Σx̂ − 1))."""
+    """(B, L) KL of a step that reveals with probability `share`: share·(−log x̂[x]) + log(1 + share·(Σx̂ − 1))."""
     if pred.normalised or not where.any():
         nats = pred.nll(where, target)
         return share.to(nats.dtype) * nats
     log_x = pred.at(where)
-    said, mass = log_x.gather(-1, target[where][:, None]).squeeze(-1), log_x.logsumexp(-1)
+    log_target, mass = log_x.gather(-1, target[where][:, None]).squeeze(-1), log_x.logsumexp(-1)
     share = share.to(log_x.dtype).expand_as(where)[where]
-    loss = (share * mass.expm1()).log1p() - share * said
+    loss = (share * mass.expm1()).log1p() - share * log_target
     return torch.zeros_like(where, dtype=loss.dtype).masked_scatter(where, loss)
 
 
@@ -152,16 +152,16 @@ class Masked(TokenProcess):
         hidden: Tensor | None = None,
         rng: Rng,
     ) -> RevealResult:
-        """`step` with another rule for which positions to reveal. Only `IndependentReveal` is Bayes' rule and carries a bound.
+        """`step` with any pick. Only `IndependentReveal` follows Bayes' rule and has a bound.
 
-        The pick gets the share (B, 1) of the masked positions that this step should reveal: what the schedule reveals
-        between t and s, unless `share` says otherwise. `hidden` are these positions, for a caller who knows them.
+        share: (B, 1) fraction of the masked positions to reveal; None for what the schedule reveals between t and s.
+        hidden: (B, L) positions that may be revealed; None to compute them from the canvas.
         """
         require_times(canvas.z, s, t)
         share = self.schedule.share(s, t) if share is None else share
         choice = pick(pred, canvas, self.hidden(canvas) if hidden is None else hidden, share, rng=rng)
         if (ops.to_numpy(choice.tokens) == self.vocab.masked).any():
-            raise ValueError("the mask token is never written; x̂ must give it no weight: use the head Subs")
+            raise ValueError("the mask token is never written, so x̂ must give it no weight; use the head Subs")
         return RevealResult(apply_pick(canvas, choice, self.vocab), choice.then or pick)
 
     def hidden(self, canvas: Canvas) -> Tensor:
@@ -169,14 +169,14 @@ class Masked(TokenProcess):
         return (canvas.z == self.vocab.masked) & ~canvas.fixed
 
     def moment(self, hidden: Tensor) -> Tensor:
-        """The time at which this share of the tokens is expected to be masked; above 0, which is for given tokens."""
+        """The time at which this fraction of tokens is expected to be masked; above 0, the time of given tokens."""
         kept = (1 - hidden).clamp(self.schedule.end, self.schedule.start)
         return self.schedule.inverse(kept).clamp(1e-12, 1)
 
     def hit(self, canvas: Canvas, t: Tensor, *, rng: Rng) -> Tensor:
         """(B, 1) the time s < t of the next reveal in each row, without a grid (Zheng et al. 2024).
 
-        With n masked positions 1 − α_s = (1 − α_t)·U^{1/n}, the largest of n uniform times; 0 if none is left.
+        With n masked positions, 1 − α_s = (1 − α_t)·U^{1/n}, the maximum of n uniforms; s = 0 if none is masked.
         """
         n = self.hidden(canvas).sum(-1, keepdim=True)
         lost = (1 - self.schedule.kept(t)) * rng.once() ** (1 / n)
@@ -192,49 +192,49 @@ class Masked(TokenProcess):
         return torch.where(where, loss, 0.0)
 
     def estimates(self, held_out: HeldOutRows, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
-        """In count form; if tokens are written one at a time, exactly −log p from a single network call.
+        """Uses the count form; if block = 1, it is exactly −log p from a single network call.
 
-        Rows with so few learnt tokens per block that hiding each set of them costs no more calls get the bound itself.
+        Rows with few learned tokens per block get the exact bound, if enumerating all subsets needs no more calls.
         """
         learn = held_out.batch.learn
         if held_out.block == 1:
             return self._hidden_nats(held_out, learn, torch.ones_like(learn, dtype=torch.float32)).expand(len(rngs), -1)
         few = int(math.log2(strata * len(rngs) + 1))
         small = _sizes(learn, _blocks(held_out)).amax(-1, keepdim=True) <= few
-        found = torch.stack([self._by_count(held_out, strata, learn & ~small, rng=rng) for rng in rngs])
-        return torch.where(small.squeeze(-1), self._by_sets(held_out, learn & small), found) if small.any() else found
+        nats = torch.stack([self._by_count(held_out, strata, learn & ~small, rng=rng) for rng in rngs])
+        return torch.where(small.squeeze(-1), self._by_sets(held_out, learn & small), nats) if small.any() else nats
 
     def _by_count(self, held_out: HeldOutRows, strata: int, learn: Tensor, *, rng: Rng) -> Tensor:
         """(B,) the bound in count form, which has no singular weight (as LLaDA is evaluated).
 
-        −log p ≤ L · E_n E_S [(1/n) Σ_{l∈S} −log x̂[x_l]], n uniform in 1..L, S any n of the L learnt tokens; with blocks
-        the sum of this over blocks. The strata of n/L end at sin²(πk/2K): narrow where n is small and S matters most,
-        and where n is large and the sum depends on n most. Neighbouring strata hide tokens from opposite ends of one
-        random order, so that together they cover more tokens. Neither changes the mean; with four strata the variance
-        is a third of that of plain draws.
+        −log p ≤ L · E_n E_S [(1/n) Σ_{l∈S} −log x̂[x_l]], n uniform in 1..L, S any n of the L learned tokens; with
+        blocks it is summed over blocks. The strata of n/L end at sin²(πk/2K): narrow where n is small and S matters
+        most, and where n is large and the sum depends most on n. Neighboring strata hide tokens from opposite ends of
+        one random order, so that together they cover more tokens. Neither changes the mean; with four strata the
+        variance is a third of that of plain sampling.
         """
-        which, how_many = rng.split(2)
+        for_order, for_count = rng.split(2)
         length = learn.shape[1]
         block = _blocks(held_out)
-        place, size = _shuffled(learn, block, rng=which)
+        rank, size = _random_ranks(learn, block, rng=for_order)
         ends = [math.sin(math.pi / 2 * k / strata) ** 2 for k in range(strata + 1)]
         parts = []
         for k, (lo, hi) in enumerate(pairwise(ends)):
-            u = lo + (hi - lo) * how_many.fold(k).uniform(length)[:, block]
+            u = lo + (hi - lo) * for_count.fold(k).uniform(length)[:, block]
             n = (u * size).ceil().clamp(min=1)
-            where = learn & (place < n if k % 2 == 0 else place >= size - n)
+            where = learn & (rank < n if k % 2 == 0 else rank >= size - n)
             parts.append((hi - lo) * self._hidden_nats(held_out, where, n / size))
         return torch.stack(parts).sum(0)
 
     def _by_sets(self, held_out: HeldOutRows, learn: Tensor) -> Tensor:
-        """(B,) the bound without draws: Σ_S Σ_{l∈S} −log x̂[x_l] / (n·C(L, n)) over all sets S of n of L learnt tokens.
+        """(B,) the exact bound: Σ_S Σ_{l∈S} −log x̂[x_l] / (n·C(L, n)) over all sets S of n of L learned tokens.
 
-        In pass j the set of every block is that of the binary digits of j.
+        Pass j hides, in every block, the tokens whose bits are set in j.
         """
         block = _blocks(held_out)
         sizes = _sizes(learn, block)
         most = int(sizes.max())
-        place = learn.cumsum(-1) - 1 - (sizes.cumsum(-1) - sizes)[:, block]  # among the learnt tokens of its block
+        rank = learn.cumsum(-1) - 1 - (sizes.cumsum(-1) - sizes)[:, block]  # among the learned tokens of its block
         size = sizes[:, block]
         choose = torch.tensor(
             [[math.comb(a, b) for b in range(most + 1)] for a in range(most + 1)], device=learn.device
@@ -242,17 +242,17 @@ class Masked(TokenProcess):
         nats = torch.zeros(len(learn), device=learn.device)
         for j in range(1, 2**most):
             n = j.bit_count()
-            where = learn & (j >> place.clamp(min=0) & 1).bool() & (j < 2**size)
-            chance = 1 / (size * choose[size, n]).clamp(min=1)  # of n, and of this set
-            nats = nats + self._hidden_nats(held_out, where, n / size.clamp(min=n), chance)
+            where = learn & (j >> rank.clamp(min=0) & 1).bool() & (j < 2**size)
+            probability = 1 / (size * choose[size, n]).clamp(min=1)  # of drawing n, and then this set
+            nats = nats + self._hidden_nats(held_out, where, n / size.clamp(min=n), probability)
         return nats
 
     def _hidden_nats(self, held_out: HeldOutRows, where: Tensor, share: Tensor, weight: Tensor | float = 1.0) -> Tensor:
-        """(B,) Σ −log x̂[x] over the tokens to hide, each divided by the share of its block that is hidden."""
+        """(B,) Σ −log x̂[x] over the tokens to hide, each divided by the hidden fraction of its block."""
         batch = held_out.batch
         noise = torch.zeros_like(where) if batch.unknown is None else batch.unknown
         z = batch.tokens.masked_fill(where | noise, self.vocab.masked)
-        t = self.schedule.inverse(1 - share).clamp(0, 1)  # the time when this share is hidden; prompts sit at zero
+        t = self.schedule.inverse(1 - share).clamp(0, 1)  # time at which this fraction is hidden; prompts are at 0
         pred = held_out.predict(z, torch.where(batch.learn, t, noise.to(t.dtype)))
         return (pred.nll(where, batch.tokens) / share * weight).sum(-1)
 
@@ -282,20 +282,20 @@ class Masked(TokenProcess):
 
 
 def _blocks(held_out: HeldOutRows) -> Tensor:
-    """(L,) the number of the block of each place."""
+    """(L,) block index of each position."""
     learn = held_out.batch.learn
     return torch.arange(learn.shape[1], device=learn.device) // (held_out.block or learn.shape[1])
 
 
 def _sizes(learn: Tensor, block: Tensor) -> Tensor:
-    """(B, L) how many learnt tokens block 0, 1, … has"""
+    """(B, L) number of learned tokens in block 0, 1, …"""
     return torch.zeros_like(learn, dtype=torch.int64).index_add(1, block, learn.long())
 
 
-def _shuffled(learn: Tensor, block: Tensor, *, rng: Rng) -> tuple[Tensor, Tensor]:
-    """(B, L) the place of each learnt token in a random order of its block, and how many its block has (1 if none)."""
+def _random_ranks(learn: Tensor, block: Tensor, *, rng: Rng) -> tuple[Tensor, Tensor]:
+    """(B, L) rank of each learned token in a random order of its block, and the size of its block (at least 1)."""
     score = (block + rng.uniform(len(block))).masked_fill(~learn, torch.inf)
-    place = score.argsort(-1).argsort(-1)  # block after block
+    rank = score.argsort(-1).argsort(-1)  # over the row, block after block
     size = _sizes(learn, block)
     before = size.cumsum(-1) - size
-    return place - before[:, block], size[:, block].clamp(min=1)
+    return rank - before[:, block], size[:, block].clamp(min=1)

@@ -1,9 +1,9 @@
-"""Remasking: a reverse step that may take back what it wrote (ReMDM, star-shaped diffusion).
+"""Remasking: a reverse step that may mask written tokens again (ReMDM, star-shaped diffusion).
 
 All methods of this family are one kernel with a rate σ, the probability that a written token becomes noise again:
-σ = 0 is the process itself, σ = 1 − α_s draws every level anew from x̂ (the star-shaped process), and rates in between
-are ReMDM (Wang et al. 2025). Whatever the rate, z_s given x has the law q_s, so any trained model will do. Remasking
-helps where x̂ is wrong; with the exact x̂ it only adds steps.
+σ = 0 is the process itself, σ = 1 − α_s redraws each level from x̂ (the star-shaped process), and rates in between
+are ReMDM (Wang et al. 2025). Whatever the rate, z_s given x is distributed as q_s, so any trained model works.
+Remasking helps where x̂ is wrong; with the exact x̂ it only adds steps.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from redraft.core.vocab import Vocab
 
 
 class RemaskStep(NamedTuple):
-    """A step t → s as a rate sees it; (B, 1) each."""
+    """A step t → s, the input of a rate; all fields are (B, 1)."""
 
     s: Tensor
     t: Tensor
     lost: Tensor  # 1 − α_s
-    most: Tensor  # the highest rate there is
+    most: Tensor  # σ_max, the largest valid rate
 
 
 class RemaskRate(ABC):
@@ -41,15 +41,15 @@ class RemaskRate(ABC):
 
     @property
     def blind(self) -> bool:
-        """True if the rate does not look at the text: only then do the marginals stay the same, and a bound exists."""
+        """True if the rate ignores the text: only then are the marginals preserved and a bound exists."""
         return True
 
     @abstractmethod
     def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
-        """(B, 1) or (B, L). written (B, L): tokens it may forget; confidence (B, L): their probability when drawn."""
+        """(B, 1) or (B, L) σ. written (B, L): tokens that may be remasked; confidence (B, L): of each when drawn."""
 
 
-def _require_share(eta: float) -> None:
+def _require_probability(eta: float) -> None:
     if not 0 <= eta <= 1:
         raise ValueError(f"eta={eta}; a probability lies between 0 and 1")
 
@@ -61,7 +61,7 @@ class CappedRate(RemaskRate):
     eta: float = 0.008
 
     def __post_init__(self) -> None:
-        _require_share(self.eta)
+        _require_probability(self.eta)
 
     def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         return now.most.clamp(max=self.eta)
@@ -74,7 +74,7 @@ class RescaledRate(RemaskRate):
     eta: float = 0.015
 
     def __post_init__(self) -> None:
-        _require_share(self.eta)
+        _require_probability(self.eta)
 
     def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         return self.eta * now.most
@@ -84,8 +84,8 @@ class RescaledRate(RemaskRate):
 class StarRate(RemaskRate):
     """σ = 1 − α_s: the whole text is drawn from x̂ and noised anew (star-shaped; Meshchaninov et al. 2025).
 
-    All levels are independent given x. Used at all times it destroys the early structure too often: `WindowedRate` it on for
-    the tail.
+    All levels are independent given x. At early times it destroys structure too often: use it within a `WindowedRate`,
+    near the end.
     """
 
     def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
@@ -96,7 +96,7 @@ class StarRate(RemaskRate):
 class ConfidenceRate(RemaskRate):
     """The inner rate, divided among the written tokens of a row by softmax(−ψ), ψ the probability of each when drawn.
 
-    The shares sum to one, so the rate of a token shrinks as 1/L. Reveals do not compensate for it: marginals move.
+    The weights sum to one, so the rate per token shrinks as 1/L. Reveals do not compensate for it: marginals move.
     """
 
     rate: RemaskRate = RescaledRate(1.0)
@@ -107,8 +107,8 @@ class ConfidenceRate(RemaskRate):
 
     def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         psi = torch.zeros_like(written, dtype=now.lost.dtype) if confidence is None else confidence.to(now.lost.dtype)
-        share = (-psi).masked_fill(~written, -torch.inf).softmax(-1).nan_to_num(0.0)  # nan: nothing is written
-        return share * self.rate(now, written, confidence)
+        weight = (-psi).masked_fill(~written, -torch.inf).softmax(-1).nan_to_num(0.0)  # NaN if nothing is written
+        return weight * self.rate(now, written, confidence)
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,12 @@ class WindowedRate(RemaskRate):
 
 @dataclass(frozen=True)
 class LoopRate(RemaskRate):
-    """σ = η while the sampler holds the time still, s = t, otherwise zero (ReMDM's "loop"; see the warp `HoldWarp`)."""
+    """σ = min(η, σ_max) while the sampler holds time still (s = t), else 0 (ReMDM's "loop"; see `HoldWarp`)."""
 
     eta: float = 0.02
 
     def __post_init__(self) -> None:
-        _require_share(self.eta)
+        _require_probability(self.eta)
 
     def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         return torch.where(now.s == now.t, now.most.clamp(max=self.eta), 0.0)
@@ -147,14 +147,14 @@ class LoopRate(RemaskRate):
 
 @dataclass(frozen=True)
 class Remask(TokenProcess):
-    """The process with a reverse step that forgets at the rate σ.
+    """A process with a reverse step that turns written tokens into noise at the rate σ.
 
     Masks: a visible token becomes the mask with probability σ; a masked one is revealed as x̂ with probability
-    (α_s − (1 − σ)·α_t)/(1 − α_t), which compensates (ReMDM). σ_max = min(1, (1 − α_s)/α_t).
-    Other noise: with probability ρ = σ/(1 − α_s) a token is drawn as at s = 0 and noised to s, otherwise the step is
-    that of the process. For masks up to σ = 1 − α_s the two are the same. σ_max = 1 − α_s.
+    (α_s − (1 − σ)·α_t)/(1 − α_t), which compensates for it (ReMDM). σ_max = min(1, (1 − α_s)/α_t).
+    Other noise: with probability ρ = σ/(1 − α_s) a token is drawn at s = 0 and noised to s; otherwise the step is
+    that of the process. For mask noise and σ ≤ 1 − α_s the two are the same. σ_max = 1 − α_s.
 
-    The bound has a term for each step that does not shrink with it, so there is no continuous-time limit.
+    The bound has a term per step that does not shrink with the step, so there is no continuous-time limit.
     """
 
     process: Masked | Interpolating
@@ -197,7 +197,7 @@ class Remask(TokenProcess):
         where, now = self.undetermined(noised), self._moment(s, noised.t)
         sigma = self.rate(now, where, None)
         if isinstance(self.process, Masked):
-            loss = reveal_kl(pred, where, noised.target, self._share(now, sigma))
+            loss = reveal_kl(pred, where, noised.target, self._reveal_probability(now, sigma))
             return torch.where(where, loss, 0.0)
         return self._kl(self.process, pred, noised, now, sigma)
 
@@ -226,41 +226,41 @@ class Remask(TokenProcess):
     def _remasked(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, rng: Rng) -> Canvas:
         masked, free, now = canvas.z == self.vocab.masked, ~canvas.fixed, self._moment(s, t)
         sigma = self.rate(now, free & ~masked, canvas.confidence)
-        choice = IndependentReveal()(pred, canvas, free & masked, self._share(now, sigma), rng=rng)
-        *_, last = rng.split(3)  # the first two are the draw's: with σ = 0 the text is that of the process
-        forgotten = free & ~masked & (last.uniform(canvas.z.shape[1]) < sigma)
+        choice = IndependentReveal()(pred, canvas, free & masked, self._reveal_probability(now, sigma), rng=rng)
+        *_, for_remasking = rng.split(3)  # the reveal uses the first two: with σ = 0 the text is that of the process
+        forgotten = free & ~masked & (for_remasking.uniform(canvas.z.shape[1]) < sigma)
         return apply_pick(canvas, choice._replace(again=forgotten), self.vocab)
 
-    def _share(self, now: RemaskStep, sigma: Tensor) -> Tensor:
+    def _reveal_probability(self, now: RemaskStep, sigma: Tensor) -> Tensor:
         """(α_s − (1 − σ)·α_t)/(1 − α_t), the probability that a masked token is revealed."""
-        kept = self.process.schedule.kept(now.t)
-        return self.process.schedule.share(now.s, now.t) + sigma * kept / (1 - kept).clamp(min=1e-300)
+        keep = self.process.schedule.kept(now.t)
+        return self.process.schedule.share(now.s, now.t) + sigma * keep / (1 - keep).clamp(min=1e-300)
 
     # --- any noise ---
 
     def _renoised(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, rng: Rng) -> Canvas:
-        *_, whether, how = rng.split(5)  # the first three are the step's
+        *_, for_positions, for_noise = rng.split(5)  # the step uses the first three
         now = self._moment(s, t)
-        again = whether.uniform(canvas.z.shape[1]) * now.lost < self.rate(now, ~canvas.fixed, canvas.confidence)
+        again = for_positions.uniform(canvas.z.shape[1]) * now.lost < self.rate(now, ~canvas.fixed, canvas.confidence)
         drawn = self.process.step(pred, canvas, torch.where(again, 0.0, s), t, rng=rng)
-        return drawn.write(torch.where(again, self.process.noise(drawn.z, s, rng=how).z, drawn.z))
+        return drawn.write(torch.where(again, self.process.noise(drawn.z, s, rng=for_noise).z, drawn.z))
 
     def _kl(
         self, process: Interpolating, pred: Prediction, noised: NoisySample, now: RemaskStep, sigma: Tensor
     ) -> Tensor:
-        """(B, L) KL of the step given x to that given x̂, by summing over the vocabulary."""
+        """(B, L) KL of the step given x from the step given x̂, summed over the vocabulary."""
         where = self.undetermined(noised)
         z, again = noised.z[where], (sigma / now.lost.clamp(min=1e-300)).expand_as(where)[where][:, None]
         clean, early, late = (process.mix(u).pick(where) for u in (torch.zeros_like(now.t), now.s, now.t))
         log_x = pred.at(where)
-        said = log_x.to(late.keep.dtype).exp()
-        truth = F.one_hot(noised.target[where], self.vocab.size).to(said.dtype)
+        predicted = log_x.to(late.keep.dtype).exp()
+        truth = F.one_hot(noised.target[where], self.vocab.size).to(predicted.dtype)
         q, p = (
             (1 - again) * _posterior(process, x, z, early, late)
-            + again * _law(process, _posterior(process, x, z, clean, late), early)
-            for x in (truth, said)
+            + again * _marginal(process, _posterior(process, x, z, clean, late), early)
+            for x in (truth, predicted)
         )
-        p = p.clamp(min=torch.finfo(p.dtype).tiny)  # a state that neither reaches must not spoil the gradient
+        p = p.clamp(min=torch.finfo(p.dtype).tiny)  # keeps the gradient finite at states that neither reaches
         nats = (torch.xlogy(q, q) - torch.xlogy(q, p)).sum(-1)
         return ops.scatter(nats.to(log_x.dtype), where)
 
@@ -273,7 +273,7 @@ class Remask(TokenProcess):
         return RemaskStep(s, t, lost, most)
 
 
-def _law(process: Interpolating, x: Tensor, mix: MixWeights) -> Tensor:
+def _marginal(process: Interpolating, x: Tensor, mix: MixWeights) -> Tensor:
     """(N, V) α·x + b"""
     keep, mask, word = (part[:, None] for part in mix)
     if process.vocab.mask is None:
@@ -285,7 +285,7 @@ def _law(process: Interpolating, x: Tensor, mix: MixWeights) -> Tensor:
 def _posterior(process: Interpolating, x: Tensor, z: Tensor, early: MixWeights, late: MixWeights) -> Tensor:
     """(N, V) p(z_s | z_t = z, x) by Bayes' rule."""
     here = F.one_hot(z, process.vocab.size).to(x.dtype)
-    before, after = (_law(process, torch.zeros_like(x), mix).gather(-1, z[:, None]) for mix in (early, late))
+    before, after = (_marginal(process, torch.zeros_like(x), mix).gather(-1, z[:, None]) for mix in (early, late))
     keep = (late.keep / early.keep.clamp(min=1e-300))[:, None]
-    p = (keep * here + after - keep * before) * _law(process, x, early)
+    p = (keep * here + after - keep * before) * _marginal(process, x, early)
     return p / p.sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Schedules for Gaussian noise: keep is the square of the signal's scale, keep/(1 − keep) the signal-to-noise ratio."""
+"""Schedules for Gaussian noise: keep is the squared signal scale a², keep/(1 − keep) the signal-to-noise ratio."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from redraft.core.schedules.base import Schedule, quarter_cosine, require_that
 
 @dataclass(frozen=True)
 class VPLinear(Schedule):
-    """a² = exp(−½t²(β₁ − β₀) − tβ₀): the rate of noise rises in a line from `low` to `high` (Song et al. 2021, eq. 33).
+    """a² = exp(−½t²(β₁ − β₀) − tβ₀): β rises linearly from `low` to `high` (Song et al. 2021, eq. 33).
 
-    The limit of DDPM's "linear" chain of 1000 steps, β from 10⁻⁴ to 0.02.
+    It is the limit of DDPM's "linear" chain of 1000 steps, β from 10⁻⁴ to 0.02.
     """
 
     low: float = 0.1
@@ -34,17 +34,17 @@ class VPLinear(Schedule):
 
 @dataclass(frozen=True)
 class CosineOffset(Schedule):
-    """a² = cos²((t + o)/(1 + o)·π/2), o = 0.008 (Nichol & Dhariwal 2021, eq. 17); SSD-LM has o = 10⁻⁴.
+    """a² = cos²((t + o)/(1 + o)·π/2), o = 0.008 (Nichol & Dhariwal 2021, eq. 17); SSD-LM uses o = 10⁻⁴.
 
-    As written it begins a little below one. Chains of steps are built from ratios, which divides it by its value at
-    zero: `normalized`.
+    As written, keep(0) is a little below 1. Discrete chains are built from ratios, which divides a² by its value at 0;
+    `normalized` does the same.
     """
 
     offset: float = 0.008
     normalized: bool = False
 
     def __post_init__(self) -> None:
-        require_that(0 <= self.offset < math.inf, f"offset={self.offset}; the offset of the time must be at least 0")
+        require_that(0 <= self.offset < math.inf, f"offset={self.offset}; the time offset must be at least 0")
 
     def keep(self, t: Tensor) -> Tensor:
         return quarter_cosine((t + self.offset) / (1 + self.offset)) ** 2 / self._start
@@ -55,23 +55,23 @@ class CosineOffset(Schedule):
 
     @property
     def _start(self) -> float:
-        """By the same rounding as `keep`, which is then exactly one at t = 0."""
+        """Computed with the same rounding as `keep`, which is then exactly 1 at t = 0."""
         begin = torch.tensor(self.offset, dtype=torch.float64) / (1 + self.offset)
         return float(quarter_cosine(begin) ** 2) if self.normalized else 1.0
 
 
 @dataclass(frozen=True)
 class Sqrt(Schedule):
-    """a² = 1 − √(t + o), o = 10⁻⁴, never below zero (Li et al. 2022, "Diffusion-LM", appendix A).
+    """a² = 1 − √(t + o), o = 10⁻⁴, clamped at 0 (Li et al. 2022, "Diffusion-LM", appendix A).
 
-    It starts noisy, with σ = 0.1 at t = 0, since embedded tokens survive a little noise.
+    It starts noisy, with σ = 0.1 at t = 0, since embedded tokens can still be read after a little noise.
     """
 
     offset: float = 1e-4
 
     def __post_init__(self) -> None:
         require_that(
-            0 < self.offset < 1, f"offset={self.offset}; the noise at first, its root, must be between 0 and 1"
+            0 < self.offset < 1, f"offset={self.offset}; its root, the variance at t = 0, must be between 0 and 1"
         )
 
     def keep(self, t: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class Sqrt(Schedule):
 
 @dataclass(frozen=True)
 class TanD(Schedule):
-    """a² = 1/(1 + d²·tan²(πt/2)): cos²(πt/2) with its log-SNR lowered by 2·ln d (TEncDM has d = 9)."""
+    """a² = 1/(1 + d²·tan²(πt/2)): cos²(πt/2) with its log-SNR lowered by 2·ln d (TEncDM uses d = 9)."""
 
     d: float = 9.0
 

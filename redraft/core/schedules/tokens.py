@@ -1,4 +1,4 @@
-"""Schedules for tokens: how fast they are lost."""
+"""Noise schedules for tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redraft.core.schedules.base import Schedule, quarter_cosine, require_that
 
 @dataclass(frozen=True)
 class Linear(Schedule):
-    """α = 1 − (1 − ε) t: "log-linear" in MDLM and SEDD (linear in α, where σ = −log α); the mask weight is 1/t."""
+    """α = 1 − (1 − ε) t: MDLM's and SEDD's "log-linear" (linear in α = e^{−σ}); the mask loss has weight 1/t."""
 
     eps: float = 0.0
 
@@ -63,16 +63,16 @@ class CosineSquared(Schedule):
 class CosineRatio(Schedule):
     """α = cos((t + o)/(1 + o)·π/2)/cos(o/(1 + o)·π/2), o = 0.008 (Hoogeboom et al. 2021; D3PM's uniform noise).
 
-    The square root of Nichol & Dhariwal's ᾱ. The released code lets no step keep less than a certain share, so that a
-    little signal is left at the end of its chain; `floor` does the same (10⁻³ per step in D3PM, its root in multinomial
-    diffusion: floor = √10⁻³·α(1 − 1/T)). Without a floor, noise forgets x exactly.
+    The square root of Nichol & Dhariwal's ᾱ. The released code clamps what each step keeps from below, so that a little
+    signal is left at the end of the chain; `floor` does the same (10⁻³ per step in D3PM, its root in multinomial
+    diffusion: floor = √10⁻³·α(1 − 1/T)). Without a floor, z_1 is independent of x.
     """
 
     offset: float = 0.008
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        require_that(0 <= self.offset < math.inf, f"offset={self.offset}; the offset of the time must be at least 0")
+        require_that(0 <= self.offset < math.inf, f"offset={self.offset}; the time offset must be at least 0")
         require_that(
             0 <= self.floor < 1, f"floor={self.floor}; the signal left at t = 1 must be at least 0 and below 1"
         )
@@ -87,7 +87,7 @@ class CosineRatio(Schedule):
 
     @property
     def _start(self) -> float:
-        """By the same rounding as `keep`, which is then exactly one at t = 0."""
+        """Computed with the same rounding as `keep`, which is then exactly 1 at t = 0."""
         return float(quarter_cosine(torch.tensor(self.offset, dtype=torch.float64) / (1 + self.offset)))
 
 

@@ -1,4 +1,4 @@
-"""Schedules made of schedules, of tables or of steps."""
+"""Schedules derived from other schedules, from tables, or from discrete chains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redraft.core.schedules.base import Schedule, crossing, logistic, polyline, 
 
 @dataclass(frozen=True)
 class PiecewiseKeep(Schedule):
-    """Straight lines between keeps[0] = 1, …, keeps[n] at the times 0, 1/n, …, 1: for measured schedules."""
+    """Linear interpolation between keeps[0], …, keeps[n] at the times 0, 1/n, …, 1, for measured schedules."""
 
     keeps: tuple[float, ...] = (1.0, 0.0)
 
@@ -23,7 +23,7 @@ class PiecewiseKeep(Schedule):
         falls = all(a > b for a, b in pairwise(self.keeps))
         require_that(
             len(self.keeps) > 1 and self.keeps[0] <= 1 and falls and self.keeps[-1] >= 0,
-            f"keeps={self.keeps}; give two values or more, each below the one before, from at most 1 to at least 0",
+            f"keeps={self.keeps}; give two or more decreasing values, from at most 1 to at least 0",
         )
 
     def keep(self, t: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class PiecewiseKeep(Schedule):
 
 @dataclass(frozen=True)
 class TimeReversed(Schedule):
-    """α = 1 − β(1 − t) of another schedule β: seen from the other end of time (FlexMDM's "cosine" and "polynomial")."""
+    """α = 1 − β(1 − t) for another schedule β, that is, time runs backwards (FlexMDM's "cosine" and "polynomial")."""
 
     schedule: Schedule
 
@@ -48,7 +48,7 @@ class TimeReversed(Schedule):
 
 @dataclass(frozen=True)
 class ExactEnds(Schedule):
-    """Another schedule that is exactly 1 at t = 0 and 0 at t = 1, by jumps (FlexMDM's "geometric")."""
+    """Another schedule, set to exactly 1 at t = 0 and 0 at t = 1 by jumps (FlexMDM's "geometric")."""
 
     schedule: Schedule
 
@@ -68,11 +68,11 @@ class ShiftedLogSnr(Schedule):
     scale: float
 
     def __post_init__(self) -> None:
-        require_that(0 < self.scale < math.inf, f"scale={self.scale}; what multiplies the signal must be above 0")
+        require_that(0 < self.scale < math.inf, f"scale={self.scale}; the factor of the signal must be above 0")
 
     def keep(self, t: Tensor) -> Tensor:
-        kept = self.schedule.keep(t)
-        return self.scale**2 * kept / (self.scale**2 * kept + (1 - kept))  # never above 1 by rounding
+        keep = self.schedule.keep(t)
+        return self.scale**2 * keep / (self.scale**2 * keep + (1 - keep))  # a form that never rounds above 1
 
     def inverse(self, keep: Tensor) -> Tensor:
         return self.schedule.inverse(keep / (keep + self.scale**2 * (1 - keep)))
@@ -80,9 +80,9 @@ class ShiftedLogSnr(Schedule):
 
 @dataclass(frozen=True)
 class ClampedLogSnr(Schedule):
-    """Another schedule with its log-SNR held within [low, high] (PLANNER: ±15), so that both ends are finite.
+    """Another schedule with its log-SNR clamped to [low, high] (PLANNER: ±15), so that both ends are finite.
 
-    Where it is held, nothing happens: the inverse gives the time at which that ends or begins.
+    Where it is clamped, keep is constant; `inverse` then returns the edge of that interval.
     """
 
     schedule: Schedule
@@ -90,7 +90,7 @@ class ClampedLogSnr(Schedule):
     high: float = 15.0
 
     def __post_init__(self) -> None:
-        require_that(self.low < self.high, f"low={self.low}, high={self.high}; use low < high, limits of the log-SNR")
+        require_that(self.low < self.high, f"low={self.low}, high={self.high}; log-SNR limits need low < high")
 
     def keep(self, t: Tensor) -> Tensor:
         return self.schedule.keep(t).clamp(logistic(self.low), logistic(self.high))
@@ -101,7 +101,7 @@ class ClampedLogSnr(Schedule):
 
 @dataclass(frozen=True)
 class PiecewiseLogSnr(Schedule):
-    """Straight lines between log-SNRs at the times 0, 1/n, …, 1: for noise levels found by measuring."""
+    """Linear interpolation between log-SNRs at the times 0, 1/n, …, 1, for measured noise levels."""
 
     logsnrs: tuple[float, ...]
 
@@ -110,7 +110,7 @@ class PiecewiseLogSnr(Schedule):
         finite = all(map(math.isfinite, self.logsnrs))
         require_that(
             len(self.logsnrs) > 1 and falls and finite,
-            f"logsnrs={self.logsnrs}; give two finite values or more, each below the one before",
+            f"logsnrs={self.logsnrs}; give two or more finite, decreasing values",
         )
 
     def keep(self, t: Tensor) -> Tensor:
@@ -122,11 +122,11 @@ class PiecewiseLogSnr(Schedule):
 
 @dataclass(frozen=True)
 class DiscreteChain(Schedule):
-    """Another schedule as a chain of T steps, as DDPM and its successors build it; their checkpoints need it.
+    """Another schedule as a chain of T steps, as in DDPM and its successors; their checkpoints need it.
 
-    β_i = min(1 − ᾱ(i/T)/ᾱ((i − 1)/T), cap) and keep = Π(1 − β) after steps 1, …, T, which stand at the times 0, …, 1,
-    straight lines between them: the generative end is the first step, whose index is 0 there. Ratios divide ᾱ by its
-    value at zero; `normalized=False` takes that back. The cap leaves a little signal at the end.
+    β_i = min(1 − ᾱ(i/T)/ᾱ((i − 1)/T), cap) and keep = Π(1 − β) after steps 1, …, T, placed at the times 0, …, 1 with
+    linear interpolation. So t = 0 is the first step, which has index 0 in those papers, and not clean data. Ratios
+    divide ᾱ by its value at zero; `normalized=False` undoes that. The cap leaves a little signal at the end.
     """
 
     schedule: Schedule
@@ -135,7 +135,7 @@ class DiscreteChain(Schedule):
     normalized: bool = True
 
     def __post_init__(self) -> None:
-        require_that(self.steps > 1, f"steps={self.steps}; a chain needs two steps or more")
+        require_that(self.steps > 1, f"steps={self.steps}; a chain needs at least two steps")
         require_that(0 < self.cap < 1, f"cap={self.cap}; the largest β must be between 0 and 1")
 
     def keep(self, t: Tensor) -> Tensor:
@@ -146,6 +146,6 @@ class DiscreteChain(Schedule):
 
     @cached_property
     def _keeps(self) -> tuple[float, ...]:
-        kept = self.schedule.keep(torch.linspace(0, 1, self.steps + 1, dtype=torch.float64))
-        ratio = (kept[1:] / kept[:-1]).clamp(min=1 - self.cap)
-        return tuple((ratio.cumprod(0) * (1.0 if self.normalized else kept[0])).tolist())
+        keep = self.schedule.keep(torch.linspace(0, 1, self.steps + 1, dtype=torch.float64))
+        ratio = (keep[1:] / keep[:-1]).clamp(min=1 - self.cap)
+        return tuple((ratio.cumprod(0) * (1.0 if self.normalized else keep[0])).tolist())

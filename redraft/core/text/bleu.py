@@ -14,31 +14,33 @@ WordSplitter = Callable[[str], Sequence[Hashable]]  # text → words; a tokenize
 
 
 def bleu(texts: Sequence[str], references: Sequence[str | Sequence[str]], cut: WordSplitter = split_words) -> float:
-    """BLEU-4 of texts, each against a reference or several: BP · exp(¼ Σ log p_n) (Papineni et al. 2002, §2).
+    """BLEU-4 of texts, each against one or more references: BP · exp(¼ Σ log p_n) (Papineni et al. 2002, §2).
 
-    p_n is the share of n-grams that occur in a reference, each as often as in the one that has it most, counted over
-    all texts; one is added to both counts for n > 1 (Lin & Och 2004), so that a single sentence has a BLEU too.
-    BP = min(1, e^{1 − r/c}) for c words of text and r of reference: of each text's references the one closest to it in
-    length, the shorter of two.
+    p_n is the clipped n-gram precision over all texts, with one added to both counts for n > 1 (Lin & Och 2004), so that
+    a single sentence has a BLEU too. BP = min(1, e^{1 − r/c}) for c words of text and r words of reference, where each
+    text counts its reference closest in length, or the shorter of two.
     """
-    several = ([known] if isinstance(known, str) else known for known in references)
-    pairs = [(cut(text), [cut(each) for each in known]) for text, known in zip(texts, several, strict=True)]
-    long = sum(len(said) for said, _ in pairs)
-    needed = sum(min((abs(len(true) - len(said)), len(true)) for true in known)[1] for said, known in pairs)
+    lists = ([given] if isinstance(given, str) else given for given in references)
+    pairs = [(cut(text), [cut(reference) for reference in given]) for text, given in zip(texts, lists, strict=True)]
+    length = sum(len(hypothesis) for hypothesis, _ in pairs)
+    reference_length = sum(
+        min((abs(len(reference) - len(hypothesis)), len(reference)) for reference in split)[1]
+        for hypothesis, split in pairs
+    )
     logs = 0.0
     for n in range(1, 5):
-        counts = [(Counter(ngrams(said, n)), _most(known, n)) for said, known in pairs]
-        found, extra = sum((said & true).total() for said, true in counts), int(n > 1)
-        if not (all_of_them := sum(said.total() for said, _ in counts) + extra) or not found + extra:
+        counts = [(Counter(ngrams(hypothesis, n)), _most(split, n)) for hypothesis, split in pairs]
+        matches, extra = sum((ours & reference).total() for ours, reference in counts), int(n > 1)
+        if not (total := sum(ours.total() for ours, _ in counts) + extra) or not matches + extra:
             return 0.0
-        logs += math.log((found + extra) / all_of_them)
-    return math.exp(logs / 4 + min(0.0, 1 - needed / long))
+        logs += math.log((matches + extra) / total)
+    return math.exp(logs / 4 + min(0.0, 1 - reference_length / length))
 
 
 def minimum_bayes_risk(candidates: Sequence[str], cut: WordSplitter = split_words) -> str:
-    """The candidate that is most similar to all of them, argmin_s mean_s' −BLEU(s, s') (Li et al. 2022, §3.4).
+    """The candidate most similar to all of them, argmin_s mean_s' −BLEU(s, s') (Li et al. 2022, §3.4).
 
-    Ties go to the first in the alphabet, so that the order of the candidates does not matter.
+    Ties go to the alphabetically first one, so that the order of candidates does not matter.
     """
     if not candidates:
         raise ValueError("there is nothing to choose from; give at least one candidate")
@@ -46,7 +48,7 @@ def minimum_bayes_risk(candidates: Sequence[str], cut: WordSplitter = split_word
 
 
 def _most(texts: Iterable[Sequence[Hashable]], n: int) -> Counter[tuple[Hashable, ...]]:
-    """How often each n-gram occurs in the text that has it most often."""
+    """The largest count of each n-gram in any one text."""
     return reduce(or_, (Counter(ngrams(text, n)) for text in texts))
 
 

@@ -1,9 +1,9 @@
 """Chat templates: messages → the prompt that a model was trained on.
 
 A template is a program in Jinja that comes with a checkpoint, so it is not trusted. Jinja's sandbox renders it and
-refuses attributes that lead out of it, in a process of its own with little time and memory: a template that loops for
-ever or grows without bounds ends as an error. What the messages say stays text: a special token spelt out in one of
-them is not special.
+refuses attributes that lead out of it, in a process of its own with little time and memory: a template that loops
+forever or grows without bound ends in an error. Messages stay text: a special token spelled out in a message is not
+special.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from redraft.core.text.tokenizers import HubTokenizer
 
-_SECONDS, _BYTES, _MOST = 5, 1 << 29, 1 << 20  # of the process; letters of a prompt
+_SECONDS, _BYTES, _MOST = 5, 1 << 29, 1 << 20  # limits: CPU seconds and bytes of the process, characters of a prompt
 _CHILD = """
 import json, sys
 try:
@@ -49,7 +49,7 @@ def limit():
 def answered(given):
     try:
         text = env.from_string(given.pop("template")).render(**given)
-        return {"text": text} if len(text) <= MOST else {"error": f"it makes a prompt of {len(text):,} letters"}
+        return {"text": text} if len(text) <= MOST else {"error": f"it makes a prompt of {len(text):,} characters"}
     except MemoryError:
         return {"error": "it needs too much memory"}
     except Exception as error:
@@ -66,22 +66,22 @@ _CHILD = _CHILD.replace("SECONDS", str(_SECONDS)).replace("BYTES", str(_BYTES)).
 
 
 class ChatError(ValueError):
-    """A chat template that gives no prompt."""
+    """A chat template failed to produce a prompt."""
 
 
 Renderer = Callable[[str, Mapping[str, Any]], str]  # a template and its variables → the text
 
 
 def render_template(template: str, variables: Mapping[str, Any]) -> str:
-    """What a template makes of some variables, by the sandbox in a process of its own."""
+    """Renders a template in a sandboxed process of its own."""
     with TemplateSandbox() as render:
         return render(template, variables)
 
 
 class TemplateSandbox:
-    """A process that renders templates, one after the other, each with little time and memory.
+    """A process that renders templates one at a time, each with limited time and memory.
 
-    It is started when it is first needed; one that fails to answer is ended, and the next template gets a new one.
+    It starts on first use. A process that fails to answer is killed, and the next template gets a new one.
     """
 
     def __init__(self) -> None:
@@ -101,18 +101,18 @@ class TemplateSandbox:
         return text
 
     def _answer(self, line: str) -> dict[str, str]:
-        child, found = self._started(), queue.SimpleQueue[str]()
+        child, lines = self._started(), queue.SimpleQueue[str]()
         assert child.stdin is not None
         assert child.stdout is not None
         read = child.stdout.readline
-        threading.Thread(target=lambda: found.put(read()), daemon=True).start()
+        threading.Thread(target=lambda: lines.put(read()), daemon=True).start()
         try:
             child.stdin.write(line + "\n")
             child.stdin.flush()
-            answer: dict[str, str] = json.loads(found.get(timeout=2 * _SECONDS))
+            answer: dict[str, str] = json.loads(lines.get(timeout=2 * _SECONDS))
         except queue.Empty:
             answer = {"error": f"it did not end within {2 * _SECONDS} seconds"}
-        except (ValueError, OSError):  # it was ended by its limits, and said nothing
+        except (ValueError, OSError):  # its limits ended it before it answered
             answer = {"error": f"it did not end within {_SECONDS} seconds and {_BYTES >> 20} MB of memory"}
         else:
             return answer
@@ -130,7 +130,7 @@ class TemplateSandbox:
         return self._child
 
     def close(self) -> None:
-        """Ends the process, whatever it does."""
+        """Kills the process."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -165,7 +165,7 @@ def prompt_text(
 ) -> str:
     """The text that `encode_rendered` reads.
 
-    joint: a letter that stands in no message; it keeps special tokens apart.
+    joint: a character that occurs in no message; it breaks up spelled-out special tokens.
     render: a `TemplateSandbox`, for many prompts.
     """
     safe = [{key: _apart(text, hub.specials, joint) for key, text in message.items()} for message in messages]
@@ -185,7 +185,7 @@ def question_encoder(hub: HubTokenizer) -> Callable[[str], list[int]]:
 
 
 def encode_rendered(hub: HubTokenizer, text: str, joint: str = "") -> list[int]:
-    """The ids of a rendered text, in which special tokens are spelt out; `joint` marks those that are mere text."""
+    """The ids of a rendered text, in which special tokens are spelled out; `joint` marks those that are plain text."""
     ids: list[int] = []
     for part in _split(text, hub.specials):
         token = hub.id_of(part) if part in hub.specials else None
@@ -202,14 +202,14 @@ def _prompt(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], render: Re
 
 
 def _unused(template: str, messages: Sequence[Mapping[str, str]], number: int = 0) -> str:
-    """A letter that stands nowhere in them; others by number."""
+    """A private-use character that occurs in none of them; `number` selects among several."""
     seen = set(template).union(*(text for message in messages for text in message.values()))
     free = (letter for letter in map(chr, range(0xE000, 0xF8FF)) if letter not in seen)
     return next(islice(free, number, None))
 
 
 def _apart(text: str, specials: Sequence[str], joint: str) -> str:
-    """The text with a letter inside whatever looks like a special token, so that it is none."""
+    """The text with `joint` inside every spelled-out special token, so that it stays plain text."""
     for token in specials:
         text = text.replace(token, token[:1] + joint + token[1:])
     return text

@@ -1,7 +1,7 @@
 """Tokenizers: text to ids and back.
 
 Every kind keeps a promise: text never becomes the id of bos, eos, pad or mask. Whatever a user types, `encode` gives
-ids of content, or unknown. A tokenizer is a frozen dataclass, saved with its run like any other (`runs.config`).
+content ids, or unknown. A tokenizer is a frozen dataclass, saved with its run like any other (`runs.config`).
 Ids of content come first; our own kinds put their special ids behind them, the mask last (V − 1).
 """
 
@@ -86,8 +86,8 @@ class Tokenizer(ABC):
         return self.join([piece for piece in pieces if piece])
 
     def __reduce__(self) -> tuple[type[Tokenizer], tuple[object, ...]]:
-        """Copies are rebuilt from the fields: a copied backend of `HubTokenizer` would no longer treat specials as text."""
-        return type(self), tuple(getattr(self, each.name) for each in fields(self))
+        """Rebuild copies from their fields: a copied `HubTokenizer` backend would not treat specials as text."""
+        return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
 
 
 def token_texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
@@ -103,10 +103,10 @@ def token_texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
 
 
 def _vocab(content: int, specials: tuple[Special, ...]) -> Vocab:
-    """Special ids behind the ids of content, in the order of SPECIALS."""
+    """Special ids follow the content ids, in the order of SPECIALS."""
     if specials != tuple(name for name in SPECIALS if name in specials):
         raise ValueError(f"specials={specials!r}: choose from {SPECIALS}, in this order and each at most once")
-    return Vocab(content + len(specials), **{name: content + place for place, name in enumerate(specials)})
+    return Vocab(content + len(specials), **{name: content + index for index, name in enumerate(specials)})
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class CharTokenizer(Tokenizer):
             missing = error.args[0]
             raise ValueError(
                 f"character {missing!r} (U+{ord(missing):04X}) is not in the alphabet of {len(self.alphabet)}; "
-                "remove it from the text, or use Bytes or a BPE tokenizer, which know every character"
+                "remove it from the text, or use ByteTokenizer or BPE, which know every character"
             ) from None
 
     def piece(self, token: int) -> str:
@@ -231,7 +231,7 @@ class HubTokenizer(Tokenizer):
     eos: str | None = None
     pad: str | None = None
     mask: str | None = "<|mask|>"
-    template: str | None = field(default=None, repr=False)  # of a chat, in Jinja: see redraft.core.text.chat_template
+    template: str | None = field(default=None, repr=False)  # Jinja chat template, see redraft.core.text.chat_template
 
     @classmethod
     def load(cls, path: str | Path) -> HubTokenizer:
@@ -286,7 +286,7 @@ class HubTokenizer(Tokenizer):
         return frozenset(token for token, entry in added.items() if entry.special) - {self._unknown}
 
     def id_of(self, token: str) -> int | None:
-        """The id of a token of the file, as it is spelt there; None if there is none."""
+        """The id of a token of the file, as it is spelled there; None if there is none."""
         return self._file.token_to_id(token)
 
     def token_of(self, token: int) -> str | None:
@@ -300,13 +300,13 @@ class HubTokenizer(Tokenizer):
 
     @property
     def specials(self) -> tuple[str, ...]:
-        """The special tokens of the file, as they are spelt."""
+        """The special tokens of the file, as they are spelled."""
         return tuple(entry.content for entry in self._file.get_added_tokens_decoder().values() if entry.special)
 
     def as_file(self, mask: bool = True) -> dict[str, Any]:
-        """The tokenizer.json of it; with the mask that we have added, if the file has none of its own."""
-        found: dict[str, Any] = json.loads(self._backend.to_str() if mask else self.definition)
-        return found
+        """The contents of its tokenizer.json, with the mask token added unless the file has one or `mask` is False."""
+        contents: dict[str, Any] = json.loads(self._backend.to_str() if mask else self.definition)
+        return contents
 
     @property
     def begins(self) -> bool:
@@ -353,21 +353,21 @@ def _stated(config: Path) -> dict[str, str]:
     if not isinstance(entries, dict):
         raise ValueError(f"{config} is not a JSON object; restore it, or remove it")
     named = {name: entries[f"{name}_token"] for name in SPECIALS if entries.get(f"{name}_token")}
-    found: dict[str, Any] = {n: each.get("content") if isinstance(each, dict) else each for n, each in named.items()}
-    if wrong := [name for name, token in found.items() if not isinstance(token, str)]:
-        raise ValueError(f"{config}: {wrong[0]}_token is {found[wrong[0]]!r:.40}; it must be a string")
-    return found
+    tokens: dict[str, Any] = {n: v.get("content") if isinstance(v, dict) else v for n, v in named.items()}
+    if wrong := [name for name, token in tokens.items() if not isinstance(token, str)]:
+        raise ValueError(f"{config}: {wrong[0]}_token is {tokens[wrong[0]]!r:.40}; it must be a string")
+    return tokens
 
 
 def _template(config: Path) -> str | None:
     """The chat template that a `tokenizer_config.json` holds, or a file beside it; of several, the default."""
     if (alone := config.with_name("chat_template.jinja")).is_file():
         return alone.read_text("utf-8")
-    found = json.loads(config.read_text("utf-8")).get("chat_template") if config.is_file() else None
-    if isinstance(found, list):
-        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
-        found = named.get("default")
-    return found if isinstance(found, str) else None
+    template = json.loads(config.read_text("utf-8")).get("chat_template") if config.is_file() else None
+    if isinstance(template, list):
+        named = {entry.get("name"): entry.get("template") for entry in template if isinstance(entry, dict)}
+        template = named.get("default")
+    return template if isinstance(template, str) else None
 
 
 def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> HubTokenizer:

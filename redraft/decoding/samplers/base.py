@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -111,3 +111,10 @@ def _scattered(canvas: Canvas, block: int) -> bool:
     number, free = canvas.place // block, ~canvas.fixed
     first, last = number.masked_fill(~free, 2**62).amin(-1), number.masked_fill(~free, -1).amax(-1)
     return bool((first < last).any())
+
+
+def sampler_layers(sampler: Any) -> Iterator[Any]:
+    """A sampler, the one it is built around, and so on."""
+    while sampler is not None:
+        yield sampler
+        sampler = getattr(sampler, "sampler", None)

@@ -11,7 +11,7 @@ from redraft.core.batch import Batch
 from redraft.core.processes.gaussian import Gaussian
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.blocks.strides import SlidingWindow
-from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.base import Sampler, sampler_layers
 from redraft.decoding.samplers.self_correction import SelfCorrection
 from redraft.evaluation.comparison.row_file import cpu_timer
 from redraft.evaluation.judges import Judge, generative_perplexity
@@ -20,7 +20,7 @@ from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.canvases import sample_canvases
 from redraft.tasks.engine.result import TextResults
-from redraft.tasks.engine.sampler_choice import sampler_layers, with_steps
+from redraft.tasks.engine.sampler_choice import with_steps
 from redraft.training.data.annotations import as_annotated, mean_coverage
 from redraft.training.data.loader import first_batches, load_rows
 from redraft.training.data.pair_framing import ChatRows, PairRows

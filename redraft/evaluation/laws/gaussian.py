@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -25,13 +26,24 @@ from redraft.core.vocab import Vocab
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler, final_canvas
 from redraft.evaluation.laws.law import P_MIN, Integral, Law, chi_square, integral, law_at_least, law_equal
-from redraft.training.data.corpora.points import GaussianMixtureCorpus
 
 VECTOR_VOCAB = Vocab(4)
 _DRAWS = 20_000
 ERRORS = 5.0  # a correct estimate may be off by this many standard errors; the seeds are fixed
 PAIRS = ((0.2, 0.5), (0.5, 0.9), (0.1, 0.95))  # s, t
 # --- the toys ---
+
+
+@runtime_checkable
+class PointMixture(Protocol):
+    """A source of points whose true distribution is a mixture of round normal distributions."""
+
+    @property
+    def means(self) -> tuple[tuple[float, ...], ...]: ...
+    @property
+    def stds(self) -> tuple[float, ...]: ...
+    @property
+    def weights(self) -> tuple[float, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -45,11 +57,12 @@ class Mixture:
     @classmethod
     def of(cls) -> Mixture:
         """Three modes in the plane, apart, of different weight and width."""
-        return cls.of_blobs(GaussianMixtureCorpus())
+        means = torch.tensor([[-1.5, -0.5], [1.0, 1.0], [0.5, -1.5]], dtype=torch.float64)
+        return cls(means, *(torch.tensor(v, dtype=torch.float64) for v in ((0.2, 0.3, 0.15), (0.5, 0.3, 0.2))))
 
     @classmethod
-    def of_blobs(cls, blobs: GaussianMixtureCorpus) -> Mixture:
-        """The law of a corpus of points."""
+    def of_blobs(cls, blobs: PointMixture) -> Mixture:
+        """The true distribution of a corpus of points."""
         return cls(*(torch.tensor(v, dtype=torch.float64) for v in (blobs.means, blobs.stds, blobs.weights)))
 
     @classmethod

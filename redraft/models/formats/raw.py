@@ -35,7 +35,7 @@ def reference_outputs(
     return log_scores(raw, tokens, None if model.config.vocab.mask is None else told)
 
 
-def _raw_gaps(model: DiffusionLM, tokens: Tensor, level: Tensor | None = None) -> Tensor:
+def reference_gaps(model: DiffusionLM, tokens: Tensor, level: Tensor | None = None) -> Tensor:
     """What FlexMDM's network returns for the gap before each id and the one at the end; arguments as `reference_outputs`.
 
     (B, L + 1) expected numbers of missing tokens, or (B, L + 1, N + 1) logits of their number.

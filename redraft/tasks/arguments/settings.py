@@ -128,7 +128,7 @@ class GenerationSettings(DecodingSettings):
     stop: Annotated[tuple[str, ...], arg(metavar="TEXT")] = ()
     """The text ends before the first of these strings; special tokens count as they are spelt."""
     source: Annotated[str | None, optional_argument("TEXT")] = None
-    """What the text should answer, for models trained on pairs: attributes of a story, or a story to summarise."""
+    """What the text should answer, for models trained on pairs."""
     label: Annotated[str | None, optional_argument("NAME")] = None
     """The class of the text, for models trained on classes."""
     guidance: float = 1.0
@@ -207,7 +207,7 @@ class ControlSettings(DecodingSettings):
     length: Annotated[int | None, optional_argument("INT")] = None
     """Number of tokens of the text."""
     attributes: Annotated[tuple[str, ...], arg(name="attribute", metavar="NAME=VALUE")] = ()
-    """What the story is about: who=Anna, where=lake, mood=sad, season=winter, plot=find, friend=Otto."""
+    """Attributes of the text, by the names and values of the training data, say mood=sad where=lake."""
     scale: Annotated[float | None, optional_argument("FLOAT", "wishes are demanded")] = None
     """Guide instead of demanding: how strongly parts of speech or the attribute weigh (γ; 1 is Bayes' rule)."""
     lexicon: Annotated[str | None, optional_argument("FILE.json", "that of the corpus")] = None

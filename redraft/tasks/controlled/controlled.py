@@ -44,7 +44,7 @@ def control(model: ModelOrPath, **options: Any) -> TextResults:
 
     Args:
         model: a trained model, or the directory of one
-        options: the fields of `ControlSettings`, by name: pos, length, attributes, required, pattern, scale, n, steps, …
+        options: the fields of `ControlSettings`, by name: pos, length, attributes, required, pattern, scale, n, …
     """
     return plan_control(as_text_model(model), settings_from(ControlSettings, options)).record()
 
@@ -93,12 +93,7 @@ class ControlRequest:
     def lexicon(self) -> Mapping[str, str]:
         """Word → part of speech."""
         if self.tagger is None:
-            tags = self.corpus.tags() if self.asked.lexicon is None else _read(self.asked.lexicon)
-            if tags is None:
-                raise ArgumentError(
-                    "pos", "pos=… needs the part of speech of each word; give them by lexicon=FILE.json"
-                )
-            return tags
+            return self.corpus.tags() or {} if self.asked.lexicon is None else _read(self.asked.lexicon)
         if self.asked.lexicon is not None:
             raise ArgumentError("lexicon", "lexicon=… and a tagger: it was trained with its own; leave one out")
         kinds, words = self.tagger.config.kinds, self.it.tokenizer
@@ -118,6 +113,8 @@ class ControlRequest:
         found = tuple(() if self.asked.pos is None else self.asked.pos.split())
         known = sorted(set(self.lexicon.values()))
         if unknown := [tag for tag in found if tag != "*" and tag not in known]:
+            if not known:
+                raise ArgumentError("pos", "pos=… needs the part of speech of each word: give lexicon=FILE.json")
             raise ArgumentError("pos", f"pos=…: there is no {unknown[0]!r}; use {', '.join(known)}, or * for any word")
         if found and self.asked.length not in (None, len(found)):
             raise ArgumentError("length", f"length={self.asked.length}: pos=… has {len(found)} words; leave one out")

@@ -1,4 +1,4 @@
-"""What texts are written under: a class, a source, guidance, a length; what the model cannot do is refused."""
+"""Conditions of a request (class, source, guidance, length), with errors for what the model does not support."""
 
 from __future__ import annotations
 
@@ -14,51 +14,54 @@ from redraft.tasks.arguments.settings import GenerationSettings
 from redraft.tasks.engine.model import TextModel
 
 
-def with_guidance(it: TextModel, asked: GenerationSettings, sampler: Sampler) -> Sampler:
-    if asked.guidance == 1:
+def with_guidance(model: TextModel, settings: GenerationSettings, sampler: Sampler) -> Sampler:
+    """Adds the requested guidance: classifier-free for a label or source, otherwise against the (negative) prompt."""
+    if settings.guidance == 1:
         return sampler
-    if asked.label is not None or asked.source is not None:
-        return GuidedSampler(sampler, ClassifierFree(asked.guidance, none=it.model.config.network.classes))
-    negative = () if asked.negative_prompt is None else tuple(it.tokenizer.encode(asked.negative_prompt))
-    return PromptGuidedSampler(sampler, asked.guidance, negative)
+    if settings.label is not None or settings.source is not None:
+        return GuidedSampler(sampler, ClassifierFree(settings.guidance, none=model.model.config.network.classes))
+    negative = () if settings.negative_prompt is None else tuple(model.tokenizer.encode(settings.negative_prompt))
+    return PromptGuidedSampler(sampler, settings.guidance, negative)
 
 
-def label_id(it: TextModel, asked: GenerationSettings) -> int | None:
-    """The number of the class that is asked for; none is needed if the network has learnt to do without."""
-    classes = it.classes
-    if asked.label is None:
-        if classes and not it.compares:
+def label_id(model: TextModel, settings: GenerationSettings) -> int | None:
+    """Index of the requested class; None if no label is given, which requires training with dropped conditions."""
+    classes = model.classes
+    if settings.label is None:
+        if classes and not model.compares:
             raise ArgumentError(
                 "label", f"this model writes texts of a class; give one with label=…: {', '.join(classes)}"
             )
         return None
-    if asked.label not in classes:
-        raise ArgumentError("label", f"this model has no class {asked.label!r}; {_nearest(asked.label, classes)}")
-    return classes.index(asked.label)
+    if settings.label not in classes:
+        raise ArgumentError(
+            "label", f"this model has no class {settings.label!r}; {_suggest_class(settings.label, classes)}"
+        )
+    return classes.index(settings.label)
 
 
-def _nearest(name: str, known: Sequence[str]) -> str:
-    if not known:
+def _suggest_class(name: str, classes: Sequence[str]) -> str:
+    if not classes:
         return "it was trained without classes"
-    close = get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+    close = get_close_matches(name, classes, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(classes)}"
 
 
-def require_guidable(it: TextModel, asked: GenerationSettings, label: int | None, prompts: Sequence[str]) -> None:
-    """Guidance compares what is said with a condition and without: there must be one, and both must be learnt."""
-    by_prompt = label is None and asked.source is None and isinstance(it.model.process, Masked) and all(prompts)
-    if asked.negative_prompt is not None and not (by_prompt and asked.guidance != 1):
+def require_guidable(model: TextModel, settings: GenerationSettings, label: int | None, prompts: Sequence[str]) -> None:
+    """Raises unless the request has a condition to guide by and the model was trained with and without it."""
+    by_prompt = label is None and settings.source is None and isinstance(model.model.process, Masked) and all(prompts)
+    if settings.negative_prompt is not None and not (by_prompt and settings.guidance != 1):
         raise ArgumentError(
             "negative_prompt",
             "negative_prompt=… needs a prompt, guidance=… above 1, no label or source, and a model with mask noise",
         )
-    if asked.guidance == 1 or by_prompt:
+    if settings.guidance == 1 or by_prompt:
         return
-    if label is None and (asked.source is None or it.model.encoder is None):
+    if label is None and (settings.source is None or model.model.encoder is None):
         raise ArgumentError(
             "guidance", "guidance=… needs a condition: a label=…, or a source=… that an encoder reads, or a prompt"
         )
-    if not it.compares:
+    if not model.compares:
         raise ArgumentError(
             "guidance",
             "guidance=… compares with and without the condition, but this model was never trained without it; "
@@ -66,36 +69,34 @@ def require_guidable(it: TextModel, asked: GenerationSettings, label: int | None
         )
 
 
-def require_source(it: TextModel, asked: GenerationSettings) -> None:
-    """A model that answers needs something to answer, and others cannot be told anything."""
-    if it.answers and asked.source is None:
+def require_source(model: TextModel, settings: GenerationSettings) -> None:
+    """Raises unless a seq2seq model gets a source and any other trained model gets none."""
+    if model.answers and settings.source is None:
         raise ArgumentError("source", 'this model needs a source to answer; give one: source="TEXT"')
-    if asked.source is not None and it.run is not None and not it.answers:
-        raise ArgumentError(
-            "source", "this model was not trained to answer a source=…; give the beginning of the text instead"
-        )
+    if settings.source is not None and model.run is not None and not model.answers:
+        raise ArgumentError("source", "this model was not trained to answer a source=…; give a prompt instead")
 
 
-def source_token_count(it: TextModel, asked: GenerationSettings) -> int:
-    """How many tokens of a row the source takes; every word of it must be known."""
-    if asked.source is None:
+def source_token_count(model: TextModel, settings: GenerationSettings) -> int:
+    """Number of tokens the source takes in a row. Raises if the tokenizer does not know one of its words."""
+    if settings.source is None:
         return 0
-    read = it.used(asked.source)
-    for ids in it.question(asked.source):
-        return len(ids) - 1  # with its start token
-    return read - 1 if it.model.encoder is None else 0  # in the row, without a start token of its own
+    count = model.used(settings.source)
+    for ids in model.question(settings.source):
+        return len(ids) - 1  # without its start token, which `used` counts
+    return count - 1 if model.model.encoder is None else 0  # the source is part of the row, without its own start token
 
 
-def new_token_count(it: TextModel, asked: GenerationSettings, used: int) -> int:
-    """How many tokens to write where so many are given."""
-    if asked.max_new_tokens is not None:
-        return asked.max_new_tokens
-    if it.run is None:
+def new_token_count(model: TextModel, settings: GenerationSettings, used: int) -> int:
+    """Number of tokens to write after `used` given ones; by default up to the length of the training rows."""
+    if settings.max_new_tokens is not None:
+        return settings.max_new_tokens
+    if model.run is None:
         raise ArgumentError(
             "max_new_tokens",
             "this model has no run that gives the length of its texts; set it, for example max_new_tokens=100",
         )
-    length = it.run.framing.length
+    length = model.run.framing.length
     if used >= length:
         raise ArgumentError(
             "max_new_tokens",
@@ -104,8 +105,8 @@ def new_token_count(it: TextModel, asked: GenerationSettings, used: int) -> int:
     return length - used
 
 
-def length_warning(it: TextModel, length: int) -> tuple[str, ...]:
-    """A network that counts no positions takes rows of any length, but it has not learnt from such ones."""
-    if it.run is None or it.run.model.network.positions is not None or length <= it.run.framing.length:
+def length_warning(model: TextModel, length: int) -> tuple[str, ...]:
+    """Warns about rows longer than in training; without learned positions any length runs, but was never seen."""
+    if model.run is None or model.run.model.network.positions is not None or length <= model.run.framing.length:
         return ()
-    return (f"{length} tokens are more than the {it.run.framing.length} of the rows this model was trained on",)
+    return (f"{length} tokens are more than the {model.run.framing.length} of the rows this model was trained on",)

@@ -19,9 +19,8 @@ from redraft.core.prediction import Denoiser, DenoiserWrapper, Draw, GapPredicti
 from redraft.core.processes.interpolating import GuidedPosterior
 from redraft.core.randomness import Rng
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.base import Sampler, sampler_layers
 from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
-from redraft.tasks.engine.sampler_choice import sampler_layers
 
 TopTokens = tuple[tuple[int, float], ...]  # tokens and their probabilities, the likeliest first
 

@@ -1,4 +1,4 @@
-"""A model that can write: its weights, and what the run that trained it knows about rows, classes and samplers."""
+"""A model ready for the tasks: its weights, plus the rows, classes and sampler of the run that trained it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>", "<end_of_turn>", "<|en
 
 @dataclass(frozen=True)
 class TextModel:
-    """A model, and the run that made it, if it was one of ours."""
+    """A model with the run that trained it; `run` is None for imported models."""
 
     model: DiffusionLM
     run: Run | None = None
@@ -40,17 +40,17 @@ class TextModel:
 
     @property
     def name(self) -> str:
-        """The digest that results are filed under."""
+        """Digest of the run, or of the model config without a run; identifies results."""
         return serialization.digest(self.model.config) if self.run is None else self.run.digest
 
     @property
     def place(self) -> str:
-        """How a message names it."""
+        """Name of the model in messages: its path, or "this model"."""
         return "this model" if self.path is None else str(self.path)
 
     @property
     def sampler(self) -> Sampler:
-        """The run's own sampler."""
+        """The sampler of the run; without a run, `Ancestral`, in blocks if the network is block-causal."""
         if self.run is not None:
             return self.run.sampler
         if self.model.block is None:
@@ -59,34 +59,36 @@ class TextModel:
 
     @property
     def always(self) -> int | None:
-        """The length of every canvas in training, if the network can see what follows a text."""
+        """Row length in training, if the network attends to what follows a text and has only seen full rows; else None."""
         if self.run is None or self.model.block is not None or self.run.framing.padded:
             return None
-        if self.model.config.network.lora is not None:  # it was a causal model, which has read rows of all lengths
+        if (
+            self.model.config.network.lora is not None
+        ):  # adapted from a causal model, which has seen rows of all lengths
             return None
         return self.run.framing.length
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes that the model knows, in their order; where no run names them, their numbers."""
+        """Names of the model's classes, in order; their indices as strings if no run names them."""
         data = None if self.run is None else self.run.data
-        known = range(self.model.config.network.classes or 0)
-        return data.classes if known and isinstance(data, HasClasses) else tuple(map(str, known))
+        indices = range(self.model.config.network.classes or 0)
+        return data.classes if indices and isinstance(data, HasClasses) else tuple(map(str, indices))
 
     @property
     def compares(self) -> bool:
-        """Whether the network has learnt to do without its condition, as far as a run tells."""
+        """Whether the model was also trained without its condition, as classifier-free guidance needs; assumed if unknown."""
         run = self.run
         return run is None or not isinstance(run.objective, Objective) or run.objective.drop_condition > 0
 
     @property
     def answers(self) -> bool:
-        """Whether the model answers sources, and writes nothing without one."""
-        asked = self.run.framing.asked if self.run is not None else self.model.encoder is not None
-        return asked and not self.classes
+        """Whether the model is seq2seq: it writes an answer to a source, and needs one."""
+        needs_source = self.run.framing.asked if self.run is not None else self.model.encoder is not None
+        return needs_source and not self.classes
 
     def question(self, source: str | None) -> list[tuple[int, ...]]:
-        """The ids of a source as the question of a chat, for models trained so; nothing for others."""
+        """Ids of the source as a user message of a chat, for models trained on chats; an empty list for others."""
         framing = None if self.run is None else self.run.framing
         if source is None or not isinstance(framing, ChatRows) or not isinstance(self.tokenizer, HubTokenizer):
             return []
@@ -94,10 +96,10 @@ class TextModel:
 
     @property
     def turn_ends(self) -> tuple[int, ...]:
-        """The ids of special tokens that end a turn of a chat, where the tokenizer has some."""
+        """Ids of the tokenizer's special tokens that end a chat turn."""
         hub = self.model.tokenizer
-        known = hub.specials if isinstance(hub, HubTokenizer) else ()
-        return tuple(token for name in _TURN_ENDS if name in known and (token := hub.id_of(name)) is not None)  # type: ignore[union-attr]
+        specials = hub.specials if isinstance(hub, HubTokenizer) else ()
+        return tuple(token for name in _TURN_ENDS if name in specials and (token := hub.id_of(name)) is not None)  # type: ignore[union-attr]
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -108,7 +110,7 @@ class TextModel:
         return self.model.tokenizer
 
     def used(self, text: str) -> int:
-        """How many tokens a given text has, start token included; every word of it must be known."""
+        """Number of tokens of a text, including the start token. Raises if the tokenizer does not know one of its words."""
         ids, tokenizer = self.tokenizer.encode(text), self.tokenizer
         if any(tokenizer.piece(token) == UNKNOWN for token in set(ids)):
             self._require_known(text)
@@ -117,21 +119,21 @@ class TextModel:
     def _require_known(self, text: str) -> None:
         tokenizer = self.tokenizer
 
-        def is_strange(word: str) -> bool:
+        def is_unknown(word: str) -> bool:
             return UNKNOWN in map(tokenizer.piece, tokenizer.encode(word))
 
-        strange = [word for word in dict.fromkeys(text.split()) if is_strange(word)]
-        bare = [word.strip(punctuation) for word in strange[:5]]  # unless it is the sign that is strange
-        words = [inner if is_strange(inner) else word for inner, word in zip(bare, strange, strict=False)]
-        more = f" and {len(strange) - 5} more words" if len(strange) > 5 else ""
-        known = tokenizer.words if isinstance(tokenizer, WordTokenizer) else ()
-        close = [match for word in words for match in get_close_matches(word, known, n=2)]
+        unknown = [word for word in dict.fromkeys(text.split()) if is_unknown(word)]
+        bare = [word.strip(punctuation) for word in unknown[:5]]  # without punctuation, unless that is what is unknown
+        words = [inner if is_unknown(inner) else word for inner, word in zip(bare, unknown, strict=False)]
+        more = f" and {len(unknown) - 5} more words" if len(unknown) > 5 else ""
+        vocabulary = tokenizer.words if isinstance(tokenizer, WordTokenizer) else ()
+        close = [match for word in words for match in get_close_matches(word, vocabulary, n=2)]
         advice = f"say {', '.join(close)}" if close else "`redraft generate` without a prompt shows words that it knows"
-        if strange:
+        if unknown:
             raise ValueError(f"this model does not know {', '.join(map(repr, words))}{more}; use its words, {advice}")
 
     def row(self, text: str, argument: str = "texts") -> list[int]:
-        """The row of a text, as in training: start and end tokens, and a tail of end tokens where rows had one."""
+        """Ids of a text framed as in training: start and end tokens, padded with end tokens if training rows were."""
         self.used(text)
         ids, vocab = self.tokenizer.encode(text), self.model.config.vocab
         framing = None if self.run is None else self.run.framing
@@ -148,18 +150,18 @@ class TextModel:
         return row + eos * (framing.length - len(row)) if framing is not None and tail else row
 
     def hole(self, size: int) -> int | VariableHole:
-        """A hole of `size` tokens; for insertion models of at most so many."""
+        """A hole of `size` tokens; for insertion models, of at most `size`."""
         return make_hole(self.model.process, size)
 
     @property
     def bytes_per_token(self) -> int:
-        """What a sampler holds at once of a token: log-weights (thrice, and their sums in float64), states, cache."""
+        """Estimated memory per token while sampling: log-weights (three copies, sums in float64), states and cache."""
         network, vocab = self.model.config.network, self.model.config.vocab.size
         return 28 * vocab + (64 + 8 * network.layers) * network.width + 64
 
     @property
     def free(self) -> int | None:
-        """Free memory of the model's device in bytes; None: unknown."""
+        """Free memory of the model's device in bytes; None if unknown."""
         return free_memory(next(self.model.parameters()).device)
 
 
@@ -167,7 +169,7 @@ ModelOrPath: TypeAlias = DiffusionLM | TextModel | str | Path
 
 
 def as_text_model(model: ModelOrPath) -> TextModel:
-    """A model to write with: one that is loaded, or the directory of one."""
+    """Wraps a loaded model, or loads one from its directory."""
     if isinstance(model, TextModel):
         return model
     if isinstance(model, DiffusionLM):
@@ -185,13 +187,13 @@ def open_model(
     attention: str | None = None,
     codec: bool = False,
 ) -> TextModel:
-    """What a directory holds, on the best device; the arguments are those of `redraft.load`.
+    """Loads the model of a directory onto the best device; the other arguments are those of `redraft.load`.
 
-    codec: whether a codec will do whose diffusion is not trained yet; it can noise texts, but not write any
+    codec: accept a codec whose diffusion is not trained yet; it can noise texts, but not generate any
     """
-    found = load_with_run(path, best_device(), trust, mask=mask, attention=attention)
-    if not codec and found.run is not None and isinstance(found.run.objective, CodecObjective):
+    loaded = load_with_run(path, best_device(), trust, mask=mask, attention=attention)
+    if not codec and loaded.run is not None and isinstance(loaded.run.objective, CodecObjective):
         raise CheckpointError(
             f"{path} is only a codec; train the diffusion of its latents: redraft train … --base {path}"
         )
-    return TextModel(found.model, found.run, found.step, Path(path))
+    return TextModel(loaded.model, loaded.run, loaded.step, Path(path))

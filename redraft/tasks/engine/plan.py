@@ -17,7 +17,7 @@ from redraft.core.processes.gaussian import Gaussian
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.constraints.constrained import Constrained
 from redraft.decoding.constraints.rules import Rule
-from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.base import Sampler, sampler_layers
 from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.decoding.samplers.particles import ParticleSampler
 from redraft.decoding.speculation.speculative import DraftStats, SpeculativeSampler
@@ -34,7 +34,6 @@ from redraft.tasks.engine.sampler_choice import (
     choose_sampler,
     draws_exactly,
     forbid_end_token,
-    sampler_layers,
     with_filters,
 )
 from redraft.tasks.engine.streaming import StreamView

@@ -18,7 +18,7 @@ from redraft.decoding.blocks.strides import SlidingWindow
 from redraft.decoding.guidance.filters import LogitFilter
 from redraft.decoding.picks.order import AnyOrder, EndTokensLast, LeftToRight, RankedPick
 from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
-from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.base import Sampler, sampler_layers
 from redraft.decoding.samplers.editing import SDEdit
 from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
 from redraft.decoding.samplers.registry import SAMPLERS
@@ -164,13 +164,6 @@ def cap_steps(it: TextModel, sampler: Sampler, hidden: int) -> int:
     alone = at_once == 1 and it.model.config.network.time is None  # one token, drawn from the same x̂ at any time
     by_turns = alone or any(isinstance(part, Unmask) for part in parts)
     return at_once if by_turns else min(MOST_STEPS, 1000 * at_once)
-
-
-def sampler_layers(sampler: Any) -> Iterator[Any]:
-    """A sampler, the one it is built around, and so on."""
-    while sampler is not None:
-        yield sampler
-        sampler = getattr(sampler, "sampler", None)
 
 
 def starts_from_draft(sampler: Sampler) -> bool:

@@ -9,6 +9,7 @@ import torch
 from redraft.core.processes.masked import Masked
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.decoding.blocks.blocks import Blocks
+from redraft.decoding.samplers.base import sampler_layers
 from redraft.decoding.speculation.acceptance import ACCEPT_RULES
 from redraft.decoding.speculation.drafters import DiffusionDraft, Drafter, OwnDrafter
 from redraft.decoding.speculation.lookup import PromptLookup, TextLookup
@@ -18,7 +19,6 @@ from redraft.models.draft_state import DraftState
 from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.arguments.settings import GenerationSettings
 from redraft.tasks.engine.model import TextModel, open_model
-from redraft.tasks.engine.sampler_choice import sampler_layers
 from redraft.training.data.sources import Jsonl, TextFiles
 
 _ELSEWHERE = {

@@ -11,7 +11,7 @@ from redraft.decoding.blocks.strides import SlidingWindow
 from redraft.decoding.picks.adaptive import ConfidenceThreshold, EntropyBound, FactorThreshold, FrechetProfile, Klass
 from redraft.decoding.picks.order import AnyOrder, LeftToRight, RankedPick
 from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
-from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.base import Sampler, sampler_layers
 from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.decoding.speculation.speculative import SpeculativeSampler
@@ -19,7 +19,7 @@ from redraft.models.canvas_builder import text_positions
 from redraft.tasks.engine.given_text import GivenText
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.result import PartialText
-from redraft.tasks.engine.sampler_choice import TruncatedSampler, sampler_layers
+from redraft.tasks.engine.sampler_choice import TruncatedSampler
 from redraft.tasks.engine.stop_strings import StopStrings
 
 _WRITE_ONCE = (

@@ -128,7 +128,7 @@ _NOTHING: Ids = np.empty(0, np.int32)
 
 def _endless_error(source: InfiniteCorpus, framing: Framing) -> DataError:
     """The error of a framing that needs all documents at once."""
-    return DataError(f"{type(source).__name__} has no end: every document is a row; use Documents({framing.length})")
+    return DataError(f"{type(source).__name__} has no end: every document is a row; use DocumentRows({framing.length})")
 
 
 def _finite(

@@ -105,7 +105,7 @@ class JsonlClasses(Files):
 class CsvPairs(Files):
     """Tables with a line of column names, source and target in two of the columns; "\\t" separates those of TSV files.
 
-    The defaults are the columns of the E2E challenge (Novikova et al. 2017); see `redraft.training.data.corpora`.
+    The defaults are the columns of Novikova et al. (2017).
     """
 
     source: str = "mr"

@@ -1,1 +1,1 @@
-"""Objectives: which times to draw, and what a prediction costs there."""
+"""Objectives: how noise times are sampled, and which loss is minimized at them."""

@@ -1,4 +1,4 @@
-"""Clocks that are fitted to a model: importance of times, and the interval with the least variance."""
+"""Time samplers fitted to a model: importance sampling, and the interval with the least variance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from redraft.training.objectives.time_samplers import ImportanceTimes, Stratifie
 def fit_importance_times(
     model: DiffusionLM, batch: Batch, loss: LossTerm, parts: int = 20, *, rng: Rng
 ) -> ImportanceTimes:
-    """A clock by √E[loss²] of a batch in each part of the time: train for a while, measure, go on with this clock."""
+    """Fits the density to √E[loss²] of a batch in each of `parts` equal parts of [0, 1].
+
+    Train for a while, fit, then continue with the fitted sampler.
+    """
     roots = []
     with torch.no_grad():
         for i in range(parts):
@@ -28,7 +31,7 @@ def fit_importance_times(
 
 
 def candidate_intervals(shortest: float = 0.5, step: float = 0.05) -> list[tuple[float, float]]:
-    """The whole of [0, 1], and every interval on a grid that is not shorter than `shortest`."""
+    """[0, 1] and all its subintervals on a grid of width `step` that are at least `shortest` long, longest first."""
     parts, least = round(1 / step), round(shortest / step)
     ends = [(low, low + width) for width in range(parts, least - 1, -1) for low in range(parts - width + 1)]
     return [(low / parts, high / parts) for low, high in ends]
@@ -42,20 +45,20 @@ def fit_clipped_times(
     *,
     rng: Rng,
 ) -> StratifiedTimes:
-    """A clock clipped to the interval whose loss varies least (Arriola et al. 2025, §5.2), with a time for each block.
+    """Clips times to the interval whose loss varies least (Arriola et al. 2025, §5.2), with one time per block.
 
     Intervals are compared on the same rows with the same random numbers. Their losses have different means, so we
-    compare `relative_variance`. As with `fit_importance_times`: train for a while, measure, go on with this clock.
+    compare `relative_variance`. Train for a while, fit, then continue with the fitted sampler.
     """
-    clocks = [StratifiedTimes(low, high, model.block) for low, high in grid]
-    return min(clocks, key=lambda clock: relative_variance(model, batches, Objective(loss, clock), rng=rng))
+    samplers = [StratifiedTimes(low, high, model.block) for low, high in grid]
+    return min(samplers, key=lambda sampler: relative_variance(model, batches, Objective(loss, sampler), rng=rng))
 
 
 @torch.no_grad()
 def relative_variance(model: DiffusionLM, batches: Sequence[Batch], objective: Objective, *, rng: Rng) -> float:
     """Var/mean² of the nats per token of a row, over the rows of all batches.
 
-    A loss of half the size and half the deviation teaches equally well: optimisers divide by the size of the gradient.
+    A loss with half the mean and half the deviation trains equally well, since optimizers normalize the gradient.
     """
     losses = [objective(model, batch, rng=rng.fold(i)) for i, batch in enumerate(batches)]
     nats = torch.cat([loss.nats / loss.count.clamp(min=1) for loss in losses])

@@ -1,4 +1,4 @@
-"""Terms of a loss: the bound, plain cross-entropy, squared error, and their weights."""
+"""Loss terms: the bound, plain cross-entropy, squared error, and their weights."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from redraft.core.vocab import ABOVE_ZERO, FINITE, require_range
 
 
 class LossTerm(ABC):
-    """What is minimised at the drawn times."""
+    """A loss, evaluated at drawn noise times."""
 
     def grid(self, t: Tensor) -> NoiseTimes:
-        """Drawn times → those that the term needs; by default the same."""
+        """Maps drawn times to the noise times this term needs; unchanged by default."""
         return NoiseTimes(t)
 
     @abstractmethod
     def __call__(self, process: Process, pred: Prediction, noised: NoisySample, times: NoiseTimes) -> Tensor:
-        """(B, L) nats; with gaps (B, L + 1), the last one at the end"""
+        """(B, L) nats; (B, L + 1) for processes with gaps, where the last entry is the gap at the end"""
 
 
 class BoundWeight(ABC):
-    """A weight to train with instead of the bound's own, which grows without limit at both ends of time."""
+    """A training weight that replaces the bound's own weight, which is unbounded at both ends of time."""
 
     @abstractmethod
     def __call__(self, process: Process, noised: NoisySample) -> Tensor:
-        """(B, L) the factor on the bound; zero where the bound is zero."""
+        """(B, L) factor on the bound; zero where the bound's own weight is zero"""
 
 
 @dataclass(frozen=True)
 class ClippedWeight(BoundWeight):
-    """w = r_t[z]/q_t(z | x) of interpolating noise, held within [low, high] (GIDD's "clip")."""
+    """w = r_t[z]/q_t(z | x) of interpolating noise, clipped to [low, high] (GIDD's "clip")."""
 
     low: float = 0.0
     high: float = 2.0
@@ -55,10 +55,10 @@ class ClippedWeight(BoundWeight):
 
 @dataclass(frozen=True)
 class DynamicWeight(BoundWeight):
-    """w relative to that of a token of uniform noise, at most `high` (GIDD's "dynamic", its default).
+    """w relative to the weight of a uniform-noise token, at most `high` (GIDD's "dynamic", its default).
 
-    For γ = 1: 2 for the mask, 1 for uniform noise, (c/K)/(1 − t + c/K) for a token that is still itself. The released
-    code has another factor for the last, which hardly depends on t; this is the ratio of the bound's own weights.
+    For γ = 1: 2 for the mask, 1 for uniform noise, (c/K)/(1 − t + c/K) for an unchanged token. The released code uses
+    another factor for unchanged tokens, which hardly depends on t; this is the ratio of the bound's own weights.
     """
 
     high: float = 2.0
@@ -70,33 +70,39 @@ class DynamicWeight(BoundWeight):
         process = _interpolating(process)
         w, rate, mix = process.weight(noised), process.rate(noised.t), process.mix(noised.t)
         if float(process.mixing.mix(torch.tensor(0.5), process.words).word) == 0:
-            raise ValueError("Dynamic() needs uniform noise, a Hybrid with p_u > 0; for mask noise use Recover()")
-        even = rate.word / (rate.keep * mix.word)
-        return torch.where(w > 0, (w / even).clamp(max=self.high) / w, 0.0)
+            raise ValueError(
+                "DynamicWeight() needs HybridNoise with p_u > 0; for pure mask noise use TokenCrossEntropy()"
+            )
+        uniform = rate.word / (rate.keep * mix.word)
+        return torch.where(w > 0, (w / uniform).clamp(max=self.high) / w, 0.0)
 
 
 def _interpolating(process: Process) -> Interpolating:
     if not isinstance(process, Interpolating):
-        raise ValueError(f"this weight is that of Interpolating noise; for {type(process).__name__} leave it out")
+        raise ValueError(
+            f"this weight is defined only for Interpolating noise; for {type(process).__name__} leave it out"
+        )
     return process
 
 
 @dataclass(frozen=True)
 class Bound(LossTerm):
-    """The negative evidence lower bound: in continuous time, or of a chain of `steps` steps (one of them drawn, ×T).
+    """The negative evidence lower bound: in continuous time, or of a chain of T = `steps` steps (one is drawn, times T).
 
-    `steps=1` takes the whole way at once: with a causal network exactly the autoregressive likelihood. With a `weight`
-    it is no longer a bound, but may learn faster; evaluate without.
+    `steps=1` goes from noise to text in one step: with a causal network this is exactly the autoregressive likelihood.
+    With a `weight` it is no longer a bound, but may learn faster; evaluate without it.
     """
 
-    steps: int | None = None
-    weight: BoundWeight | None = None
+    steps: int | None = None  # None for continuous time
+    weight: BoundWeight | None = None  # None for the bound's own weight
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps={self.steps}; a chain has at least one step (None: continuous time)")
+            raise ValueError(f"steps={self.steps}; a chain has at least one step (None for continuous time)")
         if self.steps is not None and self.weight is not None:
-            raise ValueError("a weight changes the bound in continuous time; leave out steps, or weight")
+            raise ValueError(
+                "weight replaces the weight of the continuous-time bound; leave out either steps or weight"
+            )
 
     def grid(self, t: Tensor) -> NoiseTimes:
         if self.steps is None:
@@ -113,10 +119,10 @@ class Bound(LossTerm):
 class TokenCrossEntropy(LossTerm):
     """−log x̂[x] wherever z does not determine x, weighted by t^(−power).
 
-    power 0 is plain masked cross-entropy, which learns faster at small scale; power 1 is LLaDA's loss, for mask noise
-    with the linear schedule the same as `Bound`. For insertion it adds −log p(g), g the tokens missing in each gap.
-    With uniform noise it has another optimum than the bound: it teaches x̂ to trust a visible token, which Bayes' rule
-    then counts twice; train such noise with `Bound`. However you train, evaluate with `Bound`.
+    power 0 is plain masked cross-entropy, which learns faster at small scale. power 1 is LLaDA's loss; for mask noise
+    with the linear schedule it equals `Bound`. For insertion it adds −log p(g), where g is the number of tokens missing
+    in each gap. With uniform noise its optimum differs from that of the bound: x̂ learns to trust a visible token, which
+    Bayes' rule then counts twice, so train uniform noise with `Bound`. Always evaluate with `Bound`.
     """
 
     power: float = 0.0
@@ -134,7 +140,7 @@ class TokenCrossEntropy(LossTerm):
 
 
 class SnrWeight(ABC):
-    """The weight of the squared error at a noise level, by its log signal-to-noise ratio λ."""
+    """The weight of the squared error as a function of the log signal-to-noise ratio λ."""
 
     @abstractmethod
     def __call__(self, logsnr: Tensor) -> Tensor: ...
@@ -142,7 +148,7 @@ class SnrWeight(ABC):
 
 @dataclass(frozen=True)
 class ConstantWeight(SnrWeight):
-    """1: the plain error of x (Diffusion-LM, DiffuSeq, GENIE, TEncDM)."""
+    """Weight 1: the plain squared error of x (Diffusion-LM, DiffuSeq, GENIE, TEncDM)."""
 
     def __call__(self, logsnr: Tensor) -> Tensor:
         return torch.ones_like(logsnr)
@@ -150,7 +156,7 @@ class ConstantWeight(SnrWeight):
 
 @dataclass(frozen=True)
 class OffsetSnrWeight(SnrWeight):
-    """SNR + `offset`: offset 0 is the plain error of ε (DDPM; score matching with λ(t) = s²), 1 that of v (LD4TG)."""
+    """SNR + `offset`. Offset 0 is the squared error of ε (DDPM; score matching with λ(t) = s²), 1 that of v (LD4TG)."""
 
     offset: float = 0.0
 
@@ -191,7 +197,7 @@ class P2Weight(SnrWeight):
 
 @dataclass(frozen=True)
 class SquaredError(LossTerm):
-    """w(λ_t)·mean_D (x − x̂)²: every loss of Gaussian diffusion is this, with some weight.
+    """w(λ_t)·mean_D (x − x̂)²: every squared-error loss of Gaussian diffusion has this form, with some weight.
 
     ‖ε − ε̂‖² = SNR·‖x − x̂‖², ‖v − v̂‖² = (SNR + 1)·‖x − x̂‖²; score matching with λ(t) = g² is twice `Bound`.
     """
@@ -200,7 +206,9 @@ class SquaredError(LossTerm):
 
     def __call__(self, process: Process, pred: Prediction, noised: NoisySample, times: NoiseTimes) -> Tensor:
         if not isinstance(process, Gaussian):
-            raise ValueError(f"Match is the squared error of vectors; {type(process).__name__} needs Recover or Bound")
+            raise ValueError(
+                f"SquaredError is for vectors; use TokenCrossEntropy or Bound with {type(process).__name__}"
+            )
         weight = self.weight(process.path.logsnr(noised.t)).float()
         error = (noised.target - pred.x).square().mean(-1)
         return torch.where(process.undetermined(noised), weight * error, 0.0)
@@ -208,9 +216,10 @@ class SquaredError(LossTerm):
 
 @dataclass(frozen=True)
 class SumOfTerms(LossTerm):
-    """loss + factor·extra at the same times: D3PM's hybrid L_vb + λ·E[−log x̂[x]] as Sum(Bound(T), Recover(), λT).
+    """loss + factor·extra at the same times.
 
-    The factor is λT since D3PM's code adds λ to the KL of one drawn step, and the bound here is T times that KL.
+    D3PM's hybrid L_vb + λ·E[−log x̂[x]] is SumOfTerms(Bound(T), TokenCrossEntropy(), λT). The factor is λT because
+    D3PM's code adds λ·CE to the KL of one drawn step, and the bound here is T times that KL.
     """
 
     loss: LossTerm

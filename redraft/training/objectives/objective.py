@@ -1,4 +1,4 @@
-"""What a training step computes: the objective of a denoiser, of an error layer, of a codec."""
+"""Training objectives for a denoiser, an error head, an attribute classifier and a codec; `TrainStep` wraps any of them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from redraft.training.objectives.time_samplers import StratifiedTimes, TimeSampl
 
 @dataclass(frozen=True)
 class Objective:
-    """The three terms of variational diffusion: diffusion, prior, reconstruction.
+    """The three terms of the variational loss: diffusion, prior, reconstruction.
 
-    With an `anchor` also the anchor times −log p(w | x̂), for vectors: which tokens x̂ decodes to, beside its distance
-    from x (Gao et al. 2022, "Difformer", eq. 6).
+    For vectors, `anchor` adds anchor · (−log p(w | x̂)): x̂ must decode to the right tokens, not only be close to x
+    (Gao et al. 2022, "Difformer", eq. 6).
     """
 
     loss: LossTerm = Bound()
     times: TimeSampler = StratifiedTimes()
-    anchor: float = 0.0  # for training only; not part of the bound
-    drop_condition: float = 0.0  # share of the rows that lose source and label: 0.1 for classifier-free guidance
-    holes: float = 0.0  # share of the rows that are given but for a hole or two; for training only
+    anchor: float = 0.0  # weight of the anchor loss; for training only, not part of the bound
+    drop_condition: float = 0.0  # fraction of rows that lose source and label: 0.1 for classifier-free guidance
+    holes: float = 0.0  # fraction of rows given except for one or two holes; for training only
 
     def __post_init__(self) -> None:
         require_range(self, 0, FINITE, "anchor")
@@ -41,40 +41,41 @@ class Objective:
         require_range(self, 0, 1, "holes")
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
-        """The parameters to train: all but those of the error layer and of a codec that was trained before."""
+        """The parameters to train: all except the auxiliary networks (errors, attributes, tagger) and a frozen codec."""
         codec = model.codec if model.codec is not None and model.codec.frozen else None
         parts = (model.errors, model.attributes, model.tagger, codec)
-        still = {id(p) for part in parts for p in _parameters(part)}
-        return [p for p in model.parameters() if id(p) not in still]
+        fixed = {id(p) for part in parts for p in _parameters(part)}
+        return [p for p in model.parameters() if id(p) not in fixed]
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
-        """`total`: tokens to divide by, if the batch is a part of a larger one."""
-        early, late, last, first, which, where = rng.split(6)
+        """`total`: tokens to divide by, if this is a micro-batch of a larger batch."""
+        for_time, for_noise, for_reconstruction, for_previous, for_dropping, for_holes = rng.split(6)
         batch = model.learnable(batch)
         tokens = batch.learn.sum(-1)
-        batch = punch_holes(batch, self.holes, rng=where) if self.holes else batch
+        batch = punch_holes(batch, self.holes, rng=for_holes) if self.holes else batch
         process, encoded = model.process, model.encode(batch)
-        t = self.times(batch, rng=early)
+        t = self.times(batch, rng=for_time)
         times = self.loss.grid(t)
         times = times._replace(t=_unknown_at_one(prompts_at_zero(times.t, encoded), batch))
-        noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=late)
-        context = drop_condition(model, model.context(batch, encoded), self.drop_condition, rng=which)
-        context = self_condition(model, noised, replace(context, pad=noised.pad), rng=first)
+        noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=for_noise)
+        context = drop_condition(model, model.context(batch, encoded), self.drop_condition, rng=for_dropping)
+        context = self_condition(model, noised, replace(context, pad=noised.pad), rng=for_previous)
         pred = model(noised.z, noised.t, context)
         nats = self.times.weight(t) * self.loss(process, pred, noised, times)
         parts = {
             "diffusion": sum_rows(nats, encoded.learn if noised.open is None else noised.open),
             "prior": sum_rows(process.prior_kl(encoded.x), encoded.learn),
         }
-        if process.jump and (times.s is None or model.codec is not None) and not _settled(model):
-            parts["reconstruction"] = sum_rows(_reconstruction(model, batch, encoded, rng=last), batch.learn)
+        if process.jump and (times.s is None or model.codec is not None) and not _skips_reconstruction(model):
+            nats = _reconstruction(model, batch, encoded, rng=for_reconstruction)
+            parts["reconstruction"] = sum_rows(nats, batch.learn)
         if self.anchor and model.codec is not None:
             parts["anchor"] = self.anchor * sum_rows(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
         return Loss.of(tokens, total, **parts)
 
 
-def _settled(model: DiffusionLM) -> bool:
-    """Whether the reconstruction teaches nothing: the codec was trained before. A pass of its decoder costs time."""
+def _skips_reconstruction(model: DiffusionLM) -> bool:
+    """Whether to skip the reconstruction in training: a frozen codec learns nothing from it, and decoding costs time."""
     return model.training and model.codec is not None and model.codec.frozen
 
 
@@ -83,27 +84,27 @@ def _parameters(part: nn.Module | None) -> list[nn.Parameter]:
 
 
 def sum_rows(nats: Tensor, learn: Tensor) -> Tensor:
-    """(B,) nats of the rows; prompts count in no term."""
+    """(B,) nats of each row, summed over learned positions; prompts do not count."""
     return torch.where(learn, nats, 0.0).sum(-1)
 
 
 def prompts_at_zero(t: Tensor, encoded: EncodedBatch) -> Tensor:
-    """Prompts are clean: their time is zero."""
+    """Sets the time of given tokens to zero: prompts are clean."""
     return torch.where(encoded.given, 0.0, t) if bool(encoded.given.any()) else t
 
 
 def _unknown_at_one(t: Tensor, batch: Batch) -> Tensor:
-    """What nobody knows is noise: its time is one."""
+    """Sets the time of unknown tokens to one: they are pure noise."""
     return t if batch.unknown is None else torch.where(batch.unknown, 1.0, t)
 
 
 def _reconstruction(model: DiffusionLM, batch: Batch, encoded: EncodedBatch, *, rng: Rng) -> Tensor:
-    """(B, L) nats of the last jump, from the least noisy z of the schedule to the tokens."""
+    """(B, L) nats of decoding the tokens from the least noisy z of the schedule."""
     tiny = torch.full_like(encoded.learn, 1e-12, dtype=ops.widest_float(batch.tokens.device))
     t = _unknown_at_one(prompts_at_zero(tiny, encoded), batch)
     noised = model.process.noise(encoded.x, t, pad=encoded.pad, rng=rng)
     if model.codec is not None:
-        assert isinstance(model.process, Gaussian), "vectors are noised by it alone"
+        assert isinstance(model.process, Gaussian), "only Gaussian noise works on vectors"
         signal = model.process.path.scales(noised.t)[0][..., None].to(noised.z)
         return model.codec.nll(model.codec.weighed(noised.z, signal), batch.tokens, batch.pad)
     pred = model(noised.z, noised.t, model.context(batch))
@@ -112,10 +113,10 @@ def _reconstruction(model: DiffusionLM, batch: Batch, encoded: EncodedBatch, *, 
 
 @dataclass(frozen=True)
 class ErrorHeadObjective:
-    """Trains only the error layer, on the model's own mistakes (G-Star; Meshchaninov et al. 2025).
+    """Trains only the error head, on the model's own mistakes (G-Star; Meshchaninov et al. 2025).
 
-    A text is noised to t and rewritten in one step, visible tokens included: x̂ ~ p(x | z_t). The label of a token is
-    1[x̂ ≠ x], and the loss is its binary cross-entropy, with the same weight at all times.
+    A text is noised to t and rewritten in one step, x̂ ~ p(x | z_t), visible tokens included. The label of a token is
+    1[x̂ ≠ x]. The loss is binary cross-entropy, with the same weight at all times.
     """
 
     times: TimeSampler = StratifiedTimes()
@@ -125,14 +126,14 @@ class ErrorHeadObjective:
         return _parameters(model.errors)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
-        early, late, last = rng.split(3)
-        model.network.eval()  # it does not learn: no dropout
-        t = prompts_at_zero(self.times(batch, rng=early), model.encode(batch))
-        noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
+        for_time, for_noise, for_step = rng.split(3)
+        model.network.eval()  # it is not trained here: no dropout
+        t = prompts_at_zero(self.times(batch, rng=for_time), model.encode(batch))
+        noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=for_noise)
         with torch.no_grad():
             context = model.context(batch)
             canvas = Canvas(noised.z, ~batch.learn, context)
-            written = model.process.step(model(noised.z, t, context), canvas, torch.zeros_like(t), t, rng=last).z
+            written = model.process.step(model(noised.z, t, context), canvas, torch.zeros_like(t), t, rng=for_step).z
         wrong = (written != batch.tokens).float()
         nats = F.binary_cross_entropy_with_logits(model.error_logits(written, context), wrong, reduction="none")
         return Loss.of(batch.learn.sum(-1), total, mistakes=sum_rows(nats, batch.learn))
@@ -140,9 +141,10 @@ class ErrorHeadObjective:
 
 @dataclass(frozen=True)
 class AttributeObjective:
-    """Trains the attribute layer alone: which class a noisy text is of, for guidance (Schiff et al. 2024, "D-CBG").
+    """Trains only the attribute classifier, which predicts the class of noisy text, for guidance.
 
-    A text is noised to t as in the diffusion; the loss is −log p(class | z_t), all times alike.
+    Schiff et al. (2024, "D-CBG"). A text is noised to t as for the diffusion loss; the loss is −log p(class | z_t),
+    with the same weight at all times.
     """
 
     times: TimeSampler = StratifiedTimes()
@@ -154,17 +156,17 @@ class AttributeObjective:
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         if batch.label is None:
             raise ValueError("these rows have no classes to learn; use data with labels, such as JsonlClasses")
-        early, late = rng.split(2)
-        t = prompts_at_zero(self.times(batch, rng=early), model.encode(batch))
-        noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=late)
-        seen = F.one_hot(noised.z, model.config.vocab.size).float()
-        logits = model.attribute_logits(seen, Context(pad=batch.pad))
+        for_time, for_noise = rng.split(2)
+        t = prompts_at_zero(self.times(batch, rng=for_time), model.encode(batch))
+        noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=for_noise)
+        one_hot = F.one_hot(noised.z, model.config.vocab.size).float()
+        logits = model.attribute_logits(one_hot, Context(pad=batch.pad))
         return Loss.of(batch.learn.sum(-1), total, attribution=F.cross_entropy(logits, batch.label, reduction="none"))
 
 
 @dataclass(frozen=True)
 class CodecObjective:
-    """Trains only the codec, by its own loss: before the diffusion, which leaves the codec unchanged."""
+    """Trains only the codec, by its own losses. It comes before the diffusion stage, which keeps the codec frozen."""
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
@@ -173,13 +175,13 @@ class CodecObjective:
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         if model.codec is None:
             raise ValueError("this model has no codec to train: its process works on tokens")
-        costs = model.codec.losses(batch.tokens, batch.pad, rng=rng)
-        every = Batch.of(batch.tokens, batch.pad).learn  # decoders write given tokens too, such as the start token
-        return Loss.of(batch.learn.sum(-1), total, **{name: sum_rows(cost, every) for name, cost in costs.items()})
+        losses = model.codec.losses(batch.tokens, batch.pad, rng=rng)
+        not_pad = Batch.of(batch.tokens, batch.pad).learn  # decoders write given tokens too, such as the start token
+        return Loss.of(batch.learn.sum(-1), total, **{name: sum_rows(nats, not_pad) for name, nats in losses.items()})
 
 
 class TrainingGoal(Protocol):
-    """What is trained, and on which loss: `Objective`, `ErrorHeadObjective`, `AttributeObjective`, `TaggerObjective`, …, or one of yours."""
+    """Which parameters are trained, and on which loss: `Objective`, `CodecObjective`, `TaggerObjective`, … or your own."""
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]: ...
 
@@ -187,7 +189,7 @@ class TrainingGoal(Protocol):
 
 
 class TrainStep(nn.Module):
-    """Noise, network and loss as one module: the only thing that DDP, FSDP2, autocast and compile wrap."""
+    """Noise, network and loss as one module, which DDP or FSDP2 can wrap; freezes all parameters not trained."""
 
     def __init__(self, model: DiffusionLM, objective: TrainingGoal) -> None:
         super().__init__()

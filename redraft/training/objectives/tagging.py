@@ -1,4 +1,4 @@
-"""Objectives of taggers: kinds of words in noisy rows, or behind a beginning."""
+"""Objectives for taggers: tags of the words in noisy rows, or of the words after a prefix."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from redraft.training.objectives.time_samplers import StratifiedTimes, TimeSampl
 
 @dataclass(frozen=True)
 class TaggerObjective:
-    """Trains the tagger alone: of which kind each word of a noisy row is (Li et al. 2022, §5.1; Schiff et al. 2024).
+    """Trains only the tagger, which predicts the tag of each word of a noisy row.
 
-    Rows are noised to t as in the diffusion; the loss is −log p(kind of x_l | z_t), all times and places alike.
+    Li et al. (2022, §5.1), Schiff et al. (2024). Rows are noised to t as for the diffusion loss; the loss is
+    −log p(tag of x_l | z_t), with the same weight at all times and positions.
     """
 
     times: TimeSampler = StratifiedTimes()
@@ -33,26 +34,26 @@ class TaggerObjective:
         return [] if model.tagger is None else list(model.tagger.parameters())
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
-        early, late = rng.split(2)
+        for_time, for_noise = rng.split(2)
         with torch.no_grad():
             encoded = model.encode(batch)
-            t = prompts_at_zero(self.times(batch, rng=early), encoded)
-            z = model.process.noise(encoded.x, t, pad=encoded.pad, rng=late).z
-        seen = z if z.dim() == 3 else F.one_hot(z, model.config.vocab.size).float()
-        logits = tag_logits(model, seen, t, Context(pad=batch.pad))
+            t = prompts_at_zero(self.times(batch, rng=for_time), encoded)
+            z = model.process.noise(encoded.x, t, pad=encoded.pad, rng=for_noise).z
+        inputs = z if z.dim() == 3 else F.one_hot(z, model.config.vocab.size).float()
+        logits = tag_logits(model, inputs, t, Context(pad=batch.pad))
         nats = F.cross_entropy(logits.transpose(1, 2), tag_ids(model, batch.tokens), reduction="none")
         return Loss.of(batch.learn.sum(-1), total, tagging=sum_rows(nats, batch.learn))
 
 
 @dataclass(frozen=True)
 class FutureTaggerObjective:
-    """Trains the tagger of a causal model alone: which kinds follow a beginning (FUDGE, Yang & Klein 2021).
+    """Trains only the tagger of a causal model, which predicts the tags after a prefix (FUDGE, Yang & Klein 2021).
 
-    A row is read as words up to a place drawn evenly and as kinds behind it; the loss is −log p(next kind) everywhere.
-    A share of the kinds is `hidden`, so that free ones can be read, too.
+    The input is the words up to a uniformly drawn position and the tags after it; the loss is −log p(next tag) at every
+    position. A fraction `hidden` of the input tags is replaced by "any tag", so that wildcards can be read too.
     """
 
-    hidden: float = 0.1
+    hidden: float = 0.1  # fraction of the input tags that are hidden
 
     def __post_init__(self) -> None:
         require_range(self, 0, 1, "hidden")
@@ -63,18 +64,20 @@ class FutureTaggerObjective:
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         if not isinstance(tagger := model.tagger, FutureTagger):
-            raise ValueError("beginnings are read by the tagger of a causal model; others learn by Tagging()")
-        split, hide = rng.split(2)
-        kinds, length = tag_ids(model, batch.tokens), batch.tokens.shape[1]
-        place = torch.arange(length, device=kinds.device)
-        shown = torch.where(hide.uniform(length) < self.hidden, tagger.free, tagger.size + kinds)
-        read = torch.where(place < (length + 1) * split.uniform(1), batch.tokens, shown)
-        nats = F.cross_entropy(tagger(read).transpose(1, 2), kinds, reduction="none")
+            raise ValueError(
+                "FutureTaggerObjective needs the tagger of a causal model; train others with TaggerObjective()"
+            )
+        for_split, for_hiding = rng.split(2)
+        tags, length = tag_ids(model, batch.tokens), batch.tokens.shape[1]
+        position = torch.arange(length, device=tags.device)
+        tag_inputs = torch.where(for_hiding.uniform(length) < self.hidden, tagger.free, tagger.size + tags)
+        inputs = torch.where(position < (length + 1) * for_split.uniform(1), batch.tokens, tag_inputs)
+        nats = F.cross_entropy(tagger(inputs).transpose(1, 2), tags, reduction="none")
         return Loss.of(batch.learn.sum(-1), total, foreseeing=sum_rows(nats, batch.learn))
 
 
 def tag_ids(model: DiffusionLM, tokens: Tensor) -> Tensor:
-    """(B, L) ids → (B, L) the numbers of their kinds"""
+    """(B, L) token ids → (B, L) tag indices"""
     if model.config.kinds is None:
-        raise ValueError("this model knows no kinds of words; give its config kinds=Kinds(…)")
+        raise ValueError("this model has no tags; give its config kinds=TagSet(…)")
     return torch.tensor(model.config.kinds.of, device=tokens.device)[tokens]

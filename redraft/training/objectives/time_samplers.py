@@ -1,4 +1,4 @@
-"""Clocks: which times a batch is noised to."""
+"""Time samplers: how the noise times of a batch are drawn."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ _GOLDEN = 0.6180339887498949
 
 
 class TimeSampler(ABC):
-    """Which times a batch is noised to."""
+    """Draws the noise times of a batch."""
 
     @abstractmethod
     def __call__(self, batch: Batch, *, rng: Rng) -> Tensor:
-        """(B, 1), or (B, L) where tokens have times of their own."""
+        """(B, 1) times, or (B, L) if tokens have their own times"""
 
     def weight(self, t: Tensor) -> Tensor | float:
-        """The weight of a draw at t, one over its density, which makes the mean that over all times."""
+        """The importance weight of a draw at t, 1/density, which keeps the mean that of uniform times."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class StratifiedTimes(TimeSampler):
-    """Uniform times in [low, high], one stratum per row of the *global* batch, whatever its split over workers.
+    """Uniform times in [low, high], one stratum per row of the *global* batch, however it is split over workers.
 
-    Row i of n: t = (i + u)/n. With `block`, each block of tokens has its own time: block b rotates the strata by b
-    golden sections, so that every block is stratified over the rows and the blocks of a row are spread.
-    Clipping to [low, high] trains on the levels that teach most (BD3-LM); evaluation uses all. With `power` t is a
-    power of the uniform number: above one, times near zero are drawn more often, and their loss counts less. Bounds
-    whose weight is singular there (insertion) then have the same mean and much less noise.
+    Row i of n: t = (i + u)/n. With `block`, each block of tokens has its own time: block b shifts the strata by b
+    golden ratios, so that every block is stratified over the rows and the blocks of a row are spread out.
+    Clipping to [low, high] trains on the most useful noise levels (BD3-LM); evaluation uses all of them. With `power`,
+    t = u^power: above one, times near zero are drawn more often and their loss is weighted down. A bound whose weight
+    is singular there (insertion) keeps its mean and gets much less noise.
     """
 
     low: float = 0.0
     high: float = 1.0
-    block: int | None = None
+    block: int | None = None  # tokens that share a time; None if the whole row does
     power: float = 1.0
 
     def __post_init__(self) -> None:
@@ -54,13 +54,13 @@ class StratifiedTimes(TimeSampler):
         (B, L), device = batch.tokens.shape, batch.tokens.device
         blocks = 1 if self.block is None else -(-L // self.block)
         row = torch.arange(batch.first, batch.first + B, device=device)[:, None]
-        turn = torch.arange(blocks, device=device) * _GOLDEN
-        t = ((row + rng.uniform(blocks)) / (batch.total or B) + turn) % 1
+        shift = torch.arange(blocks, device=device) * _GOLDEN
+        t = ((row + rng.uniform(blocks)) / (batch.total or B) + shift) % 1
         t = self.low + (self.high - self.low) * t**self.power
         return t if self.block is None else t.repeat_interleave(self.block, 1)[:, :L]
 
     def weight(self, t: Tensor) -> Tensor | float:
-        """The weight of the loss at a drawn time: one over its density, relative to even draws."""
+        """The importance weight of the loss at t: 1/density relative to uniform times."""
         if self.power == 1:
             return 1.0
         u = ((t - self.low) / (self.high - self.low)) ** (1 / self.power)
@@ -69,31 +69,31 @@ class StratifiedTimes(TimeSampler):
 
 @dataclass(frozen=True)
 class ImportanceTimes(TimeSampler):
-    """Times drawn by densities over equal parts of [0, 1], and weighted so that the mean stays the same.
+    """Times from a piecewise-constant density on equal parts of [0, 1], weighted so that the mean stays the same.
 
-    The variance is smallest for a density ∝ √E[loss²] (Hoogeboom et al. 2021 keep a running mean of it). Here the table
-    is a value, like all settings: `fit_importance_times` measures it with a model, and a run with it resumes like any other.
+    The variance is smallest for a density ∝ √E[loss²] (Hoogeboom et al. 2021 keep a running mean of it). Here the
+    density is a fixed setting, measured by `fit_importance_times`, so a run that uses it resumes like any other.
     """
 
-    density: tuple[float, ...]  # only its proportions matter
-    block: int | None = None  # as in `StratifiedTimes`
+    density: tuple[float, ...]  # density of each part; need not be normalized
+    block: int | None = None  # tokens that share a time; None if the whole row does
 
     def __post_init__(self) -> None:
         if not self.density or min(self.density) <= 0:
-            raise ValueError(f"density={self.density}; every part of the time needs a density above 0")
+            raise ValueError(f"density={self.density}; every part of [0, 1] needs a density above 0")
 
     def __call__(self, batch: Batch, *, rng: Rng) -> Tensor:
         u = StratifiedTimes(block=self.block)(batch, rng=rng)
-        share = self._shares(u)
-        ends = share.cumsum(0)
-        part = torch.searchsorted(ends, u.contiguous(), right=True).clamp(max=len(share) - 1)
-        return (part + 1 - ((ends[part] - u) / share[part]).clamp(0, 1)) / len(share)
+        probs = self._probabilities(u)
+        ends = probs.cumsum(0)
+        part = torch.searchsorted(ends, u.contiguous(), right=True).clamp(max=len(probs) - 1)
+        return (part + 1 - ((ends[part] - u) / probs[part]).clamp(0, 1)) / len(probs)
 
     def weight(self, t: Tensor) -> Tensor:
-        share = self._shares(t)
-        part = (t * len(share)).floor().long().clamp(max=len(share) - 1)
-        return (1 / (len(share) * share[part])).float()
+        probs = self._probabilities(t)
+        part = (t * len(probs)).floor().long().clamp(max=len(probs) - 1)
+        return (1 / (len(probs) * probs[part])).float()
 
-    def _shares(self, like: Tensor) -> Tensor:
+    def _probabilities(self, like: Tensor) -> Tensor:
         density = torch.tensor(self.density, dtype=like.dtype, device=like.device)
         return density / density.sum()

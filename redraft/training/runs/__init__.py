@@ -1,1 +1,1 @@
-"""Runs: a whole experiment as one value, saved, loaded and varied."""
+"""Runs: an experiment as one value, with functions to save, load and vary it."""

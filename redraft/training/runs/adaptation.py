@@ -1,4 +1,4 @@
-"""From a causal model to one that fills masks: the run that adapts it, and the model with its adapter merged."""
+"""Adapting a causal model to masked diffusion: the training run, and merging the adapter into the weights."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def adaptation_run(
     lr: float = 1e-4,
     seed: int = 0,
 ) -> Run:
-    """The run that adapts a causal model: the same weights, a row for the mask, the shift kept, attention opened.
+    """A run that adapts a causal model: it keeps the weights and the shift, adds a mask row, and opens the attention.
 
     Args:
-        base: a plain causal model (Llama, GPT-2 …), read from `path`, or one with an adapter, which learns on
-        path: where the weights to begin with are
-        data: what to learn from
+        base: a plain causal model (Llama, GPT-2 …), loaded from `path`, or one with an adapter to train further
+        path: directory of the initial weights
+        data: the training corpus
         framing: how texts become rows
-        lora: rank of an adapter; None: all weights learn
-        block: tokens that see each other, and all earlier blocks, as in block diffusion; None: all see all
+        lora: rank of an adapter; None to train all weights
+        block: block size of block-causal attention, as in block diffusion; None for full attention
         objective: annealing, the causal loss, alignment
-        steps: of the training
-        batch: rows of a step
-        lr: learning rate, after a tenth of the steps of warm-up
-        seed: of the noise and of the order of the rows
+        steps: training steps
+        batch: rows per step
+        lr: learning rate, with warm-up over the first tenth of the steps
+        seed: seed of the noise and of the row order
     """
     tokenizer = _require_causal(base, path)
     adapter = None if lora is None else LoraConfig(lora, 2.0 * lora, mask_row=True)
     pattern = Full() if block is None else BlockCausal(block)
     network = replace(base.config.network, pattern=pattern, lora=adapter)
     if base.config.network.lora is not None:
-        network = _goes_on(base.config.network, network, path)
+        network = _keep_adapter(base.config.network, network, path)
     head = base.config.head
     if block is not None and isinstance(head, Shift):
         head = replace(head, finished=True)
@@ -68,19 +68,20 @@ def adaptation_run(
     )
 
 
-def _goes_on(had: TransformerConfig, asked: TransformerConfig, path: str) -> TransformerConfig:
-    """The network of a model that has an adapter already, which learns on; another one cannot be asked for."""
-    if asked.pattern != had.pattern or (asked.lora is not None and asked.lora != had.lora):
+def _keep_adapter(current: TransformerConfig, requested: TransformerConfig, path: str) -> TransformerConfig:
+    """The network of a model with an adapter, to be trained further; raises if another adapter is requested."""
+    if requested.pattern != current.pattern or (requested.lora is not None and requested.lora != current.lora):
         raise ValueError(
-            f"{path} has an adapter already ({had.lora}, {had.pattern}), which learns on: same --lora and --block"
+            f"{path} already has an adapter ({current.lora}, {current.pattern}), which is trained further: "
+            "give the same --lora and --block"
         )
-    return had
+    return current
 
 
 def _require_causal(base: DiffusionLM, path: str) -> Tokenizer:
-    learns_on = isinstance(base.config.head, Shift) and base.config.network.lora is not None
-    if not base.config.continues and not learns_on:
-        kind = "it has a start token" if isinstance(base.config.network.pattern, Causal) else "it fills masks already"
+    has_adapter = isinstance(base.config.head, Shift) and base.config.network.lora is not None
+    if not base.config.continues and not has_adapter:
+        kind = "it has a start token" if isinstance(base.config.network.pattern, Causal) else "it already fills masks"
         raise ValueError(f"{path} cannot be adapted: {kind}; give a plain causal model, such as a Llama or GPT-2")
     if base.tokenizer is None:
         raise ValueError(f"{path} has no tokenizer; put its tokenizer.json there")
@@ -89,21 +90,21 @@ def _require_causal(base: DiffusionLM, path: str) -> Tokenizer:
 
 @torch.no_grad()
 def merge_adapter(model: DiffusionLM) -> DiffusionLM:
-    """The model with its adapter added to its weights, for export; one without an adapter comes back as it is.
+    """Adds the adapter to the weights of a copy, for export; returns a model without an adapter unchanged.
 
-    An adapter that only drafts for the model is left out: the model is the one without it.
+    The adapter of a self-drafter is dropped, since it only serves drafting.
     """
     if not lora_layers(model):
         return model
     drafts = model.config.drafter is not None
     config: DiffusionLMConfig = replace(model.config, network=replace(model.config.network, lora=None), drafter=None)
-    found = DiffusionLM(config, model.tokenizer)
-    sums = {
+    result = DiffusionLM(config, model.tokenizer)
+    merged = {
         f"{n}.weight": layer.merged()
         for n, layer in model.named_modules()
         if isinstance(layer, LoraLinear | LoraEmbedding) and not drafts
     }
     old = dict(model.named_parameters())
-    for name, p in found.named_parameters():
-        p.copy_(sums.get(name, old[name]))
-    return found.eval()
+    for name, p in result.named_parameters():
+        p.copy_(merged.get(name, old[name]))
+    return result.eval()

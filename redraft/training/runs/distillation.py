@@ -1,4 +1,4 @@
-"""From a causal model to one with a drafter: the run that trains it, from the model's own soft targets."""
+"""The run that trains a drafter for a causal model, distilled from the model's own distributions."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ def drafter_run(
     lr: float = 1e-3,
     seed: int = 0,
 ) -> Run:
-    """The run that trains a drafter for a causal model, whose own weights stay as they are.
+    """A run that trains a drafter for a causal model; the model's own weights do not change.
 
     Args:
-        base: a causal model, read from `path`
-        path: where its weights are
-        data: what to learn from; the targets are what the model says there
+        base: a causal model, loaded from `path`
+        path: directory of its weights
+        data: the training corpus; the targets are the model's own distributions on it
         framing: how texts become rows
-        drafter: a network beside the model, or the model itself with an adapter at masks
+        drafter: a separate network, or the model itself with an adapter that is active at masks
         lora: rank of that adapter
-        objective: weights over the positions of a block
-        steps: of the training
-        batch: rows of a step
-        lr: learning rate, after a tenth of the steps of warm-up
-        seed: of the first weights and of the order of the rows
+        objective: the distillation loss, with the weights of the positions in a block
+        steps: training steps
+        batch: rows per step
+        lr: learning rate, with warm-up over the first tenth of the steps
+        seed: seed of the initial weights and of the row order
     """
     _require_plain(base, path)
     if base.tokenizer is None:
         raise ValueError(f"{path} has no tokenizer; put its tokenizer.json there")
-    own = LoraConfig(lora, 2.0 * lora) if isinstance(drafter, SelfDrafter) else None
-    model = replace(base.config, drafter=drafter, network=replace(base.config.network, lora=own))
+    adapter = LoraConfig(lora, 2.0 * lora) if isinstance(drafter, SelfDrafter) else None
+    model = replace(base.config, drafter=drafter, network=replace(base.config.network, lora=adapter))
     return Run(
         model,
         data,
@@ -69,8 +69,6 @@ def drafter_run(
 
 def _require_plain(base: DiffusionLM, path: str) -> None:
     if not isinstance(base.config.network.pattern, Causal):
-        raise ValueError(
-            f"{path} needs no drafter: it fills masks and already writes several tokens per pass; give a causal model"
-        )
+        raise ValueError(f"{path} needs no drafter: it fills masks, several tokens per pass; give a causal model")
     if base.config.network.lora is not None or base.config.drafter is not None:
-        raise ValueError(f"{path} has an adapter or a drafter already; give the causal model that it was made from")
+        raise ValueError(f"{path} already has an adapter or a drafter; give the causal model it was made from")

@@ -1,4 +1,4 @@
-"""Models on disk: of runs, checkpoints, exports, adapters and other projects."""
+"""Loading and exporting models: runs, checkpoints, exports, adapters and models of other projects."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from redraft.training.runs.run import Run
 
 @dataclass(frozen=True)
 class BundledModel:
-    """A model that no run of ours made, as an export describes it."""
+    """Config and tokenizer of a model without a Redraft run, as stored in an export."""
 
     model: DiffusionLMConfig
     tokenizer: Tokenizer | None = None
-    assumed: tuple[str, ...] = ()  # what its original files did not say
+    assumed: tuple[str, ...] = ()  # assumptions made where the original files were silent
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model, and how it came to be."""
+    """A model, with the run and the step it came from."""
 
     model: DiffusionLM
-    run: Run | None  # None: no run of ours made it
-    step: int | None  # of the checkpoint; None: an exported model
+    run: Run | None  # None if it was not trained by Redraft
+    step: int | None  # step of the checkpoint; None for exported and imported models
 
 
 def load(
@@ -53,25 +53,25 @@ def load(
     attention: str | None = None,
     weights: Literal["int8", "packed"] | None = None,
 ) -> DiffusionLM:
-    """The model of a run, of one checkpoint, or of an exported directory, with averaged weights.
+    """Loads the model of a run, a checkpoint or an exported directory, with averaged weights.
 
-    Only the config and the weights are read, once, and verified as they are read; the memory needed is about that of
-    the weights. Directories of other projects are recognised by their config.json: MDLM, SEDD, UDLM, GIDD, BD3-LM,
+    Only the config and the weights are read, once, and verified as they are read; peak memory is about the size of the
+    weights. Directories of other projects are recognized by their config.json: MDLM, SEDD, UDLM, GIDD, BD3-LM,
     FlexMDM, LLaDA, Dream, DiffuGPT, DiffuLLaMA, A2D, Open-dCoder, SDAR, Fast-dLLM v2, and plain causal GPT-2, Llama,
-    Qwen2 and Qwen3. `model.assumed` says what their files left open.
+    Qwen2 and Qwen3. `model.assumed` lists what had to be assumed because their files do not say it.
 
     Args:
-        path: directory of a run (its newest sound checkpoint is taken), of a checkpoint, or of an exported model;
+        path: directory of a run (its newest intact checkpoint is loaded), of a checkpoint, or of an exported model;
             "hf:org/name" (or "hf:org/name@revision") is downloaded from the Hugging Face hub; "story" is the small
-            model that comes with the package
-        device: where to put the weights
-        trust: names of modules besides our own whose classes the config may name
-        dtype: dtype of the weights; None: float32. Call a model with 16-bit weights under torch.autocast
-        mask: the mask token of another project's model, its id or its spelling, where the files do not name it
+            model that ships with the package
+        device: device of the weights
+        trust: names of external modules whose classes the config may use
+        dtype: dtype of the weights; None for float32. Call a model with 16-bit weights under torch.autocast
+        mask: mask token of another project's model, as an id or a string, if its files do not name it
         attention: causal, full or block:SIZE, for another project's model whose files do not say it
-        weights: int8: matrices of one byte per number and bf16 activations; packed: fp32 as oneDNN lays it out. Both
-            make writing faster on a CPU, and a draft then changes no bit of a text; such a model is neither trained nor
-            exported. None: as they are
+        weights: CPU weight format. int8: 1 byte per weight, bf16 activations. packed: fp32 in oneDNN's layout. Both make
+            generation faster, and drafting then changes no bit of the text; such a model cannot be trained or exported.
+            None keeps the weights as they are
     """
     model = load_with_run(path, device, trust, dtype=dtype, mask=mask, attention=attention).model
     return model if weights is None else with_weight_format(model, weights)
@@ -86,66 +86,68 @@ def load_with_run(
     mask: int | str | None = None,
     attention: str | None = None,
 ) -> LoadedModel:
-    """The model as `load` gives it, with the same arguments, and the run and step it came from."""
-    path, name = _located(path)
+    """Loads a model like `load`, together with the run and step it came from."""
+    path, name = _resolve_path(path)
     weights: Mapping[str, Tensor]
     kind = _kind(path)
     if kind != "foreign" and (mask is not None or attention is not None):
-        raise CheckpointError(f"mask and attention are for models of other projects; {path} is one of ours")
+        raise CheckpointError(
+            f"mask and attention are for models of other projects; {path} is a Redraft model: leave them out"
+        )
     match kind:
         case "foreign":
-            found = import_folder(path, dtype, name=name, mask=mask, attention=attention)
-            return LoadedModel(build_model(bundle_model(found), found.weights, device, dtype), None, None)
+            imported = import_folder(path, dtype, name=name, mask=mask, attention=attention)
+            return LoadedModel(build_model(bundle_model(imported), imported.weights, device, dtype), None, None)
         case "export":
             exported = reader.read_export(path, device, dtype)
             data, weights, step = exported.config, exported.tensors, None
         case kind:
             saved = _read(path, kind, ("config", "model"), device, dtype)
             data, weights, step = saved.documents["config"], saved.tensors["model"], saved.step
-    origin = _described(data, trust)
+    origin = _parse_config(data, trust)
     if isinstance(origin, AdapterConfig):
-        origin, weights = _on_its_base(origin, weights, path, dtype)
+        origin, weights = _merge_with_base(origin, weights, path, dtype)
     return LoadedModel(build_model(origin, weights, device, dtype), origin if isinstance(origin, Run) else None, step)
 
 
-def _on_its_base(
-    said: AdapterConfig, weights: Mapping[str, Tensor], path: Path, dtype: torch.dtype | None
+def _merge_with_base(
+    adapter: AdapterConfig, weights: Mapping[str, Tensor], path: Path, dtype: torch.dtype | None
 ) -> tuple[BundledModel, dict[str, Tensor]]:
-    """The causal model that an adapter belongs to, and all weights of both."""
-    if is_packaged_model(said.base):
-        found = import_checkpoint(said.base)
-        base = build_model(bundle_model(found), found.weights, "cpu")
-    elif Path(said.base).is_dir():
-        base = load(said.base)
+    """Loads the base model of an adapter; returns the config and the weights of both together."""
+    if is_packaged_model(adapter.base):
+        imported = import_checkpoint(adapter.base)
+        base = build_model(bundle_model(imported), imported.weights, "cpu")
+    elif Path(adapter.base).is_dir():
+        base = load(adapter.base)
     else:
-        raise CheckpointError(f"the adapter {path} needs its causal model at {said.base}, which is not a directory")
-    model = BundledModel(merge_adapter_config(said, base, str(path)), base.tokenizer, base.assumed)
+        raise CheckpointError(f"the adapter {path} needs its causal model at {adapter.base}, which is not a directory")
+    model = BundledModel(merge_adapter_config(adapter, base, str(path)), base.tokenizer, base.assumed)
     return model, merge_adapter_weights(base, weights, dtype)
 
 
-def bundle_model(found: ImportedModel) -> BundledModel:
-    """A foreign model without its weights, as an export of it says it."""
-    return BundledModel(found.model, found.tokenizer, found.assumed)
+def bundle_model(imported: ImportedModel) -> BundledModel:
+    """The config and tokenizer of an imported model, without its weights."""
+    return BundledModel(imported.model, imported.tokenizer, imported.assumed)
 
 
 def describe_run(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None, int | None]:
-    """The run that made a directory (None if no run of ours did) and the step; no weights are read."""
-    path = _located(path)[0]
+    """The run that made a directory (None if it was not a Redraft run) and the step; reads no weights."""
+    path = _resolve_path(path)[0]
     match _kind(path):
         case "foreign":
             return None, None
         case "export":
-            origin, step = _described(reader.read_export_config(path), trust), None
+            origin, step = _parse_config(reader.read_export_config(path), trust), None
         case kind:
             saved = _read(path, kind, ("config",))
-            origin, step = _described(saved.documents["config"], trust), saved.step
+            origin, step = _parse_config(saved.documents["config"], trust), saved.step
     return (origin if isinstance(origin, Run) else None), step
 
 
-def _located(path: str | Path) -> tuple[Path, str | None]:
-    """The directory that a name stands for, and the name of its repository if it is on the hub."""
-    ours = shipped.shipped_folder(path)
-    return (ours, None) if ours is not None else resolve_hub_path(path)
+def _resolve_path(path: str | Path) -> tuple[Path, str | None]:
+    """Resolves a path, shipped model or hub name to a directory; also returns the repository name for the hub."""
+    folder = shipped.shipped_folder(path)
+    return (folder, None) if folder is not None else resolve_hub_path(path)
 
 
 def _kind(path: Path) -> Literal["run", "checkpoint", "export", "foreign"]:
@@ -153,8 +155,8 @@ def _kind(path: Path) -> Literal["run", "checkpoint", "export", "foreign"]:
     if not path.is_dir():
         refuse_pickles(path)
         raise CheckpointError(
-            f"{path} is not a directory; give the directory of a run, say runs/demo, "
-            "or story, the model that comes with us"
+            f"{path} is not a directory; give the directory of a run, for example runs/demo, "
+            "or story, the model that ships with Redraft"
         )
     if (path / reader.MANIFEST).exists() and (path / "state.json").exists():
         return "checkpoint"
@@ -171,9 +173,9 @@ def _read(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> Checkpoint:
-    """Some files of a checkpoint, or of the newest one of a run."""
-    source = reader.read_checkpoint if kind == "checkpoint" else load_newest
-    saved = source(path, device, only=only, dtype=dtype)
+    """Reads the files `only` of a checkpoint, or of the newest checkpoint of a run."""
+    read = reader.read_checkpoint if kind == "checkpoint" else load_newest
+    saved = read(path, device, only=only, dtype=dtype)
     if missing := [name for name in only if name not in {**saved.documents, **saved.tensors}]:
         raise CheckpointError(f"the checkpoint of step {saved.step} lacks {' and '.join(missing)}")
     return saved
@@ -181,33 +183,40 @@ def _read(
 
 @torch.no_grad()
 def init_from(model: DiffusionLM, path: str | Path, part: nn.Module | None = None) -> None:
-    """Takes over the weights of the model at `path`; weights that only ours has stay as they are.
+    """Copies the weights of the model at `path` into `model`; weights that only `model` has stay as they are.
 
-    If ours alone has self-conditioning, it begins by ignoring its hints.
-    `part`: a module of `model`, such as its codec, if only its weights are wanted.
+    If only `model` has self-conditioning, it starts out ignoring previous predictions.
+    `part`: a module of `model`, such as its codec, to copy only its weights.
     """
     if not Path(path).is_dir():
         raise CheckpointError(f"the base {path} is not a directory; train it first, or name another with --base DIR")
-    ours, base, wanted = dict(model.named_parameters()), load(path), model if part is None else part
-    place = next(name for name, module in model.named_modules() if module is wanted)
-    if place not in dict(base.named_modules()):
-        raise CheckpointError(f"{path} cannot be the base of this model: it has no {place}; build both alike")
-    named = base.get_submodule(place).named_parameters(prefix=place)
-    told = "network.embedding.weight" if model.config.hint else None  # reads hints too
-    theirs = {n: _widened(p, ours[n].shape, n == told) if n in ours else p for n, p in named}
-    wrong = [n for n, p in theirs.items() if n not in ours or p.shape != ours[n].shape]
+    targets, base, copied = dict(model.named_parameters()), load(path), model if part is None else part
+    prefix = next(name for name, module in model.named_modules() if module is copied)
+    if prefix not in dict(base.named_modules()):
+        raise CheckpointError(
+            f"{path} cannot be the base of this model: it has no {prefix}; build both with the same config"
+        )
+    named = base.get_submodule(prefix).named_parameters(prefix=prefix)
+    input_layer = "network.embedding.weight" if model.config.hint else None  # also reads previous predictions
+    sources = {n: _widened(p, targets[n].shape, n == input_layer) if n in targets else p for n, p in named}
+    wrong = [n for n, p in sources.items() if n not in targets or p.shape != targets[n].shape]
     if wrong:
-        raise CheckpointError(f"{path} cannot be the base of this model: it has another {wrong[0]}; build both alike")
-    for name, p in theirs.items():
-        ours[name].copy_(p)
+        raise CheckpointError(
+            f"{path} cannot be the base of this model: its {wrong[0]} is different; build both with the same config"
+        )
+    for name, p in sources.items():
+        targets[name].copy_(p)
 
 
-def _widened(p: Tensor, shape: torch.Size, told: bool) -> Tensor:
-    """A table of tokens with a row for the mask, the mean of the others; an input layer with zeros for the hint."""
+def _widened(p: Tensor, shape: torch.Size, reads_previous: bool) -> Tensor:
+    """Extends a weight to a larger shape, if it can.
+
+    A token table gets a row for the mask, the mean of the others. An input layer gets zeros for the previous prediction.
+    """
     p = p.detach()
     if p.dim() == 2 and tuple(shape) == (len(p) + 1, p.shape[1]):
         return torch.cat([p, p.mean(0, keepdim=True)])
-    if told and tuple(shape) == (len(p), 2 * p.shape[1]):
+    if reads_previous and tuple(shape) == (len(p), 2 * p.shape[1]):
         return torch.cat([p, torch.zeros_like(p)], 1)
     return p
 
@@ -219,14 +228,14 @@ def load_newest(
     only: Collection[str] | None = None,
     dtype: torch.dtype | None = None,
 ) -> Checkpoint:
-    """The newest sound checkpoint of a run's directory; only the files asked for are read and must be sound."""
-    if (found := reader.read_newest(path, device, only=only, dtype=dtype)) is None:
+    """Reads the newest intact checkpoint of a run; with `only`, just those files are read and must be intact."""
+    if (checkpoint := reader.read_newest(path, device, only=only, dtype=dtype)) is None:
         raise CheckpointError(f"{path} is not a model: it holds neither step-… directories nor config.json")
-    return found
+    return checkpoint
 
 
 def export(path: str | Path, model: DiffusionLM, run: Run | None = None, card: str = "") -> Path:
-    """Writes a directory to share: config.json (the run that made the model, or the model), weights, README.md."""
+    """Writes a directory to share: config.json (the run, or the model config if there is none), weights, README.md."""
     weights = {n: p.detach() for n, p in model.named_parameters()}
     origin = BundledModel(model.config, model.tokenizer, model.assumed) if run is None else run
     return writer.write_export(Path(path), weights, serialization.to_json(origin), None, card)
@@ -238,18 +247,18 @@ def build_model(
     device: torch.device | str,
     dtype: torch.dtype | None = None,
 ) -> DiffusionLM:
-    """The model of a run with given weights, ready to use; it keeps the tensors themselves where it can."""
-    with torch.device("meta"):  # spend no time on weights that are overwritten
+    """Builds the model of a run with the given weights, in evaluation mode; uses the tensors without copying if it can."""
+    with torch.device("meta"):  # do not initialize weights that are overwritten anyway
         model = DiffusionLM(run.model, run.tokenizer)
     needed, given = ({n: tuple(w.shape) for n, w in named.items()} for named in (model.state_dict(), weights))
     if needed != given:
         name = min(dict(needed.items() ^ given.items()))
         raise CheckpointError(
-            f"weights and config do not belong together: {name} is {given.get(name, 'missing')}, "
+            f"weights and config do not match: {name} is {given.get(name, 'missing')}, "
             f"the config needs {needed.get(name, 'no such tensor')}"
         )
     if (wrong := reader.first_nonfinite(weights)) is not None:
-        raise CheckpointError(f"{wrong} has values that are nan or infinite; use an earlier checkpoint, or train anew")
+        raise CheckpointError(f"{wrong} has values that are nan or infinite; use an earlier checkpoint, or train again")
     dtypes = {n: dtype if dtype and w.is_floating_point() else w.dtype for n, w in model.state_dict().items()}
     model.load_state_dict(_owned(weights, device, dtypes), assign=True)
     model.assumed = run.assumed if isinstance(run, BundledModel) else ()
@@ -259,7 +268,7 @@ def build_model(
 def _owned(
     weights: Mapping[str, Tensor], device: torch.device | str, dtypes: Mapping[str, torch.dtype]
 ) -> dict[str, Tensor]:
-    """The tensors themselves, not copies that would need as much memory again; only shared memory is copied."""
+    """Weights that own their memory: reuses each tensor to save memory, and copies only those that share storage."""
     owned: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, weight in weights.items():
@@ -271,9 +280,9 @@ def _owned(
     return owned
 
 
-def _described(data: serialization.JSON, trust: tuple[str, ...]) -> Run | BundledModel | AdapterConfig:
-    found = serialization.from_json(data, trust)
-    if not isinstance(found, Run | BundledModel | AdapterConfig):
-        kinds = "a Run, a Bundle or an AdapterOf"
-        raise CheckpointError(f"config.json describes a {type(found).__name__}; it must describe {kinds}")
-    return found
+def _parse_config(data: serialization.JSON, trust: tuple[str, ...]) -> Run | BundledModel | AdapterConfig:
+    config = serialization.from_json(data, trust)
+    if not isinstance(config, Run | BundledModel | AdapterConfig):
+        kinds = "a Run, a BundledModel or an AdapterConfig"
+        raise CheckpointError(f"config.json describes a {type(config).__name__}; it must describe {kinds}")
+    return config

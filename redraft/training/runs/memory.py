@@ -1,4 +1,4 @@
-"""How large a run is: parameters and the least memory it needs."""
+"""The size of a run: its parameters, and a lower bound on the memory it needs."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def parameter_count(model: DiffusionLMConfig) -> int:
 
 
 def minimum_memory(run: Run, world: int = 1) -> dict[str, int]:
-    """The least number of bytes that a worker needs, by purpose.
+    """A lower bound on the bytes a worker needs, by purpose.
 
-    Each weight has an average, a gradient and a moment beside it; each layer keeps the states of all tokens for the
+    Each weight comes with an average, a gradient and a moment. Each layer keeps the states of all tokens for the
     backward pass, unless they are recomputed.
     """
     network, length = run.model.network, run.framing.length
-    rows, kept = -(-run.batch // (world * run.micro)), 1 if run.recompute else network.layers
+    rows, stored_layers = -(-run.batch // (world * run.micro)), 1 if run.recompute else network.layers
     return {
         "model": 16 * parameter_count(run.model) // (world if run.shard else 1),
-        "batch": rows * length * (16 + 4 * network.width * kept),
+        "batch": rows * length * (16 + 4 * network.width * stored_layers),
         "eval_rows": run.eval_rows * length * 9,
         "samples": run.samples * length * (16 + 4 * network.width),
     }

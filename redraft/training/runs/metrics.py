@@ -1,12 +1,12 @@
-"""metrics.jsonl of a run: one JSON object per line, written while it trains.
+"""metrics.jsonl of a run: one JSON object per line, written during training.
 
-    train_loss_bits_per_token     what training minimises: with mask noise the cross-entropy of hidden tokens
-    valid_bound_bits_per_token    held-out text: an upper bound of −log₂ p, exact if the network is causal
-    valid_bits_per_char           the same per character
-    valid_excess_bits_per_char    how far that is above the truth on the same texts, where the truth is known
+    train_loss_bits_per_token     the training loss, such as the cross-entropy of masked tokens
+    valid_bound_bits_per_token    upper bound on −log₂ p of held-out text per token; exact if the network is causal
+    valid_bits_per_char           the same bound per character
+    valid_excess_bits_per_char    valid_bits_per_char minus the true value on the same texts, if the truth is known
     valid_excess_stderr           the standard error of this difference
 
-The first two are different quantities and cannot be compared, although both are bits per token.
+The first two cannot be compared, although both are bits per token: the training loss is in general not the bound.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ METRICS_FILE = "metrics.jsonl"
 
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:
-    """The whole lines of a run's log; a line that is still being written is left out."""
+    """The records of a run's log; a line that is still being written is left out."""
     file = out / METRICS_FILE
     return [parse_line(file, number, line) for number, line in enumerate(whole_lines(file), 1)]
 
 
 def whole_lines(file: Path) -> list[bytes]:
-    """The whole lines of a log, with their ends."""
+    """The complete lines of a log, with their newlines."""
     if not file.exists():
         return []
     try:
@@ -39,51 +39,51 @@ def whole_lines(file: Path) -> list[bytes]:
 
 
 def parse_line(file: Path, number: int, line: bytes) -> dict[str, Any]:
-    """One record of a log."""
+    """Parses one line of a log; raises if it is not a record."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
         record = None
     if not isinstance(record, dict) or type(record.get("step")) is not int or not all(map(_fits, record.items())):
-        raise CheckpointError(f"{file}:{number} is not a record of a training; mend or remove this line")
+        raise CheckpointError(f"{file}:{number} is not a training record; fix or remove this line")
     return record
 
 
 def _fits(item: tuple[str, Any]) -> bool:
-    """Whether a figure is a number."""
+    """Whether the value has the right type: metrics are numbers."""
     name, value = item
-    figure = name.startswith(("train_", "valid_", "entropy_", "tokens_per_"))
-    return type(value) in (int, float) if figure else True
+    is_metric = name.startswith(("train_", "valid_", "entropy_", "tokens_per_"))
+    return type(value) in (int, float) if is_metric else True
 
 
 def latest_values(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """The newest value of every quantity, without the texts."""
+    """The latest value of every metric, without the sample texts."""
     return {name: value for record in records for name, value in record.items() if name != "samples"}
 
 
-def format_heldout(found: Mapping[str, Any]) -> str:
-    """How a model, or a codec alone, does on held-out text, in words."""
-    if "valid_reconstruction" in found:
-        return f"{found['valid_reconstruction']:.1%} of held-out tokens survive the codec"
-    if "valid_bits_per_char" not in found:
-        return f"{METRICS_FILE} has no figure of held-out text; `redraft eval` measures it"
-    return f"{found['valid_bits_per_char']:.4f} bits per character of held-out text{_above(found)}"
+def format_heldout(metrics: Mapping[str, Any]) -> str:
+    """A sentence on how well a model, or a codec alone, does on held-out text."""
+    if "valid_reconstruction" in metrics:
+        return f"{metrics['valid_reconstruction']:.1%} of held-out tokens survive the codec"
+    if "valid_bits_per_char" not in metrics:
+        return f"{METRICS_FILE} has no held-out metrics; `redraft eval` measures them"
+    return f"{metrics['valid_bits_per_char']:.4f} bits per character of held-out text{_above(metrics)}"
 
 
-def format_brief(found: Mapping[str, Any]) -> str:
-    """The same for a progress bar."""
-    if "valid_reconstruction" in found:
-        return f"held out {found['valid_reconstruction']:.1%} survive"
-    above = f" ({found['valid_excess_bits_per_char']:+.3f})" if "valid_excess_bits_per_char" in found else ""
-    return f"held out {found['valid_bits_per_char']:.3f} bits/char{above}"
+def format_brief(metrics: Mapping[str, Any]) -> str:
+    """A short form of `format_heldout` for the progress bar."""
+    if "valid_reconstruction" in metrics:
+        return f"held out {metrics['valid_reconstruction']:.1%} survive"
+    above = f" ({metrics['valid_excess_bits_per_char']:+.3f})" if "valid_excess_bits_per_char" in metrics else ""
+    return f"held out {metrics['valid_bits_per_char']:.3f} bits/char{above}"
 
 
-def _above(found: Mapping[str, Any]) -> str:
-    if "valid_excess_bits_per_char" in found and "valid_excess_stderr" in found:
-        return f", {format_excess(found['valid_excess_bits_per_char'], found['valid_excess_stderr'])}"
+def _above(metrics: Mapping[str, Any]) -> str:
+    if "valid_excess_bits_per_char" in metrics and "valid_excess_stderr" in metrics:
+        return f", {format_excess(metrics['valid_excess_bits_per_char'], metrics['valid_excess_stderr'])}"
     return ""
 
 
 def format_excess(value: float, stderr: float) -> str:
-    """The distance from the truth, as every command states it."""
+    """The distance from the truth with its standard error, in the wording that all commands share."""
     return f"{value:.4f} ± {stderr:.4f} above the truth"

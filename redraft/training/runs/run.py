@@ -1,6 +1,6 @@
-"""Run: a whole experiment as one value.
+"""Run: an experiment as one value.
 
-Presets are functions that return a Run; variants are `replace(run, …)`.
+Presets are functions that return a Run; to vary one, use `replace(run, …)`.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from redraft.training.objectives.objective import Objective, TrainingGoal
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """AdamW, for the hidden matrices also Muon; warm-up, then a cosine down to `floor` of the rate (1: constant)."""
+    """AdamW, optionally with Muon for the hidden matrices; linear warm-up, then a cosine down to `floor` · lr."""
 
     lr: float = 3e-4
-    muon: float | None = None  # rate of Muon on the hidden matrices; None: AdamW for all
+    muon: float | None = None  # learning rate of Muon on the hidden matrices; None for AdamW everywhere
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
-    warmup: int = 0
-    floor: float = 1.0
-    clip: float = 1.0  # largest norm of the gradient
-    ema: float = 0.9999  # decay of the averaged weights, which are the ones to use
+    warmup: int = 0  # steps
+    floor: float = 1.0  # final learning rate as a fraction of the full one; 1 for a constant rate
+    clip: float = 1.0  # maximum gradient norm
+    ema: float = 0.9999  # decay of the averaged weights, which evaluation and `load` use
 
     def __post_init__(self) -> None:
         require_range(self, 0, FINITE, "lr", "muon", "eps", "weight_decay")
@@ -44,12 +44,12 @@ class OptimizerConfig:
             raise ValueError(f"betas={self.betas}; each must be at least 0 and below 1")
 
 
-_WATCHING = ("log_every", "save_every", "eval_every", "eval_rows", "samples", "keep", "tensorboard")
+_MONITORING = ("log_every", "save_every", "eval_every", "eval_rows", "samples", "keep", "tensorboard")
 
 
 @dataclass(frozen=True)
 class Run:
-    """A whole experiment: what decides the weights, and (from `log_every` on) how the training is watched."""
+    """An experiment: what determines the weights, and (from `log_every` on) how the training is monitored."""
 
     model: DiffusionLMConfig
     data: Corpus | InfiniteCorpus
@@ -59,26 +59,26 @@ class Run:
     sampler: Sampler = field(default_factory=Ancestral)
     optimiser: OptimizerConfig = field(default_factory=OptimizerConfig)
     steps: int = 1000
-    batch: int = 64  # rows of a step, over all workers
-    micro: int = 1  # parts of a worker's rows: gradient accumulation
+    batch: int = 64  # rows per step, over all workers
+    micro: int = 1  # micro-batches per worker and step (gradient accumulation)
     seed: int = 0
-    base: str | None = None  # a model to start from: its weights, wherever ours have the same name
-    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 where it is faster, by a trial
-    compile: bool = False  # compile the network's blocks; after a restart rounding may differ
+    base: str | None = None  # path of a model to start from; weights that only the new model has are initialized
+    precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 if a benchmark finds it faster here
+    compile: bool = False  # compile the network's blocks; rounding may differ after a restart
     recompute: bool = False  # gradient checkpointing: less memory, more time
-    shard: bool = False  # FSDP2: weights and optimiser spread over the workers
+    shard: bool = False  # FSDP2: shard weights and optimizer state over the workers
     log_every: int = 10
     save_every: int = 200
     eval_every: int = 500
     eval_rows: int = 128
-    samples: int = 4  # texts written at each evaluation
-    keep: int = 2  # checkpoints
-    tensorboard: bool = False  # beside metrics.jsonl, which is always written
+    samples: int = 4  # texts generated at each evaluation
+    keep: int = 2  # number of newest checkpoints to keep
+    tensorboard: bool = False  # log to TensorBoard too; metrics.jsonl is always written
 
     def __post_init__(self) -> None:
         if self.model.vocab.size != self.tokenizer.vocab.size:
             raise ValueError(
-                f"the model knows {self.model.vocab.size} states, the tokenizer {self.tokenizer.vocab.size}; "
+                f"the model has {self.model.vocab.size} token ids, the tokenizer {self.tokenizer.vocab.size}; "
                 "build the process with tokenizer.vocab"
             )
         self._require_classes()
@@ -88,22 +88,24 @@ class Run:
         require_range(self, 0, 2**63 - 1, "seed")
 
     def _require_classes(self) -> None:
-        """What tells classes apart, or is told them, knows as many as the data has."""
+        """Raises unless data, network and attribute classifier agree on the number of classes."""
         if not isinstance(self.data, HasClasses):
             return
-        own = len(self.data.classes)
-        known = {"attributes": self.model.attributes or None, "network.classes": self.model.network.classes}
-        for name, count in known.items():
-            if count not in (None, own):
-                raise ValueError(f"model.{name}={count}, but the data has {own} classes; set model.{name}={own}")
+        classes = len(self.data.classes)
+        counts = {"attributes": self.model.attributes or None, "network.classes": self.model.network.classes}
+        for name, count in counts.items():
+            if count not in (None, classes):
+                raise ValueError(
+                    f"model.{name}={count}, but the data has {classes} classes; set model.{name}={classes}"
+                )
 
     @property
     def digest(self) -> str:
-        """Twelve hexadecimal digits that name the run: what decides its weights, not how it is watched."""
-        return serialization.digest(self, besides=_WATCHING)
+        """Twelve hexadecimal digits that identify the run by what determines its weights, not by its monitoring."""
+        return serialization.digest(self, besides=_MONITORING)
 
     def is_held(self, described: serialization.JSON) -> bool:
-        """Whether a saved config is this run, perhaps watched differently."""
+        """Whether a saved config describes this run, up to monitoring."""
         try:
             other = serialization.from_json(described, serialization.external_modules(serialization.to_json(self)))
         except serialization.ConfigError:

@@ -1,7 +1,7 @@
-"""Variations: the same run with one thing changed, and with it all that follows.
+"""Variations: each function changes one thing in a run, and everything that depends on it.
 
-Presets, the command line and recipes change runs by these functions alone. What a network reads and writes is not
-changed here: it follows from the rest when the model is built.
+Presets, the command line and recipes change runs only through these functions. Input and output sizes of the network
+are not set here: they are derived when the model is built.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from redraft.training.runs.run import OptimizerConfig, Run
 
 
 def with_model(run: Run, **parts: Any) -> Run:
-    """The same run with other parts of its model: process, head, level, errors …"""
+    """Replaces parts of the model: process, head, level, errors …"""
     return replace(run, model=replace(run.model, **parts))
 
 
 def with_network(run: Run, **settings: Any) -> Run:
-    """The same run with a network of other sizes or another attention pattern."""
+    """Replaces settings of the network, such as sizes or the attention pattern."""
     return with_model(run, network=replace(run.model.network, **settings))
 
 
 def with_codec(run: Run, **settings: Any) -> Run:
-    """The same run with other settings of its codec."""
+    """Replaces settings of the codec."""
     codec: Any = run.model.codec
     return with_model(run, codec=replace(codec, **settings))
 
@@ -59,40 +59,40 @@ def with_codec(run: Run, **settings: Any) -> Run:
 
 
 def with_tokenizer(run: Run, tokenizer: Tokenizer) -> Run:
-    """The same run with another tokenizer: process, network, codec, start and end token follow its vocabulary."""
+    """Replaces the tokenizer; the process gets its vocabulary, and sizes and special tokens follow from that."""
     network = run.model.network
     if isinstance(network.pattern, Causal):
         network = replace(network, pattern=Causal())
-    model = replace(run.model, process=_speaking(run.model.process, tokenizer.vocab), network=network)
+    model = replace(run.model, process=_with_vocab(run.model.process, tokenizer.vocab), network=network)
     return replace(run, model=model, tokenizer=tokenizer)
 
 
-def _speaking(process: Process, vocab: Vocab) -> Process:
-    """A process on another vocabulary; wrappers hand it on."""
-    held = {field.name: getattr(process, field.name) for field in fields(process)}  # type: ignore[arg-type]
-    changed: dict[str, Any] = {n: _speaking(v, vocab) for n, v in held.items() if isinstance(v, Process)}
-    return replace(process, **changed, **({"vocab": vocab} if "vocab" in held else {}))  # type: ignore[type-var]
+def _with_vocab(process: Process, vocab: Vocab) -> Process:
+    """Replaces the vocabulary of a process, and of the processes that it wraps."""
+    values = {field.name: getattr(process, field.name) for field in fields(process)}  # type: ignore[arg-type]
+    changed: dict[str, Any] = {n: _with_vocab(v, vocab) for n, v in values.items() if isinstance(v, Process)}
+    return replace(process, **changed, **({"vocab": vocab} if "vocab" in values else {}))  # type: ignore[type-var]
 
 
 def with_length(run: Run, length: int) -> Run:
-    """The same run with longer or shorter rows, and as many learned positions more or less."""
-    known, more = run.model.network.positions, length - run.framing.length
+    """Changes the row length, and the number of learned positions by the same amount."""
+    positions, added = run.model.network.positions, length - run.framing.length
     framing = replace(run.framing, length=length)  # type: ignore[type-var]
-    return replace(with_network(run, positions=None if known is None else known + more), framing=framing)
+    return replace(with_network(run, positions=None if positions is None else positions + added), framing=framing)
 
 
 def with_text(run: Run, tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, framing: Framing) -> Run:
-    """Masked diffusion of other texts by the same network, with a position for each place of their rows."""
+    """Masked diffusion of other texts with the same network and one learned position per token of a row."""
     network = replace(run.model.network, positions=framing.length)
     model = DiffusionLMConfig(Masked(tokenizer.vocab), network)
     return replace(run, model=model, data=data, tokenizer=tokenizer, framing=framing)
 
 
 def with_data(run: Run, data: Corpus | InfiniteCorpus) -> Run:
-    """The same run on other text: a document of an endless corpus to a row, any other corpus packed into rows.
+    """Replaces the data: one document per row for an infinite corpus, packed rows for any other.
 
-    Packed rows start in the middle of a text, where positions in the row say little; rotary positions also encode
-    distances. On 0.9 MB of English `mdlm_tiny` then learns in half as many steps.
+    Packed rows start in the middle of a text, where the position in the row says little, so the network gets rotary
+    positions, which encode distances. On 0.9 MB of English `mdlm_tiny` then learns in half as many steps.
     """
     if isinstance(data, InfiniteCorpus):
         return replace(run, data=data, framing=DocumentRows(run.framing.length, tail=True))
@@ -101,9 +101,9 @@ def with_data(run: Run, data: Corpus | InfiniteCorpus) -> Run:
 
 
 def without_partial_noising(run: Run) -> Run:
-    """The same run without partial noising: sources are learnt like targets, and given only in sampling."""
+    """Removes partial noising: sources are learned like targets, and given only in sampling."""
     if not isinstance(run.framing, PairRows):
-        raise ValueError(f"{type(run.framing).__name__} has no source in its rows; use Pairs")
+        raise ValueError(f"{type(run.framing).__name__} has no source in its rows; use PairRows")
     return replace(run, framing=replace(run.framing, joint=True), sampler=NoisedPrompt(run.sampler))
 
 
@@ -111,12 +111,12 @@ def without_partial_noising(run: Run) -> Run:
 
 
 def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run:
-    """The same run with an encoder as wide as its network, for sources beside the row.
+    """Adds an encoder, as wide as the network, that reads sources outside the row.
 
-    A tenth of the rows loses its source, so that guidance can compare.
+    A tenth of the rows drop their source, for classifier-free guidance.
     """
     if not isinstance(run.framing, EncoderRows | SpanRows) or not isinstance(run.objective, Objective):
-        raise ValueError(f"an encoder reads sources beside the row: use Sourced or Spans, not {run.framing}")
+        raise ValueError(f"an encoder reads sources outside the row: use EncoderRows or SpanRows, not {run.framing}")
     encoder = replace(
         run.model.network,
         layers=layers,
@@ -129,12 +129,14 @@ def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run
 
 
 def with_classes(run: Run, data: Corpus | InfiniteCorpus) -> Run:
-    """The same run on texts with classes; the network must see time, since the label is added to it.
+    """Trains on texts with class labels; the network must see time, since the label embedding is added to it.
 
-    A tenth of the rows loses its class, so that guidance can compare.
+    A tenth of the rows drop their label, for classifier-free guidance.
     """
     if not isinstance(run.objective, Objective):
-        raise ValueError(f"classes are for denoisers, and {type(run.objective).__name__}() trains none")
+        raise ValueError(
+            f"class labels need an objective that trains a denoiser; {type(run.objective).__name__} does not"
+        )
     framing = LabeledRows(run.framing.length, tail=not run.framing.padded)
     run = replace(run, data=data, framing=framing, objective=replace(run.objective, drop_condition=0.1))
     return with_network(run, classes=_class_count(data))
@@ -150,7 +152,7 @@ def _class_count(data: Corpus | InfiniteCorpus) -> int:
 
 
 def with_noise(run: Run, process: Process, objective: Objective) -> Run:
-    """Another process, for a network that sees time and may doubt visible tokens: nothing is carried over."""
+    """Replaces the process. The network sees time and may change visible tokens (no carry-over)."""
     network = replace(run.model.network, time=run.model.network.time or 64)
     return replace(run, model=DiffusionLMConfig(process, network, Subs(carry_over=False)), objective=objective)
 
@@ -163,17 +165,18 @@ def with_vectors(
     loss: LossTerm = SquaredError(),
     hint: bool = True,
 ) -> Run:
-    """The same run on the vectors of a codec: its network reads and gives vectors, sees time, and takes hints."""
+    """Gaussian diffusion of a codec's vectors; the network sees time and, with `hint`, its previous prediction."""
     network = replace(run.model.network, time=run.model.network.time or 64)
     model = DiffusionLMConfig(process, network, head, codec=codec, hint=hint)
     return replace(run, model=model, objective=Objective(loss), sampler=Ancestral(64))
 
 
 def with_embedding(run: Run) -> Run:
-    """The same run on learned vectors of 32 numbers; the network names words, and x̂ is the mean of their vectors.
+    """Diffuses learned 32-dimensional word vectors; the network predicts words, and x̂ is their mean vector.
 
-    Cross-entropy, started from what z alone reveals (Plaid), learns faster here than the squared error of Diffusion-LM.
-    Noise is spread over the levels at which a word or its kind is in doubt: `redraft levels` measures them.
+    Cross-entropy, with the posterior of z alone as prior logits (Plaid), learns faster here than the squared error of
+    Diffusion-LM. The schedule covers the noise levels at which a word or its kind is uncertain; `redraft levels`
+    measures them.
     """
     process = Gaussian(run.model.vocab, VariancePreserving(PiecewiseLogSnr((1.0, -6.0))))
     return with_vectors(
@@ -182,15 +185,15 @@ def with_embedding(run: Run) -> Run:
 
 
 def with_schedule(run: Run, schedule: Schedule) -> Run:
-    """The same Gaussian noise at other levels."""
+    """Replaces the schedule of Gaussian noise."""
     process = run.model.process
     if not isinstance(process, Gaussian):
-        raise ValueError(f"{type(process).__name__} is not Gaussian noise; give it another process instead")
+        raise ValueError(f"{type(process).__name__} is not Gaussian noise; replace the process instead")
     return with_model(run, process=replace(process, path=VariancePreserving(schedule)))
 
 
 def with_head(run: Run, head: Head | VectorHead, loss: LossTerm) -> Run:
-    """The same run with another head, and the loss for it."""
+    """Replaces the head, and the loss that goes with it."""
     return replace(with_model(run, head=head), objective=Objective(loss))
 
 
@@ -198,7 +201,7 @@ def with_head(run: Run, head: Head | VectorHead, loss: LossTerm) -> Run:
 
 
 def with_errors(run: Run, base: str) -> Run:
-    """The error layer of G-Star on any masked diffusion; its model, in the directory `base`, is not changed."""
+    """Trains the error head of G-Star for a masked diffusion model; the model, in the directory `base`, is frozen."""
     return replace(
         with_model(run, errors=True),
         base=base,
@@ -210,14 +213,15 @@ def with_errors(run: Run, base: str) -> Run:
 
 
 def with_tagger(run: Run, base: str, lexicon: Mapping[str, str] | None = None, layers: int = 2) -> Run:
-    """A tagger of noisy rows, or of what is to come, beside any model of words; that, in `base`, is not changed.
+    """Trains a tagger for a word model: of noisy rows, or of future words if the model is causal.
 
-    lexicon: the kind of each word, such as its part of speech; None: the tags of the run's corpus.
+    The model, in the directory `base`, is frozen. lexicon: the tag of each word, such as its part of speech; None for
+    the tags of the run's corpus.
     """
     if not isinstance(words := run.tokenizer, WordTokenizer):
-        raise ValueError("kinds are those of words: a tagger needs a model whose tokens are words (Words)")
+        raise ValueError("a tagger needs a model whose tokens are words; use WordTokenizer")
     if (tags := as_annotated(run.data).tags() if lexicon is None else lexicon) is None:
-        raise ValueError("a tagger needs the part of speech of each word, which this corpus has not; give a lexicon")
+        raise ValueError("a tagger needs the tag of each word, which this corpus does not know; give a lexicon")
     causal = isinstance(run.model.network.pattern, Causal)
     return replace(
         with_model(run, kinds=TagSet.of_words(words.words, run.model.vocab.size, tags, layers)),
@@ -231,7 +235,7 @@ def with_tagger(run: Run, base: str, lexicon: Mapping[str, str] | None = None, l
 
 
 def with_attribute(run: Run, base: str, data: Corpus | InfiniteCorpus) -> Run:
-    """A layer that tells the class of noisy text, beside any model of tokens; that, in `base`, is not changed."""
+    """Trains an attribute classifier of noisy text for any token model; the model, in the directory `base`, is frozen."""
     return replace(
         with_model(run, attributes=_class_count(data)),
         base=base,
@@ -246,23 +250,23 @@ def with_attribute(run: Run, base: str, data: Corpus | InfiniteCorpus) -> Run:
 
 
 def codec_stage(run: Run, batch: int = 8) -> Run:
-    """The first stage of a latent diffusion: the codec alone, by its own losses; its denoiser stays untrained.
+    """The first stage of latent diffusion: trains only the codec, by its own losses; the denoiser stays untrained.
 
-    Small batches, for many steps in few minutes.
+    Batches are small, to fit many steps into a few minutes.
     """
     return replace(run, base=None, objective=CodecObjective(), samples=0, batch=batch)
 
 
 def diffusion_stage(run: Run, base: str, loss: LossTerm = SquaredError()) -> Run:
-    """The second stage: the diffusion of the latents of a codec that was trained before, in the directory `base`."""
+    """The second stage of latent diffusion: trains the denoiser on the latents of the codec in the directory `base`."""
     return replace(run, base=base, objective=Objective(loss))
 
 
-# --- sizes and watching ---
+# --- sizes and budgets ---
 
 
 def shrunken(run: Run) -> Run:
-    """The same recipe with networks small enough for a second: one narrow layer, also of the codec and the encoder."""
+    """Shrinks network, codec and encoder to one narrow layer each, small enough to train in a second."""
     narrow: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "hidden": 32, "ids": None}
     network = replace(run.model.network, **narrow, time=8 if run.model.network.time else None)
     encoder = None if run.model.encoder is None else replace(run.model.encoder, **narrow)
@@ -270,11 +274,11 @@ def shrunken(run: Run) -> Run:
 
 
 def _shrunken_codec(codec: Any) -> Any:
-    held = {field.name: getattr(codec, field.name) for field in fields(codec)} if codec is not None else {}
-    sizes = {name: TransformerSize(16, 1, 2) for name, value in held.items() if isinstance(value, TransformerSize)}
+    values = {field.name: getattr(codec, field.name) for field in fields(codec)} if codec is not None else {}
+    sizes = {name: TransformerSize(16, 1, 2) for name, value in values.items() if isinstance(value, TransformerSize)}
     return replace(codec, **sizes) if sizes else codec
 
 
 def with_budget(run: Run, steps: int) -> Run:
-    """The same run for `steps` steps, measured only at the end, without samples on the way."""
+    """Trains for `steps` steps, with one evaluation at the end and without samples."""
     return replace(run, steps=steps, eval_every=steps, eval_rows=16, samples=0, log_every=50, keep=1)

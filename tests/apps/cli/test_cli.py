@@ -300,7 +300,7 @@ def test_train_prints_its_records_and_the_result_and_resumes(say: Say, tmp_path:
     assert result["valid_bits_per_char"] == records[-1]["valid_bits_per_char"]
     assert result["valid_excess_bits_per_char"] == records[-1]["valid_excess_bits_per_char"]
     assert result["run"] == json.loads((where / "run.json").read_text())["hash"]
-    assert result["parameters"] == sum(p.numel() for p in run.load(where).parameters())
+    assert result["parameters"] == sum(p.numel() for p in redraft.load(where).parameters())
     assert "3 steps in runs/mdlm_tiny" in err
     again = [*command, "--log-every", "1", "--out", where]
     out, err = say(*again, "--json")
@@ -319,7 +319,7 @@ def test_train_goes_on_where_it_stopped(say: Say, mdlm: Path, tmp_path: Path) ->
     out, err = say(*command, "--out", tmp_path / "part", "--json")
     assert "continuing at step 2 of 3" in err
     assert [record["step"] for record in objects(out)] == [3, 3, 3]
-    ours, theirs = (run.load(tmp_path / name).state_dict() for name in ("part", "whole"))
+    ours, theirs = (redraft.load(tmp_path / name).state_dict() for name in ("part", "whole"))
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
@@ -628,20 +628,6 @@ def test_show_a_run_its_checkpoint_and_its_curves(say: Say, place: Path, mdlm: P
     assert "   0.000 " in text  # the truth, below the held-out curve
 
 
-def test_show_a_run_of_an_older_version(say: Say, mdlm: Path, tmp_path: Path) -> None:
-    """Its log has the old names, and no distance from the truth."""
-    shutil.copytree(mdlm, tmp_path, dirs_exist_ok=True)
-    old = [{"step": s, "train_bits_per_token": 9.0 - s, "tokens_per_second": 1.0} for s in (1, 2)]
-    old += [{"step": 2, "valid_bits_per_token": 8.5, "valid_bits_per_char": 0.5, "entropy_bits_per_char": 0.25}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(m) + "\n" for m in old))
-    (record,) = objects(say("show", tmp_path, "--json")[0])
-    assert record["last"]["train_loss_bits_per_token"] == 7.0
-    assert record["last"]["valid_bound_bits_per_token"] == 8.5
-    text, _ = say("show", tmp_path)
-    assert "loss of 7.0000 bits per token" in text
-    assert "0.5000 bits per character of held-out text; `redraft eval` measures" in text
-
-
 def test_show_a_run_that_has_saved_nothing_yet(say: Say, mdlm: Path, tmp_path: Path) -> None:
     shutil.copy(mdlm / "run.json", tmp_path)
     (record,) = objects(say("show", tmp_path, "--json")[0])
@@ -650,8 +636,8 @@ def test_show_a_run_that_has_saved_nothing_yet(say: Say, mdlm: Path, tmp_path: P
 
 def test_a_model_without_its_run(say: Say, mdlm: Path, tmp_path: Path) -> None:
     """As others give them away: nobody knows the data, nor how long its texts are."""
-    model = run.load(mdlm)
-    run.export(tmp_path / "given", model)
+    model = redraft.load(mdlm)
+    redraft.export(tmp_path / "given", model)
     (record,) = objects(say("show", tmp_path / "given", "--json")[0])
     assert record["parameters"] == sum(p.numel() for p in model.parameters())
     assert serialization.from_json(record["config"]) == model.config
@@ -717,7 +703,7 @@ WRONG = [
     ("train mdlm_tiny --precision fp8", "--precision 'fp8': choose from 'auto', 'fp32', 'bf16'"),
     ("train mdlm_tiny --length 0", "--length 0: a row has at least one token"),
     ("train mdlm_tiny again", "again is not an option of this command"),
-    ("train mdlm_tiny --data nowhere.txt", "--data nowhere.txt is neither stories nor sotu"),
+    ("train mdlm_tiny --data nowhere.txt", "--data nowhere.txt is none of stories, sotu"),
     ("train mdlm_tiny --data empty.txt", "empty.txt: the file has no text"),
     ("train mdlm_tiny --data latin.txt", "latin.txt:1: byte 3 of the line is not UTF-8"),
     ("train mdlm_tiny --data wrong.jsonl", "wrong.jsonl:1: not an object with a string in the field 'text'"),
@@ -746,7 +732,7 @@ WRONG = [
     ("eval trained --draws 0", "--draws 0: it must be from 1 to 4,096"),
     ("eval trained --samples -1", "--samples -1: it must be from 0 to 100,000"),
     ("eval trained --split all", "--split 'all': choose from 'train', 'valid', 'test'"),
-    ("eval trained --data nowhere", "--data nowhere is neither stories nor sotu"),
+    ("eval trained --data nowhere", "--data nowhere is none of stories, sotu"),
     ("generate nowhere", "or story, the model that comes with us"),
     ("choose", "give a hole and answers: redraft choose DIR"),
     ("generate mdlm_tiny", "mdlm_tiny is a preset, not a trained model; train it first: redraft train mdlm_tiny"),

@@ -194,7 +194,7 @@ def stopping(patch: pytest.MonkeyPatch, number: int) -> None:
             os.kill(os.getpid(), number)
         return norm
 
-    patch.setattr(redraft.training.loop, "update", signalled)
+    patch.setattr(redraft.training.loop, "optimizer_step", signalled)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -360,9 +360,9 @@ def test_weights_that_are_no_numbers_are_not_saved(
             next(state.model.network.parameters()).data[0, 0] = math.nan
         return norm
 
-    monkeypatch.setattr(redraft.training.loop, "update", spoilt)
+    monkeypatch.setattr(redraft.training.loop, "optimizer_step", spoilt)
     argv = ["train", "mdlm_tiny", *SMALL, "--save-every", "2", "--eval-every", "100", "--out", tmp_path, "--quiet"]
-    monkeypatch.setattr(redraft.training.loop, "assess", lambda *_: {"step": 4, "valid_bits_per_char": 0.0})
+    monkeypatch.setattr(redraft.training.loop, "validate", lambda *_: {"step": 4, "valid_bits_per_char": 0.0})
     assert "after step 4 network.embed" in refused(argv, capsys, code=1)
     assert [path.name for path in sorted(tmp_path.glob("step-*"))] == ["step-00000002"]
 
@@ -556,7 +556,7 @@ def test_a_tokenizer_with_nonsense_beside_it(stated: str, tmp_path: Path, capsys
     ("flags", "said"),
     [
         (["--length", "100000000"], "length=100000000; it must be"),
-        (["--length", "10000000", "--batch", "100000"], "GB of memory or more.*for batch"),
+        (["--length", "10000000", "--batch", "100000"], "training needs at least.*for batch"),
         (["--batch", "100000000"], "for batch: choose a smaller batch"),
         (["--batch", "10000000000000000000000000"], "for batch: choose a smaller batch"),
         (["--eval-rows", "1000000000000"], "choose a smaller eval_rows"),

@@ -227,18 +227,18 @@ def test_texts_are_written_as_many_at_a_time_as_memory_holds(
     it, sizes = open_model(runs["mdlm"]), []
     need = 3 * it.bytes_per_token
     alone, _ = say(*command)
-    whole = canvases.Writing.record
+    whole = canvases.DecodingLoop.record
 
     def spy(writing: tasks.DecodingLoop) -> tasks.TextResults:
         sizes.append(len(writing.start.z))
         return whole(writing)
 
-    monkeypatch.setattr(canvases.Writing, "record", spy)
-    monkeypatch.setattr(machine, "memory", lambda: machine.MemoryInfo(10 * need, 4 * need + 1, None))
+    monkeypatch.setattr(canvases.DecodingLoop, "record", spy)
+    monkeypatch.setattr(machine, "system_memory", lambda: machine.MemoryInfo(10 * need, 4 * need + 1, None))
     few, _ = say(*command)
     assert sizes == [2, 2, 1]
     assert timeless(few) == timeless(alone)
-    monkeypatch.setattr(machine, "memory", lambda: None)
+    monkeypatch.setattr(machine, "system_memory", lambda: None)
     assert tasks.batch_size(it, it.sampler, 3) == 64
 
 
@@ -258,7 +258,7 @@ def test_the_memory_being_not_enough_is_one_line(
         def full(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr(canvases.Writing, "__iter__", full)
+        monkeypatch.setattr(canvases.DecodingLoop, "__iter__", full)
         assert "not enough memory" in refused("generate", runs["mdlm"])
 
 

@@ -97,7 +97,7 @@ def test_the_result_has_its_keys_and_true_numbers(out: Path) -> None:
     assert found["entropy_bits_per_char"] == pytest.approx(STORY_LANGUAGE.entropy_per_char() / NATS_PER_BIT)
     assert found["bits_per_char"] > found["entropy_bits_per_char"]
     assert found["ar_bits_per_char"] > found["entropy_bits_per_char"]
-    stories = [findings.StoriesData().document("test", i) for i in range(6)]
+    stories = [findings.StoryCorpus().document("test", i) for i in range(6)]
     truth = -sum(map(STORY_LANGUAGE.log_prob, stories)) / sum(map(len, stories)) / NATS_PER_BIT
     assert found["excess_bits_per_char"] == pytest.approx(found["bits_per_char"] - truth, rel=1e-5)
     assert 0 <= found["grammatical"] <= 1
@@ -218,21 +218,23 @@ def test_a_filled_text_ends_as_in_training(trained: DemoModel) -> None:
 
 def test_the_story_shown_is_one_of_those_written(out: Path, trained: DemoModel) -> None:
     with shrunk():
-        texts = findings.fill(trained.model, trained.run.sampler, trained.blank(8)).texts
+        texts = findings.sample_canvases(trained.model, trained.run.sampler, trained.blank(8)).texts
     root = ElementTree.fromstring((out / "writing.svg").read_text("utf-8"))
     assert root.attrib["aria-label"] in texts
 
 
 def test_the_truth_about_a_text() -> None:
     story = STORY_LANGUAGE.story(0, 0)
-    assert judged_sample(story.text) == report.Sample(story.text, story.log_prob / NATS_PER_BIT, len(story.text))
+    assert judged_sample(story.text, STORY_LANGUAGE) == report.Sample(
+        story.text, story.log_prob / NATS_PER_BIT, len(story.text)
+    )
     words = story.text.split(" ")
-    wrong = judged_sample(" ".join([*words[:7], "the", *words[7:]]))
+    wrong = judged_sample(" ".join([*words[:7], "the", *words[7:]]), STORY_LANGUAGE)
     assert wrong.bits == -math.inf
     assert wrong.right == len(" ".join(words[:7]))
-    unfinished = judged_sample(" ".join(words[:7]))
+    unfinished = judged_sample(" ".join(words[:7]), STORY_LANGUAGE)
     assert (unfinished.whole, unfinished.right) == (False, len(unfinished.text))
-    assert judged_sample("") == report.Sample("", -math.inf, 0)
+    assert judged_sample("", STORY_LANGUAGE) == report.Sample("", -math.inf, 0)
 
 
 def test_the_commands_to_go_on_are_ones_that_the_command_line_knows(out: Path, trained: DemoModel) -> None:

@@ -61,8 +61,8 @@ def test_a_child_without_a_word() -> None:
 def test_it_is_silent_and_leaves_no_file(tmp_path: Path) -> None:
     """Even with faulthandler on, as under pytest, and with core files allowed."""
     code = (
-        "import faulthandler, os, signal; faulthandler.enable(); from redraft.core.hardware import attempt\n"
-        "print('before', end=''); print(attempt(lambda: os.kill(os.getpid(), signal.SIGILL)).trouble)"
+        "import faulthandler, os, signal; faulthandler.enable(); from redraft.core import run_forked\n"
+        "print('before', end=''); print(run_forked(lambda: os.kill(os.getpid(), signal.SIGILL)).trouble)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert (result.stdout, result.stderr) == ("beforedies of SIGILL\n", "")
@@ -72,11 +72,11 @@ def test_it_is_silent_and_leaves_no_file(tmp_path: Path) -> None:
 def test_after_two_threads_of_openmp_and_from_another_thread() -> None:
     """A forked child that used two threads of OpenMP would hang for ever."""
     code = (
-        "import threading, torch; from redraft.core.hardware import attempt\n"
+        "import threading, torch; from redraft.core import run_forked\n"
         "torch.set_num_threads(2); torch.ones(3000, 3000).softmax(-1); torch.ones(500, 500) @ torch.ones(500, 500)\n"
         "work = lambda: float((torch.ones(500, 500) @ torch.ones(500, 500)).softmax(-1).sum())\n"
-        "found = [attempt(work)]\n"
-        "other = threading.Thread(target=lambda: found.append(attempt(work))); other.start(); other.join()\n"
+        "found = [run_forked(work)]\n"
+        "other = threading.Thread(target=lambda: found.append(run_forked(work))); other.start(); other.join()\n"
         "print([round(f.value) for f in found], torch.get_num_threads())"
     )
     result = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)

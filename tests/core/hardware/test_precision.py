@@ -65,7 +65,7 @@ def inject(monkeypatch: pytest.MonkeyPatch) -> Inject:
     monkeypatch.delenv(PRECISION_ENV, raising=False)
     monkeypatch.setenv(ISA_ENV, "")  # so that it is restored whatever the trial sets
     monkeypatch.delenv(ISA_ENV)
-    return lambda trial: monkeypatch.setattr(precision, "compare", trial)
+    return lambda trial: monkeypatch.setattr(precision, "bf16_time_ratio", trial)
 
 
 needs_fork = pytest.mark.skipif(not forked.can_fork(), reason="no fork")
@@ -192,7 +192,7 @@ def test_without_fork(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_on_gpus(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     """No trial: what the driver says is so."""
     gpu = torch.device("cuda")
-    monkeypatch.setattr(precision, "attempt", lambda *_: pytest.fail("no trial on a GPU"))
+    monkeypatch.setattr(precision, "run_forked", lambda *_: pytest.fail("no trial on a GPU"))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "an old GPU")
     for has, name in ((True, "bf16"), (False, "fp32")):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=has: has)
@@ -226,7 +226,7 @@ def recorded(out: Path) -> str:
 @needs_fork
 def test_a_run_says_and_records_it(inject: Inject, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inject(ratio(1.234))
-    setup._told.clear()
+    setup._printed.clear()
     run, out = child.small(tmp_path, steps=2, log_every=1, precision="auto"), tmp_path / "out"
     fit(run, out)
     fit(replace(run, seed=1, batch=7), tmp_path / "another")  # of other shapes
@@ -247,7 +247,7 @@ def test_a_resumed_run_keeps_its_precision(
     shorten(monkeypatch, 3, lambda: fit(run, out, quiet=True))
     monkeypatch.setattr(precision, "_known", {})
     inject(ratio(0.4))
-    setup._told.clear()
+    setup._printed.clear()
     fit(run, out)
     assert "precision: fp32 (the run began in fp32)" in capsys.readouterr().err
     assert child.end(out) == child.end(whole)
@@ -295,7 +295,7 @@ def test_workers_follow_the_first(
     for rank, value in enumerate((first, other)):
         monkeypatch.setattr(precision, "_known", {})
         inject(ratio(value))
-        found.append(setup._agreed(run, Fellow(rank, 2, torch.device("cpu"), said), None).name)
+        found.append(setup._agree_on_precision(run, Fellow(rank, 2, torch.device("cpu"), said), None).name)
     assert found == [name, name]
 
 
@@ -304,9 +304,9 @@ def test_no_worker_waits_for_a_first_one_that_cannot(inject: Inject, tmp_path: P
     inject(traps)
     run, said = child.small(tmp_path, precision="bf16"), []
     with pytest.raises(PrecisionError, match="dies of SIGILL"):
-        setup._agreed(run, Fellow(0, 2, torch.device("cpu"), said), None)
+        setup._agree_on_precision(run, Fellow(0, 2, torch.device("cpu"), said), None)
     with pytest.raises(PrecisionError, match="the first worker cannot"):
-        setup._agreed(run, Fellow(1, 2, torch.device("cpu"), said), None)
+        setup._agree_on_precision(run, Fellow(1, 2, torch.device("cpu"), said), None)
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch, steps: int, training: Callable[[], object]) -> None:
@@ -320,7 +320,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch, steps: int, training: Callable[[], 
         return norm
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, "update", update)
+        patch.setattr(train, "optimizer_step", update)
         with pytest.raises(KeyboardInterrupt):
             training()
 

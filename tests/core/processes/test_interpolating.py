@@ -629,7 +629,7 @@ def test_weights_know_interpolating_noise_only() -> None:
         ClippedWeight()(Masked(VOCAB), noised)
     with pytest.raises(ValueError, match="needs uniform noise"):
         DynamicWeight()(Interpolating(VOCAB, mixing=MaskNoise()), noised)
-    with pytest.raises(ValueError, match="leave out steps, or weight"):
+    with pytest.raises(ValueError, match="leave out either steps or weight"):
         Bound(steps=3, weight=ClippedWeight())
 
 

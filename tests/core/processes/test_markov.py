@@ -202,8 +202,8 @@ class Circle(JumpRates):
     ("jumps", "says"),
     [
         (NeighborRates(((1,), (0,), (4,), (3,), (3,))), "words in separate groups"),
-        (NeighborRates(((1,), (0,))), "2 lists of neighbours for 5 words"),
-        (NeighborRates(((1,), (MASK,), (4,), (5,), (0,))), r"word 1 has the neighbours \[2\], which are not words"),
+        (NeighborRates(((1,), (0,))), "2 lists of neighbors for 5 words"),
+        (NeighborRates(((1,), (MASK,), (4,), (5,), (0,))), r"word 1 has the neighbors \[2\], which are not words"),
         (Circle(), "run in circles"),
     ],
 )

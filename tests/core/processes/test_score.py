@@ -295,11 +295,11 @@ def test_both_steps_agree_when_they_are_short() -> None:
 
 def test_a_geometric_schedule_pays_for_both_ends() -> None:
     """e^{−20} of the signal is left at t = 1 and 10⁻⁴ of the tokens are wrong at t = 0: little, but accounted for."""
-    toy, process = tokens.Toy.of(), Interpolating(tokens.VOCAB, Geometric(1e-4, 20.0))
+    toy, process = tokens.ToyLanguage.of(), Interpolating(tokens.VOCAB, Geometric(1e-4, 20.0))
     assert process.jump
     prior = float(process.prior_kl(torch.zeros(1, 1, dtype=torch.int64)))
     assert 0 < prior < 1e-7
-    assert tokens.bound(process, tokens.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=2e-3)
+    assert tokens.enumerated_bound(process, tokens.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=2e-3)
     short = Interpolating(tokens.VOCAB, Geometric(1e-4, 1.0))  # not noise enough: the prior is far
     assert float(short.prior_kl(torch.zeros(1, 1, dtype=torch.int64))) > 0.05
     # exactly: the bound stands above the entropy by what the prior misses of z_1
@@ -307,12 +307,14 @@ def test_a_geometric_schedule_pays_for_both_ends() -> None:
     end = (toy.p[:, None] * short.marginal(1.0)[toy.sequences[:, None], z[None]].prod(-1)).sum(0)
     missed = float((end * (end * len(z)).log()).sum())
     assert missed > 0.05
-    assert tokens.bound(short, tokens.Oracle(toy, short)) == pytest.approx(toy.entropy + missed, abs=2e-3)
+    assert tokens.enumerated_bound(short, tokens.Oracle(toy, short)) == pytest.approx(toy.entropy + missed, abs=2e-3)
 
 
 def test_mask_noise_that_leaves_tokens_has_no_bound() -> None:
     assert (
-        tokens.bound(Masked(tokens.VOCAB, Linear(1e-3)), tokens.Oracle(tokens.Toy.of(), Masked(tokens.VOCAB)))
+        tokens.enumerated_bound(
+            Masked(tokens.VOCAB, Linear(1e-3)), tokens.Oracle(tokens.ToyLanguage.of(), Masked(tokens.VOCAB))
+        )
         == math.inf
     )
 

@@ -51,7 +51,7 @@ RATES: list[RemaskRate] = [
     WindowedRate(StarRate(), 0.9, 0.2),
     LoopRate(0.5),
 ]
-every_base = pytest.mark.parametrize("base", BASES, ids=tokens.name)
+every_base = pytest.mark.parametrize("base", BASES, ids=tokens.process_name)
 every_rate = pytest.mark.parametrize("rate", RATES, ids=repr)
 
 
@@ -268,11 +268,13 @@ def test_gradients_are_finite(base: Masked | Interpolating) -> None:
 @pytest.mark.parametrize("rate", [StarRate(), CappedRate(0.3), RescaledRate(0.5)], ids=repr)
 def test_the_bound_of_a_chain_is_one(rate: RemaskRate) -> None:
     """One step is that of the process; more remasking costs, and with every step: there is no limit."""
-    toy, base = tokens.Toy.of(), Masked(tokens.VOCAB)
+    toy, base = tokens.ToyLanguage.of(), Masked(tokens.VOCAB)
     oracle, process = tokens.Oracle(toy, base), Remask(base, rate)
-    assert tokens.bound(process, oracle, steps=1) == pytest.approx(tokens.bound(base, oracle, steps=1), abs=1e-6)
-    chain = {n: tokens.bound(process, oracle, steps=n) for n in (8, 32)}
-    assert toy.entropy < tokens.bound(base, oracle, steps=8) < chain[8] < chain[32]
+    assert tokens.enumerated_bound(process, oracle, steps=1) == pytest.approx(
+        tokens.enumerated_bound(base, oracle, steps=1), abs=1e-6
+    )
+    chain = {n: tokens.enumerated_bound(process, oracle, steps=n) for n in (8, 32)}
+    assert toy.entropy < tokens.enumerated_bound(base, oracle, steps=8) < chain[8] < chain[32]
 
 
 def test_the_star_weighs_masked_tokens_by_the_signal() -> None:

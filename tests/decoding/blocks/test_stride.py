@@ -120,7 +120,7 @@ def chain(length: int) -> Tensor:
 )
 def test_a_chain_of_seven_through_windows_of_three(process: Masked | Interpolating, sampler: Sampler) -> None:
     """A word depends on the one before it: windows that keep one word lose nothing, those that keep none do."""
-    toy = tokens.Toy(torch.tensor(list(product(range(2), repeat=3))), chain(3))
+    toy = tokens.ToyLanguage(torch.tensor(list(product(range(2), repeat=3))), chain(3))
     oracle, keys = tokens.Oracle(toy, process), rng(0, 4000)
     p_values = []
     for stride in (2, 3):

@@ -149,7 +149,7 @@ def test_it_wraps_what_it_can(build: Build, vocab: Vocab) -> None:
 
 def test_blind_remasking_reproduces_the_joint() -> None:
     """With the exact denoiser; the error falls more slowly than without remasking."""
-    toy, process = check.Toy.of(), Masked(check.VOCAB)
+    toy, process = check.ToyLanguage.of(), Masked(check.VOCAB)
     oracle = check.Oracle(toy, process)
     for sampler in (
         WithRemasking(Ancestral(128), CappedRate(0.02)),
@@ -248,7 +248,7 @@ def test_errors(build: Build) -> None:
     model, keys = build(), rng(0)
     with pytest.raises(ValueError, match="no layer for errors"):
         final_canvas(GuidedStar(4, on=1.0)(model, model.process, blank(1, 3), rng=keys))
-    oracle = check.Oracle(check.Toy.of(), Masked(check.VOCAB))
+    oracle = check.Oracle(check.ToyLanguage.of(), Masked(check.VOCAB))
     with pytest.raises(ValueError, match=r"Oracle cannot judge texts.*guide=Blind"):
         final_canvas(GuidedStar(4, on=1.0)(oracle, Masked(check.VOCAB), blank(1, 3), rng=keys))
     for wrong in ({"temperature": -1.0}, {"on": 0.1, "off": 0.2}, {"on": 1.5}):

@@ -150,5 +150,5 @@ def test_a_diffusion_ends_above_where_it_begins() -> None:
     run = variations.with_schedule(variations.shrunken(presets.diffusion_lm_tiny()), PiecewiseLogSnr((1.0, -1.5)))
     model = DiffusionLM(run.model, run.tokenizer).eval()
     assert best_end(model, test_rows(run, "valid", 2).batches, 1, seed=0) > -1.5
-    with pytest.raises(ValueError, match=r"cannot end at a log-SNR of -2: it begins at -1\.5"):
+    with pytest.raises(ValueError, match=r"cannot end at a log-SNR of -2: it starts at -1\.5"):
         with_final_logsnr(model, -2.0)

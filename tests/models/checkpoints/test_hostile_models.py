@@ -108,7 +108,7 @@ def test_absurd_safetensors_are_refused(tmp_path: Path, content: bytes) -> None:
     [
         ({"hidden_size": 2**40}, r"width=1099511627776; it must be"),
         ({"num_hidden_layers": 10**9}, r"layers=1000000000; it must be"),
-        ({"num_hidden_layers": 4000, "hidden_size": 2**20, "head_dim": 2}, "the weights are of another layout or size"),
+        ({"num_hidden_layers": 400, "hidden_size": 2**20, "head_dim": 2}, "the weights are of another layout or size"),
         ({"vocab_size": 2**30}, r"embed_tokens\.weight is \[40, 48\], where the settings need \[1073741824, 48\]"),
         ({"num_attention_heads": 0}, "heads=0; it must be"),
         ({"num_key_value_heads": -1}, "kv_heads=-1; it must be"),
@@ -208,7 +208,7 @@ def test_messages_cannot_spell_special_tokens() -> None:
             "memory",
         ),
         ("{{ 'a' * 10000000000 }}", "memory"),
-        ("{{ 'a' * 3000000 }}", "a prompt of 3,000,000 letters"),
+        ("{{ 'a' * 3000000 }}", "a prompt of 3,000,000 characters"),
         ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "SecurityError"),
         ("{{ messages.__init__.__globals__ }}", "SecurityError"),
         ("{{ cycler.__init__.__globals__.os.system('true') }}", "SecurityError"),

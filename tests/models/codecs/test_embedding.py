@@ -216,8 +216,8 @@ def test_tokens_that_are_named_can_be_drawn_and_noised_anew() -> None:
 def test_given_tokens_stay_and_rows_do_not_depend_on_their_batch() -> None:
     made = model(hint=True)
     canvas = made.canvas("abc", new=5, rows=6)
-    ends = [final_canvas(Ancestral(5)(made, made.process, canvas.rows(torch.tensor(rows)), rng=rng(3, torch.tensor(rows))))
-            for rows in ([0, 1, 2, 3, 4, 5], [4])]  # fmt: skip
+    chosen = (torch.tensor([0, 1, 2, 3, 4, 5]), torch.tensor([4]))
+    ends = [final_canvas(Ancestral(5)(made, made.process, canvas.rows(rows), rng=rng(3, rows))) for rows in chosen]
     assert torch.equal(ends[0].z[:, :3], canvas.z[:, :3])
     assert torch.allclose(ends[0].z[4:5], ends[1].z, atol=1e-4)
     assert made.text(ends[0])[4] == made.text(ends[1])[0]
@@ -320,7 +320,7 @@ def test_pieces_that_do_not_belong_together() -> None:
     with pytest.raises(ValueError, match="are for vectors; tokens need a head as Subs"):
         DiffusionLMConfig(Masked(VOCAB), network, PredictX())
     tokens = DiffusionLM(DiffusionLMConfig(Masked(VOCAB), network))
-    with pytest.raises(ValueError, match="Match is the squared error of vectors"):
+    with pytest.raises(ValueError, match="SquaredError is for vectors"):
         Objective(SquaredError())(tokens, batch(), rng=rng(0, 4))
     with pytest.raises(ValueError, match="no codec to train"):
         CodecObjective()(tokens, batch(), rng=rng(0, 4))

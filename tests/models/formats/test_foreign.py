@@ -48,7 +48,7 @@ from redraft.models import (
     Subs,
     TimeConditioning,
     UniformScoreHead,
-    _raw_gaps,
+    reference_gaps,
     reference_outputs,
 )
 from redraft.training import export, load
@@ -153,7 +153,7 @@ def test_flexmdm_infers_its_padding(folder: Path, name: str, expected: str) -> N
     assert length.flatten().tolist() == [3, 6, 7]
     real, gap = place[:16] < length, place <= length  # beyond, the original's queries see nothing at all
     same(reference_outputs(model, given["xt"], given["t"])[real], given["token_logits"][real])
-    same(_raw_gaps(model, given["xt"], given["t"])[gap], given[expected][gap])
+    same(reference_gaps(model, given["xt"], given["t"])[gap], given[expected][gap])
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_raw_wants_what_the_network_is_told(folder: Path) -> None:
     with pytest.raises(ValueError, match="has no labels"):
         reference_outputs(told, given["xt"], given["sigma"], torch.zeros(3, dtype=torch.int64))
     with pytest.raises(ValueError, match="gaps need a token for the end"):
-        _raw_gaps(untold, given["xt"])
+        reference_gaps(untold, given["xt"])
 
 
 # --- what it means ---

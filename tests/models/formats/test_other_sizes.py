@@ -25,8 +25,8 @@ from redraft.models import (
     Full,
     Shift,
     Subs,
-    _raw_gaps,
     export_as,
+    reference_gaps,
     reference_outputs,
 )
 from redraft.training import load
@@ -552,5 +552,5 @@ def test_options_of_flexmdm(counts: bool, sizes: dict[str, int], tmp_path: Path)
         torch.tensor([0.2, 0.7]),
     )
     whole, heads = torch.cat([ids, torch.full((2, 1), 22)], 1), sizes["n_heads"]
-    same(_raw_gaps(model, ids, time), plain_dit(state, heads, whole, time, seen("full", 10), gaps=30))
+    same(reference_gaps(model, ids, time), plain_dit(state, heads, whole, time, seen("full", 10), gaps=30))
     same(reference_outputs(model, ids, time), plain_dit(state, heads, whole, time, seen("full", 10))[:, :9])

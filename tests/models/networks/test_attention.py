@@ -154,7 +154,7 @@ def test_tiles_are_for_training_on_gpus() -> None:
 
 def test_the_chosen_form_is_the_one_that_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(attention, "tiled", lambda *case: asked.append(case) or True)
+    monkeypatch.setattr(attention, "use_flex_attention", lambda *case: asked.append(case) or True)
     assert isinstance(AttentionMask(Causal(0), torch.arange(4), 4).mask(16), BlockMask)
     with torch.no_grad():
         AttentionMask(Causal(0), torch.arange(2, 4), 4).mask(8)

@@ -56,10 +56,10 @@ def test_bits_do_not_depend_on_company(even: DiffusionLM) -> None:
 
 
 def test_a_draft_changes_no_text(even: DiffusionLM) -> None:
-    """200 prompts, greedy; and sampled with shared Gumbel noise or plain sampling's own numbers."""
-    z = (torch.arange(200)[:, None] * torch.tensor([1, 5, 3]) + torch.tensor([0, 2, 1])) % 6
+    """48 prompts, greedy; and sampled with shared Gumbel noise or plain sampling's own numbers."""
+    z = (torch.arange(48)[:, None] * torch.tensor([1, 5, 3]) + torch.tensor([0, 2, 1])) % 6
     prompt = torch.nn.functional.pad(z, (0, 13))
-    canvas, keys = Canvas(prompt, torch.arange(16).expand_as(prompt) < 3), redraft.rng(0, 200)
+    canvas, keys = Canvas(prompt, torch.arange(16).expand_as(prompt) < 3), redraft.rng(0, 48)
 
     def written(sampler: redraft.Sampler, rows: int) -> torch.Tensor:
         found = []
@@ -69,8 +69,8 @@ def test_a_draft_changes_no_text(even: DiffusionLM) -> None:
         return torch.cat(found)
 
     draft = SpeculativeSampler(PromptLookup(), length=5, costs=None, temperature=0)
-    assert torch.equal(written(draft, 200), written(Blocks(Unmask(1)), 200))
-    assert draft.tally.accepted > 200
+    assert torch.equal(written(draft, 48), written(Blocks(Unmask(1)), 48))
+    assert draft.tally.accepted > 48
     assert torch.equal(
         written(SpeculativeSampler(PromptLookup(), length=5, costs=None), 20), written(Blocks(Ancestral(1)), 20)
     )

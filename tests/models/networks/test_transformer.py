@@ -511,7 +511,7 @@ def test_tiles_give_what_a_dense_mask_gives(
         return attend(q, k, v, mask)
 
     dense = passes()
-    monkeypatch.setattr(attention, "tiled", lambda *case: True)
+    monkeypatch.setattr(attention, "use_flex_attention", lambda *case: True)
     monkeypatch.setattr(layers, "attend", counted)
     assert all(close(a, b) for a, b in zip(dense, passes(), strict=True))
     assert (masks[BlockMask] > 0) == (ragged or not isinstance(pattern, Full))

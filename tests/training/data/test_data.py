@@ -198,7 +198,7 @@ def test_streams_of_stories_differ() -> None:
 
 def test_endless_sources_refuse_what_needs_an_end() -> None:
     for framing in (PackedRows(16), DocumentRows(16, cut=False)):
-        with pytest.raises(DataError, match=r"StoriesData has no end: .* use Documents\(16\)"):
+        with pytest.raises(DataError, match=r"StoryCorpus has no end: .* use DocumentRows\(16\)"):
             load_rows(StoryCorpus(), "train", WordTokenizer(STORY_LANGUAGE.words()), framing)
 
 

@@ -229,7 +229,7 @@ def test_a_clipped_clock_is_a_setting(build: Build) -> None:
 
 @pytest.mark.parametrize("density", [(), (1.0, 0.0), (-1.0, 2.0)])
 def test_every_time_must_be_possible(density: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="every part of the time needs a density above 0"):
+    with pytest.raises(ValueError, match=r"every part of \[0, 1\] needs a density above 0"):
         ImportanceTimes(density)
 
 

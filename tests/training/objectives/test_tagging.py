@@ -178,7 +178,7 @@ def test_kinds() -> None:
     with pytest.raises(ValueError, match="tokens are words"):
         variations.with_tagger(presets.mdlm_tiny_chars(), base="x")
     model, _ = small("mdlm_tagger_tiny")
-    with pytest.raises(ValueError, match="others learn by Tagging"):
+    with pytest.raises(ValueError, match="train others with TaggerObjective"):
         FutureTaggerObjective()(model, rows(model, 0), rng=rng(0, 32))
     with pytest.raises(ValueError, match="no tagger of noisy rows"):
         TaggerObjective()(DiffusionLM(replace(model.config, kinds=None)), rows(model, 0), rng=rng(0, 32))

@@ -1,19 +1,15 @@
-"""Variations of runs: what follows from a change follows, and a config of before must have said the same."""
+"""Variations of runs: what follows from a change follows."""
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 
 from redraft.core import CharTokenizer
-from redraft.decoding import Blocks, SlidingWindow
-from redraft.models import Causal, ConfigError, DiffusionLM
-from redraft.models.checkpoints import serialization
-from redraft.training import TINY, Run, presets
+from redraft.models import Causal, DiffusionLM
+from redraft.training import TINY, presets
 from redraft.training.runs import variations
 
 LETTERS = CharTokenizer("abc", ("bos", "eos", "mask"))
@@ -57,63 +53,3 @@ def test_the_network_follows_its_encoder_and_its_hints() -> None:
 def test_noise_of_tokens_has_no_levels() -> None:
     with pytest.raises(ValueError, match="Masked is not Gaussian noise"):
         variations.with_schedule(presets.mdlm_tiny(), presets.TINY["d3pm_tiny"]().model.process.schedule)  # type: ignore[attr-defined]
-
-
-# --- configs of before ---
-
-
-def before(run: Run) -> dict[str, Any]:
-    """The config of a run as it was while sizes were stored."""
-    data, ports = deepcopy(serialization.to_json(run)), run.model.ports
-    network, encoder, sampler = data["model"]["network"], data["model"]["encoder"], data["sampler"]
-    del network["ids"]
-    network |= {"vocab": ports.writes, "vectors": ports.reads if ports.vectors else None, "cross": ports.cross}
-    if encoder is not None:
-        encoder |= {"vocab": run.model.vocab.size, "vectors": None, "cross": None, "tied": True}
-    if "start" in network["pattern"]:
-        network["pattern"]["start"] = ports.start
-    if isinstance(run.sampler, Blocks | SlidingWindow):
-        sampler["stop"] = run.model.vocab.eos if run.sampler.stop else None
-    return data
-
-
-@pytest.mark.parametrize("name", TINY)
-def test_a_run_of_before_is_the_same_run(name: str) -> None:
-    run = TINY[name]()
-    assert serialization.from_json(before(run)) == run
-    assert run.is_held(before(run))
-
-
-def test_spare_rows_and_another_start_token_are_kept() -> None:
-    old = before(presets.ar_tiny())
-    network = old["model"]["network"]
-    network["vocab"], network["pattern"]["start"] = 1024, 3
-    found = serialization.from_json(old).model
-    assert (found.network.ids, found.network.pattern) == (1024, Causal(3))
-    assert DiffusionLM(found).network.embedding.weight.shape == (1024, found.network.width)
-
-
-@pytest.mark.parametrize(
-    ("name", "part", "size", "message"),
-    [
-        ("mdlm_tiny", "network", {"vocab": 12}, "the network was stored with vocab=12, but .* needs"),
-        ("mdlm_tiny", "network", {"vectors": 8}, "stored with vectors=8, but .* needs None"),
-        ("mdlm_tiny", "network", {"cross": 8}, "stored with cross=8, but .* needs None"),
-        ("diffusion_lm_tiny", "network", {"vectors": 31}, "stored with vectors=31, but .* needs 32"),
-        ("diffusion_lm_tiny", "network", {"vocab": 9999}, "stored with vocab=9999, but"),
-        ("genie_tiny", "network", {"cross": 64}, "stored with cross=64, but .* needs 128"),
-        ("genie_tiny", "encoder", {"vocab": 12}, "the encoder was stored with vocab=12, but"),
-    ],
-)
-def test_a_config_that_contradicts_itself_is_refused(name: str, part: str, size: dict[str, int], message: str) -> None:
-    old = before(TINY[name]())
-    old["model"][part] |= size
-    with pytest.raises(ConfigError, match=message):
-        serialization.from_json(old)
-
-
-def test_an_end_token_that_is_none_is_refused() -> None:
-    old = before(presets.bd3_tiny())
-    old["sampler"]["stop"] = 3
-    with pytest.raises(ConfigError, match="stored with stop=3, but the end token is"):
-        serialization.from_json(old)

@@ -113,7 +113,7 @@ export function suit(about) {
   $("label").replaceChildren(make("option", { value: "" }, "any"), ...about.classes.map((name) => make("option", { value: name }, name)));
   $("source-of").hidden = !about.answers;
   $("attributes").hidden = !Object.keys(about.attributes ?? {}).length;
-  $("attributes").replaceChildren(make("legend", {}, "A story in which (with an empty text)"), ...Object.entries(about.attributes ?? {}).map(([name, values]) => make("label", {}, name,
+  $("attributes").replaceChildren(make("legend", {}, "Attributes (with an empty text)"), ...Object.entries(about.attributes ?? {}).map(([name, values]) => make("label", {}, name,
     make("select", { name }, make("option", { value: "" }, "any"), ...values.map((value) => make("option", { value }, value))))));
 }
 

@@ -28,7 +28,7 @@ PROGRAMS = Programs()
     ],
 )
 def test_the_checker_knows_types_order_and_values(text: str, right: bool) -> None:
-    assert PROGRAMS.check(text) is right
+    assert PROGRAMS.is_valid(text) is right
 
 
 def test_programs_are_drawn_as_they_say() -> None:

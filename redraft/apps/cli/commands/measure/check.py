@@ -63,7 +63,7 @@ def _law(row: Law) -> str:
 
 @dataclass(frozen=True)
 class Demo:
-    """Train a small model on the embedded stories, measure it against the truth, let it write, leave a report."""
+    """Train a small model on an embedded corpus, measure it against the truth, let it write, leave a report."""
 
     out: Path = Path("runs/demo")
     """Where the run, report.html and result.json go."""

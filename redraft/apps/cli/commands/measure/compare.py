@@ -16,6 +16,7 @@ from redraft.apps.cli.checks import require_in_range
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import emit, generate_command, print_note, program_name
 from redraft.apps.cli.progress import Progress
+from redraft.models.shipped import STORY
 from redraft.tasks.arguments.settings import optional_argument
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ class Compare:
 
         if name in PRESETS or ":" in name or name.endswith(".py"):
             return self._recipe(name)
-        if not Path(name).exists() and "/" not in name and name != "story":
+        if not Path(name).exists() and "/" not in name and name != STORY:
             self._run(name)  # says what there is
         with Progress(f"opening {name}"):
             it = open_model(name, self.opening)

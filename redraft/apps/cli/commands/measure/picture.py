@@ -16,7 +16,8 @@ from redraft.tasks.arguments.settings import optional_argument
 
 if TYPE_CHECKING:
     from redraft.apps.reports.score_field import ScoreScene
-    from redraft.training.data.corpora.points import GaussianMixtureCorpus
+    from redraft.evaluation.laws.gaussian import Mixture
+    from redraft.training.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -60,23 +61,24 @@ class Picture:
     def _scene(self) -> ScoreScene:
         from redraft.apps.reports.score_field import exact_scene, learned_scene
         from redraft.core.processes.gaussian import Gaussian
-        from redraft.evaluation.laws.gaussian import Mixture
-        from redraft.training.data.corpora.points import GaussianMixtureCorpus
         from redraft.training.presets.vectors import points_tiny
 
         if self.model is None:
-            process = points_tiny().model.process
+            process = (run := points_tiny()).model.process
             assert isinstance(process, Gaussian)
-            return exact_scene(Mixture.of_blobs(self._known(GaussianMixtureCorpus())), process, self.toward)
+            return exact_scene(self._mixture(run), process, self.toward)
         from redraft.apps.cli.models import open_model
 
         it = open_model(self.model, self.opening)
-        data = None if it.run is None else it.run.data
-        if not isinstance(data, GaussianMixtureCorpus) or len(data.means[0]) != 2:
-            raise ValueError(f"{self.model} is no model of points of the plane; train one: redraft train points_tiny")
-        return learned_scene(Mixture.of_blobs(self._known(data)), it.model.eval(), self.toward)
+        return learned_scene(self._mixture(it.run), it.model.eval(), self.toward)
 
-    def _known(self, blobs: GaussianMixtureCorpus) -> GaussianMixtureCorpus:
-        if self.toward >= len(blobs.means):
-            raise ValueError(f"--toward {self.toward}: the mixture has {len(blobs.means)} blobs, counted from 0")
-        return blobs
+    def _mixture(self, run: Run | None) -> Mixture:
+        """The true distribution of the points that a run learns."""
+        from redraft.evaluation.laws.gaussian import Mixture, PointMixture
+
+        data = None if run is None else run.data
+        if not isinstance(data, PointMixture) or len(data.means[0]) != 2:
+            raise ValueError(f"{self.model} is no model of points of the plane; train one: redraft train points_tiny")
+        if self.toward >= len(data.means):
+            raise ValueError(f"--toward {self.toward}: the mixture has {len(data.means)} blobs, counted from 0")
+        return Mixture.of_blobs(data)

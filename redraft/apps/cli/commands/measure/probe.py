@@ -13,6 +13,7 @@ from redraft.apps.cli.checks import require_in_range
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import emit
 from redraft.tasks.arguments.settings import optional_argument
+from redraft.training.data.registry import CORPUS_NAMES
 
 if TYPE_CHECKING:
     from redraft.evaluation.probing import ProbeResult
@@ -29,10 +30,11 @@ class Probe:
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a run, a checkpoint or an exported model."""
-    topic: str = "mood"
-    """The attribute to tell, one of those that the corpus of the run knows: see `redraft control`"""
-    data: Annotated[Path | None, optional_argument("FILE.jsonl", "the run's")] = None
-    """Texts with classes, one JSON object per line; every 20th is held out for the test."""
+    topic: Annotated[str | None, optional_argument("NAME", "the corpus's choice")] = None
+    """The attribute to tell, one of those that the corpus knows."""
+    data: Annotated[str | None, optional_argument("|".join((*CORPUS_NAMES, "FILE.jsonl")), "the run's")] = None
+    """A corpus with attributes, or texts with classes, one JSON object per line; every 20th is held out for the
+    test."""
     text: str = "text"
     """The field of a line that holds the text."""
     label: str = "label"
@@ -86,26 +88,31 @@ class Probe:
     def _classes(self, it: TextModel) -> Corpus | InfiniteCorpus:
         import json
 
-        from redraft.training.data.annotations import as_annotated
         from redraft.training.data.pairs import JsonlClasses
+        from redraft.training.data.registry import named_corpus
         from redraft.training.data.sources import DataStats
 
         if self.data is None:
-            corpus = as_annotated(None if it.run is None else it.run.data)
-            if not (known := corpus.attributes()):
-                raise ValueError(
-                    f"{self.model}: its corpus has no attributes; give texts with classes: --data FILE.jsonl"
-                )
-            if self.topic not in known or (classes := corpus.classified(self.topic)) is None:
-                raise ValueError(f"--topic {self.topic:.40}: {suggest(self.topic, known)}")
-            return classes
-        lines = self.data.read_text("utf-8").splitlines()
+            return self._by_attribute(None if it.run is None else it.run.data)
+        if self.data in CORPUS_NAMES:
+            return self._by_attribute(named_corpus(self.data))
+        lines = Path(self.data).read_text("utf-8").splitlines()
         found = {str(value[self.label]) for line in lines if self.label in (value := json.loads(line or "{}"))}
         if len(found) < 2:
             raise ValueError(f"{self.data}: a probe tells classes apart, and {self.label!r} has {len(found)} of them")
-        data = JsonlClasses((str(self.data),), classes=tuple(sorted(found)), label=self.label, field=self.text)
+        data = JsonlClasses((self.data,), classes=tuple(sorted(found)), label=self.label, field=self.text)
         next(data.documents("train", DataStats()))
         return data
+
+    def _by_attribute(self, data: object) -> Corpus | InfiniteCorpus:
+        from redraft.training.data.annotations import as_annotated
+
+        corpus = as_annotated(data)
+        if self.topic is not None and (known := corpus.attributes()) and self.topic not in known:
+            raise ValueError(f"--topic {self.topic:.40}: {suggest(self.topic, known)}")
+        if (classes := corpus.classified(self.topic)) is None:
+            raise ValueError(f"{self.model}: its corpus has no classes; give texts with some: --data FILE.jsonl")
+        return classes
 
     def _print(self, way: str, found: ProbeResult) -> None:
         record = {"way": way, **asdict(found), "accuracy_stderr": found.accuracy_stderr}

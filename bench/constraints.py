@@ -34,7 +34,7 @@ from redraft import (
 from redraft.core import Tokenizer, train_bpe
 from redraft.decoding import AnyOrder, GuidedSampler, TextRule, final_canvas
 from redraft.decoding.constraints import placement, rules
-from redraft.decoding.constraints.compiler import compile_regex, compile_schema
+from redraft.decoding.constraints.compiler import _compile_regex, _compile_schema
 
 RESULTS = Path(__file__).parent / "results" / "constraints.jsonl"
 VOCAB, LENGTH, STEPS = 8192, 64, 16
@@ -102,7 +102,7 @@ def compilation(model: DiffusionLM, words: Tokenizer) -> Iterator[Row]:
 def compiled(model: DiffusionLM, words: Tokenizer, rule: TextRule) -> Canvas:
     placement._program.cache_clear()
     rules._compiled.cache_clear()
-    for function in (compile_regex, compile_schema):
+    for function in (_compile_regex, _compile_schema):
         sys.modules[function.__module__]._compiled.cache_clear()
     return constrain(model.canvas(new=LENGTH), rule, words)
 

@@ -25,7 +25,7 @@ def bare_step(run: Run) -> Callable[[], None]:
     """Noise, loss, backward, clip, optimisers, average, on batches made beforehand."""
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model)
-    precision = choose_precision(run.precision, shapes=setup.training_shapes(run))
+    precision = choose_precision(run.precision, shapes=setup._training_shapes(run))
     step, both = TrainStep(model, run.objective), build_optimizers(model, run.optimiser, precision.dtype)
     rows = load_rows(run.data, "train", run.tokenizer, run.framing)
     batches = cycle(list(islice(Loader(rows, run.batch).batches(), 8)))

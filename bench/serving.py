@@ -21,7 +21,7 @@ from bench import limit
 from bench.core import build
 from bench.race import Row, report, rounds, tell
 from redraft.apps import BatchScheduler
-from redraft.apps.server.supervisor import SINGLE_THREAD_ENV
+from redraft.apps.server.supervisor import _SINGLE_THREAD_ENV
 from redraft.core import Canvas, batch_invariant_rows, rng
 from redraft.decoding import (
     Ancestral,
@@ -204,6 +204,6 @@ if __name__ == "__main__":
     given = parser.parse_args()
     if not given.pad and "MKL_CBWR" not in os.environ:  # heeded before the first product of a process
         os.execve(
-            sys.executable, [sys.executable, "-m", "bench.serving", *sys.argv[1:]], {**os.environ, **SINGLE_THREAD_ENV}
+            sys.executable, [sys.executable, "-m", "bench.serving", *sys.argv[1:]], {**os.environ, **_SINGLE_THREAD_ENV}
         )
     sys.exit(tell(rows(given.rounds), None if given.no_file else RESULTS))

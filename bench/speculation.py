@@ -45,7 +45,7 @@ from redraft.decoding import (
 )
 from redraft.models import DiffusionLM, DraftState, Transformer, with_weight_format
 from redraft.tasks import open_model
-from redraft.tasks.engine.speculation import text_lookup
+from redraft.tasks.engine.speculation import _text_lookup
 
 RESULTS = Path(__file__).parent / "results" / "speculation.jsonl"
 PROMPTS = (
@@ -145,7 +145,7 @@ def drafter(name: str, model: DiffusionLM) -> Drafter:
         return PromptLookup()
     if Path(name).suffix == ".jsonl":
         assert model.tokenizer is not None
-        return text_lookup(Path(name), model.tokenizer)
+        return _text_lookup(Path(name), model.tokenizer)
     if name == "self":
         return OwnDrafter(DraftState(model))
     other = open_model(name)

@@ -10,7 +10,7 @@ from figures import with_figures
 from rows import Rows, run_recipe
 from tables import MISSING, Held, Row, filled_in, markdown
 
-from redraft.apps.reports.charts import Scale
+from redraft.apps.reports.charts import _Scale
 
 ROOT = Path(__file__).parents[1]
 WAYS = {
@@ -67,8 +67,8 @@ def picture(held: Held) -> str:
         "Held-out words filled in exactly, %",
         "over thousands of tokens seen in training",
         {said: [_point(row, way) for row in rows] for way, said in CURVES.items()},
-        Scale(0, max((row["tokens"] / 1000 for row in rows), default=1.0), log=False),
-        Scale(0, 60, log=False),
+        _Scale(0, max((row["tokens"] / 1000 for row in rows), default=1.0), log=False),
+        _Scale(0, 60, log=False),
         [round(row["tokens"] / 1000) for row in rows],
     )
     return drawn([panel])

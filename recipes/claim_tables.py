@@ -15,7 +15,7 @@ from figures import with_figures
 from rows import Rows
 from tables import MISSING, Held, Row, above, bits, cell, filled_in, markdown, right
 
-from redraft.apps.reports.charts import Scale
+from redraft.apps.reports.charts import _Scale
 
 FILES = ("claims", "lengths", "guided", "predicting")
 PLACES = (10, 20, 30, 40, 50)
@@ -108,19 +108,19 @@ def lengths_table(rows: Held) -> str:
 def left_to_right(claims: Held, cost: Held) -> list[Panel]:
     """Stories right so far against the place, and what a text costs against its length."""
     right = {said: _so_far(claims.get(f"{model}, errors")) for model, said in NAMES.items()}
-    words = Scale(0, STORY_WORDS, log=False)
+    words = _Scale(0, STORY_WORDS, log=False)
     ways = {way.name: _over_lengths(cost, name) for name, way in lengths.WAYS.items()}
     most = max((p.y for points in ways.values() for p in points), default=1.0)
     least = min((p.y for points in ways.values() for p in points), default=0.1)
-    tokens = Scale(lengths.LENGTHS[0] / 1.1, lengths.LENGTHS[-1] * 1.1, log=True)
+    tokens = _Scale(lengths.LENGTHS[0] / 1.1, lengths.LENGTHS[-1] * 1.1, log=True)
     return [
-        Panel("stories right so far, %", "by word", right, words, Scale(0, 100, log=False), (0, *PLACES)),
+        Panel("stories right so far, %", "by word", right, words, _Scale(0, 100, log=False), (0, *PLACES)),
         Panel(
             "CPU seconds per text",
             "by tokens; both axes are logarithmic",
             ways,
             tokens,
-            Scale(least / 1.2, most * 1.2, log=True),
+            _Scale(least / 1.2, most * 1.2, log=True),
             lengths.LENGTHS,
         ),
     ]
@@ -160,7 +160,7 @@ def guided_table(rows: Held) -> str:
 
 
 def guidance(rows: Held) -> list[Panel]:
-    scales = Scale(0, guided.SCALES[-1], log=False)
+    scales = _Scale(0, guided.SCALES[-1], log=False)
     hit = {said: _over_scales(rows, kind, "fidelity", 100) for kind, said in KINDS.items()}
     spread = {said: _over_scales(rows, kind, "entropy", 1) for kind, said in KINDS.items()}
     truth = ("held-out stories", rows["truth"]["entropy"]) if "truth" in rows else None
@@ -171,7 +171,7 @@ def guidance(rows: Held) -> list[Panel]:
             "by γ; exact points for comparison",
             hit | {"points, exact": _points(rows)},
             scales,
-            Scale(0, 100, log=False),
+            _Scale(0, 100, log=False),
             ticks,
         ),
         Panel(
@@ -179,7 +179,7 @@ def guidance(rows: Held) -> list[Panel]:
             "by γ",
             spread,
             scales,
-            Scale(3, 4.6, log=False),
+            _Scale(3, 4.6, log=False),
             ticks,
             truth,
         ),
@@ -247,14 +247,14 @@ def prediction(rows: Held) -> list[Panel]:
         for head, said in HEADS.items()
     }
     found = [p.y for points in above.values() for p in points] or [1.0]
-    bits = Scale(max(0.01, min(found)) / 1.5, 1.5 * max(found), log=True)
+    bits = _Scale(max(0.01, min(found)) / 1.5, 1.5 * max(found), log=True)
     ticks = f"log scale; schedules: {', '.join(f'{n} {said}' for n, said in enumerate(LEVELS.values(), 1))}"
     return [
         Panel(
             "bits of a point above the truth",
             ticks,
             above,
-            Scale(0.7, 3.3, log=False),
+            _Scale(0.7, 3.3, log=False),
             bits,
             (1, 2, 3),
         ),
@@ -262,8 +262,8 @@ def prediction(rows: Held) -> list[Panel]:
             "entropy of x̂ while writing, bits per token",
             "by step of 64",
             sure,
-            Scale(1, 64, log=False),
-            Scale(0, most, log=False),
+            _Scale(1, 64, log=False),
+            _Scale(0, most, log=False),
             (1, *SEEN[1:], 64),
         ),
     ]

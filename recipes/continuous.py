@@ -80,22 +80,22 @@ def ablations() -> dict[str, System]:
     deaf = replace(variations.with_model(genie, encoder=None), framing=DocumentRows(genie.framing.length, tail=True))
     states = presets.tencdm_tiny()
     codec = presets.tencdm_codec_tiny()
-    tan = variations.with_schedule(presets.cosmos_tiny(), ClampedLogSnr(TanD(3.0), -12.0, 4.0))
+    tan = variations._with_schedule(presets.cosmos_tiny(), ClampedLogSnr(TanD(3.0), -12.0, 4.0))
     return {
         "diffusion_lm no kinds": System.of(
-            variations.with_schedule(variations.with_codec(words, kinds=0.0), PiecewiseLogSnr((-0.5, -6.0)))
+            variations._with_schedule(variations._with_codec(words, kinds=0.0), PiecewiseLogSnr((-0.5, -6.0)))
         ),
-        "diffuseq joint": System.of(variations.without_partial_noising(presets.diffuseq_tiny())),
+        "diffuseq joint": System.of(variations._without_partial_noising(presets.diffuseq_tiny())),
         "genie without cross attention": System.of(deaf),
         "ssd 34": System.of(presets.ssd_tiny(34)),
         "ssd 68": System.of(presets.ssd_tiny(68)),
-        "tencdm tan": latent(variations.with_schedule(states, ClampedLogSnr(TanD(7.0), -12.0, 4.0)), codec),
+        "tencdm tan": latent(variations._with_schedule(states, ClampedLogSnr(TanD(7.0), -12.0, 4.0)), codec),
         "tencdm no hint": latent(variations.with_model(states, hint=False), codec),
-        "ld4tg half": latent(variations.with_codec(presets.ld4tg_tiny(), count=8)),
+        "ld4tg half": latent(variations._with_codec(presets.ld4tg_tiny(), count=8)),
         "ld4tg class": latent(presets.ld4tg_class_tiny(), presets.ld4tg_codec_tiny()),
-        "planner strict": latent(variations.with_codec(presets.planner_tiny(), beta=0.01, noise=0.3)),
-        "cosmos strong": latent(variations.with_codec(tan, smoothing=Smoothing())),
-        "cosmos rough": latent(variations.with_codec(tan, smoothing=Smoothing(0.0, 0.0, 0.0))),
+        "planner strict": latent(variations._with_codec(presets.planner_tiny(), beta=0.01, noise=0.3)),
+        "cosmos strong": latent(variations._with_codec(tan, smoothing=Smoothing())),
+        "cosmos rough": latent(variations._with_codec(tan, smoothing=Smoothing(0.0, 0.0, 0.0))),
     }
 
 
@@ -106,7 +106,7 @@ def patient() -> dict[str, System]:
     """
     words, chosen = presets.diffusion_lm_tiny(), Renoise(64)
     return {
-        "diffusion_lm x": System.of(variations.with_head(words, PredictX(), SquaredError()), 8.0),
+        "diffusion_lm x": System.of(variations._with_head(words, PredictX(), SquaredError()), 8.0),
         "diffuseq": System.of(replace(presets.diffuseq_tiny(), sampler=chosen), 8.0),
         "genie": System.of(replace(presets.genie_tiny(), sampler=chosen), 8.0),
         "ssd": System.of(presets.ssd_tiny(), 4.0),
@@ -172,15 +172,15 @@ def smoothness(trained: Path, run: Run) -> dict[str, Any]:
     model = it.model
     texts = tasks.sample_canvases(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
     batches = first_batches(load_rows(run.data, "test", run.tokenizer, run.framing), CHOSEN)
-    [halfway] = noise_levels.interpolation(model, batches[0], sentences, [0.5])
+    [halfway] = noise_levels._interpolation(model, batches[0], sentences, [0.5])
     own = any(isinstance(part, MaskedEncoder) for part in model.modules())
     return {
         **weights(it),
-        "aubleu": noise_levels.aubleu(model, batches, [level / LEVELS for level in range(1, LEVELS + 1)]),
-        "noisy": {str(sigma): right for sigma, right in noise_levels.robustness(model, batches, SIGMAS)},
+        "aubleu": noise_levels._aubleu(model, batches, [level / LEVELS for level in range(1, LEVELS + 1)]),
+        "noisy": {str(sigma): right for sigma, right in noise_levels._robustness(model, batches, SIGMAS)},
         "halfway": halfway.spherical,
         "different": len(set(texts)) / len(texts),
-        "guessing": noise_levels.masked_accuracy(model, batches) if own else None,
+        "guessing": noise_levels._masked_accuracy(model, batches) if own else None,
     }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from redraft.apps.reports.charts import Scale
+from redraft.apps.reports.charts import _Scale
 
 WIDTH, HEIGHT, HEAD, FOOT = 421, 250, 62, 26  # of a panel, in pixels; what its title and its axis take
 LEFT, RIGHT, LINE = 52, 24, 20
@@ -43,8 +43,8 @@ class Panel:
     title: str
     note: str
     curves: Curves
-    x: Scale
-    y: Scale
+    x: _Scale
+    y: _Scale
     x_ticks: Sequence[float]
     limit: tuple[str, float] | None = None
 

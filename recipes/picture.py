@@ -13,7 +13,7 @@ from rows import Rows
 from tables import METHODS, SYSTEMS
 
 from redraft.apps import noise_text, strip
-from redraft.apps.reports.charts import log_ticks, ticks
+from redraft.apps.reports.charts import _log_ticks, _ticks
 from redraft.models import DiffusionLM
 from redraft.training import presets
 
@@ -128,10 +128,10 @@ def panels(shown: Sequence[Bar], height: int) -> Iterator[str]:
     yield f'<text x="{EXCESS[0]}" y="46">log scale; lower is better</text>'
     yield f'<text class="name" x="{RIGHT[0]}" y="28">stories right, %</text>'
     yield f'<text x="{RIGHT[0]}" y="46">higher is better</text>'
-    powers = [tick for tick in log_ticks(low, high) if math.log10(tick).is_integer()]
-    for tick in powers if len(powers) > 2 else log_ticks(low, high):
+    powers = [tick for tick in _log_ticks(low, high) if math.log10(tick).is_integer()]
+    for tick in powers if len(powers) > 2 else _log_ticks(low, high):
         yield from gridline(across(tick, low, high), f"{tick:g}", height)
-    for tick in ticks(100):
+    for tick in _ticks(100):
         yield from gridline(share(tick / 100), f"{tick:g}", height)
     yield f'<text class="end" x="{WIDTH - 20}" y="{height - 10}">whiskers: one standard error to both sides</text>'
 

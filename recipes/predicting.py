@@ -66,8 +66,8 @@ def points() -> dict[str, Run]:
     """Every head by every schedule, and other seeds."""
     base = presets.points_tiny()
     made = {
-        f"points {head} {name}": variations.with_schedule(
-            variations.with_head(base, *HEADS[head]), levels(name, -10.0, 8.0)
+        f"points {head} {name}": variations._with_schedule(
+            variations._with_head(base, *HEADS[head]), levels(name, -10.0, 8.0)
         )
         for head in HEADS
         for name in ("linear", "cosine", "even")
@@ -82,10 +82,10 @@ def stories() -> dict[str, Run]:
     return {
         "stories words even": base,
         **{
-            f"stories words {name}": variations.with_schedule(base, ClampedLogSnr(of, -12.0, 2.0))
+            f"stories words {name}": variations._with_schedule(base, ClampedLogSnr(of, -12.0, 2.0))
             for name, of in paced.items()
         },
-        **{f"stories {head} even": variations.with_head(base, *how) for head, how in HEADS.items()},
+        **{f"stories {head} even": variations._with_head(base, *how) for head, how in HEADS.items()},
     }
 
 

@@ -94,7 +94,7 @@ def prose(names: Sequence[str]) -> dict[str, System]:
     text = parse_source(names)
     if not isinstance(text, TextFiles):
         raise ValueError(f"--prose {' '.join(names)} is no plain text; give files that end in .txt, or their folder")
-    args = HubTokenizer.load(minilm.minilm_folder()), text.paths
+    args = HubTokenizer.load(minilm._minilm_folder()), text.paths
     return {"tencdm": latent(presets.tencdm_prose(*args), presets.tencdm_codec_prose(*args))}
 
 

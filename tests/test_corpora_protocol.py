@@ -16,8 +16,8 @@ import torch
 
 import redraft
 from redraft.apps.cli import main
-from redraft.apps.reports.samples import judged_sample
-from redraft.apps.server.worker import model_info
+from redraft.apps.reports.samples import _judged_sample
+from redraft.apps.server.worker import _model_info
 from redraft.core import WordTokenizer
 from redraft.evaluation import grammar_score
 from redraft.evaluation.comparison.measurement import write_and_judge
@@ -147,7 +147,7 @@ class Numbers:
 def learned(data: Weather | Numbers) -> TextModel:
     """A model with fresh weights, and its run."""
     tokenizer = WordTokenizer(tuple(LEXICON), ("eos", "pad", "mask"))
-    run: Run = variations.shrunken(presets.mdlm_tiny())
+    run: Run = variations._shrunken(presets.mdlm_tiny())
     run = replace(variations.with_tokenizer(run, tokenizer), data=data, framing=DocumentRows(4, tail=True))
     torch.manual_seed(0)
     return TextModel(DiffusionLM(run.model, tokenizer).eval(), run)
@@ -177,7 +177,7 @@ def test_its_parts_of_speech_can_be_asked_for() -> None:
 
 
 def test_the_server_tells_its_attributes() -> None:
-    told = model_info("weather", learned(Weather()))["attributes"]
+    told = _model_info("weather", learned(Weather()))["attributes"]
     assert told == {"sky": ["clear", "cloudy"], "glow": ["shine"]}
 
 
@@ -197,7 +197,7 @@ def test_it_judges_what_is_written() -> None:
     figures, record = write_and_judge(model.model, model.run, model.run.sampler, 6)
     assert figures["share"] == sum(text in TEXTS for text in record.texts) / 6
     assert {"attributes", "all_attributes"} <= figures.keys()
-    assert judged_sample("Monday was green", Weather()).right == len("Monday was ")
+    assert _judged_sample("Monday was green", Weather()).right == len("Monday was ")
     score = grammar_score([TEXTS[0], "Monday"], Weather())
     assert (score.share, score.bits) == (0.5, pytest.approx(-math.log2(len(TEXTS))))
 
@@ -210,8 +210,8 @@ def test_a_corpus_without_annotations_counts_as_silent() -> None:
     assert (known.attributes(), known.tags(), known.words(), known.classified()) == ({}, None, (), None)
     assert (known.check("a", "b"), known.judge("a"), known.recognize("a")) == (None, None, {})
     assert mean_coverage(Numbers(), ["a"], ["b"]) is None
-    assert model_info("numbers", learned(Numbers()))["attributes"] == {}
-    assert judged_sample("Monday", Numbers()).bits is None
+    assert _model_info("numbers", learned(Numbers()))["attributes"] == {}
+    assert _judged_sample("Monday", Numbers()).bits is None
     with pytest.raises(ValueError, match="does not know the true probabilities"):
         grammar_score(["Monday"], known)
 

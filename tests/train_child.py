@@ -240,7 +240,7 @@ def end(out: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     newest = stored.latest_checkpoint(out)
     if newest is None:
         raise RuntimeError(f"{out} holds no checkpoint")
-    return stored.verify(newest), metrics(out)
+    return stored._verify(newest), metrics(out)
 
 
 def taken(out: Path) -> dict[int, dict[int, list[int]]]:

@@ -123,7 +123,7 @@ def _interpolated(x: Tensor, y: Tensor, at: float) -> float:
     return float(torch.lerp(y[i - 1], y[i], (at - x[i - 1]) / (x[i] - x[i - 1])))
 
 
-def aubleu(model: DiffusionLM, batches: Sequence[Batch], times: Sequence[float], *, seed: int = 0) -> float:
+def _aubleu(model: DiffusionLM, batches: Sequence[Batch], times: Sequence[float], *, seed: int = 0) -> float:
     """The area under BLEU(w, decode(x̂)) over the noise level s/√(a² + s²), divided by its range (PLANNER, §4).
 
     It is 1 if denoiser and codec reproduce every text whatever the noise. BLEU is `core.text.bleu`.
@@ -149,7 +149,7 @@ def _bleu_at(model: DiffusionLM, batches: Sequence[Batch], t: float, seed: int) 
 
 
 @torch.no_grad()
-def robustness(
+def _robustness(
     model: DiffusionLM, batches: Sequence[Batch], sigmas: Sequence[float], *, seed: int = 0
 ) -> list[tuple[float, float]]:
     """(σ, share of tokens that decode(x + σ·ξ) gets right), x the clean latents: smooth spaces tolerate much noise."""
@@ -174,7 +174,7 @@ class InterpolationScore(NamedTuple):
 
 
 @torch.no_grad()
-def interpolation(
+def _interpolation(
     model: DiffusionLM, batch: Batch, judge: Callable[[Sequence[str]], float], shares: Sequence[float]
 ) -> list[InterpolationScore]:
     """A judge's scores of texts between row i and row i + 1: in a smooth space no worse than at the ends.
@@ -188,10 +188,10 @@ def interpolation(
     def judged(z: Tensor) -> float:
         return judge(_texts(model, codec.decode(z)[:, :length]))
 
-    return [InterpolationScore(a, judged(torch.lerp(x, y, a)), judged(slerp(x, y, a))) for a in shares]
+    return [InterpolationScore(a, judged(torch.lerp(x, y, a)), judged(_slerp(x, y, a))) for a in shares]
 
 
-def slerp(x: Tensor, y: Tensor, share: float) -> Tensor:
+def _slerp(x: Tensor, y: Tensor, share: float) -> Tensor:
     """(…, D) along the arc: (sin((1 − a)θ)·x + sin(aθ)·y)/sin θ, θ the angle between them (Shoemake 1985)."""
     angle = F.cosine_similarity(x, y, dim=-1).clamp(-1, 1).acos()[..., None]
     arc = (torch.sin((1 - share) * angle) * x + torch.sin(share * angle) * y) / angle.sin()
@@ -199,7 +199,7 @@ def slerp(x: Tensor, y: Tensor, share: float) -> Tensor:
 
 
 @torch.no_grad()
-def masked_accuracy(model: DiffusionLM, batches: Sequence[Batch], *, seed: int = 0) -> float:
+def _masked_accuracy(model: DiffusionLM, batches: Sequence[Batch], *, seed: int = 0) -> float:
     """The share of masked tokens that the codec's own encoder guesses: whether and how well it was trained."""
     encoder = next((part for part in _codec(model).modules() if isinstance(part, MaskedEncoder)), None)
     if encoder is None:

@@ -28,9 +28,9 @@ class VariableHole:
             raise ValueError(f"UpTo({self.most}); a hole has room for 0 tokens or more")
 
 
-TextOrIds: TypeAlias = str | tuple[int, ...]  # text, or the ids of one
+_TextOrIds: TypeAlias = str | tuple[int, ...]  # text, or the ids of one
 TemplatePiece: TypeAlias = (
-    TextOrIds | int | VariableHole
+    _TextOrIds | int | VariableHole
 )  # something given, a hole of exactly n tokens, a hole of any length
 _BLANK, _ROOM, _EMPTY = -1, -2, -3  # in a sketch: a token to be written, room for one that may come, padding
 
@@ -45,7 +45,7 @@ def make_hole(process: Process, size: int) -> int | VariableHole:
     return VariableHole(size) if inserts_tokens(process) else size
 
 
-def parse_template(template: str, room: int) -> list[TemplatePiece]:
+def _parse_template(template: str, room: int) -> list[TemplatePiece]:
     """ "a [[3]] b [[*]]" → ["a ", 3, " b ", UpTo(room)]"""
     found: list[TemplatePiece] = []
     for i, part in enumerate(re.split(r"\[\[([^\[\]]*)\]\]", template)):
@@ -60,7 +60,7 @@ def parse_template(template: str, room: int) -> list[TemplatePiece]:
     return found
 
 
-def require_rows(rows: Sequence[Sequence[TemplatePiece]], sources: Sequence[TextOrIds] | None) -> None:
+def _require_rows(rows: Sequence[Sequence[TemplatePiece]], sources: Sequence[_TextOrIds] | None) -> None:
     """Raises unless there are rows, with one source each or none at all."""
     if not rows or any(isinstance(piece, int) and piece < 0 for row in rows for piece in row):
         raise ValueError("a canvas needs at least one row, and no hole can have a negative length")
@@ -69,7 +69,7 @@ def require_rows(rows: Sequence[Sequence[TemplatePiece]], sources: Sequence[Text
 
 
 @dataclass(frozen=True)
-class CanvasBuilder:
+class _CanvasBuilder:
     """Lays out canvases of token ids for one process and tokenizer."""
 
     process: Process
@@ -81,7 +81,7 @@ class CanvasBuilder:
         return self.process.vocab
 
     def canvas(
-        self, rows: Sequence[Sequence[TemplatePiece]], prefixes: Sequence[TextOrIds] | None, device: torch.device
+        self, rows: Sequence[Sequence[TemplatePiece]], prefixes: Sequence[_TextOrIds] | None, device: torch.device
     ) -> Canvas:
         """Rows of pieces, padded to the same length. A prefix is a source that stands before the start token."""
         ids, doors = zip(*map(self._sketch, rows, prefixes or [""] * len(rows)), strict=True)
@@ -97,16 +97,16 @@ class CanvasBuilder:
         gaps = [[gap in row for gap in range(z.shape[1] + 1)] for row in doors]
         return replace(canvas, open=torch.tensor(gaps, device=device))
 
-    def ids(self, given: TextOrIds) -> list[int]:
+    def ids(self, given: _TextOrIds) -> list[int]:
         return self.tokenizer.encode(given) if isinstance(given, str) else list(given)
 
-    def sources(self, texts: Sequence[TextOrIds], device: torch.device) -> tuple[Tensor, Tensor]:
+    def sources(self, texts: Sequence[_TextOrIds], device: torch.device) -> tuple[Tensor, Tensor]:
         """(B, C) ids for the encoder and their padding, framed as `EncoderRows` frames them in training."""
         if self.vocab.eos is None:
             raise ValueError("reading a source needs a tokenizer with an end token; give DiffusionLM one")
         return _padded([[*self.ids(text), self.vocab.eos] for text in texts], self.vocab.filler, device)
 
-    def _sketch(self, row: Sequence[TemplatePiece], prefix: TextOrIds) -> tuple[list[int], set[int]]:
+    def _sketch(self, row: Sequence[TemplatePiece], prefix: _TextOrIds) -> tuple[list[int], set[int]]:
         """The ids of a row and its open gaps; the room that the gaps share comes last."""
         if prefix and self.vocab.bos is None:
             raise ValueError("this model cannot read sources: it has neither an encoder nor a start token to end one")
@@ -129,7 +129,7 @@ class CanvasBuilder:
         return ids + [_ROOM] * room, doors
 
 
-def prompt_mask(canvas: Canvas, vocab: Vocab) -> Tensor:
+def _prompt_mask(canvas: Canvas, vocab: Vocab) -> Tensor:
     """(B, L) bool: fixed tokens other than padding and the start token, which a codec writes itself."""
     given = canvas.fixed if vocab.bos is None else canvas.fixed & (canvas.z != vocab.bos)
     return given if canvas.context.pad is None else given & ~canvas.context.pad
@@ -151,7 +151,7 @@ def text_positions(canvas: Canvas, vocab: Vocab, row: int) -> list[int]:
     return places[begin:end]
 
 
-def require_labels(label: Tensor | None, classes: int) -> Tensor | None:
+def _require_labels(label: Tensor | None, classes: int) -> Tensor | None:
     """The labels, all of them in range: an id out of range would silently mean "no class"."""
     if label is not None and bool((label < 0).any() | (label >= classes).any()):
         raise ValueError(

@@ -19,14 +19,14 @@ from redraft.core.text.tokenizers import HubTokenizer, Tokenizer
 from redraft.models.auxiliary.attribute_classifier import AttributeClassifier
 from redraft.models.auxiliary.error_head import ErrorHead
 from redraft.models.canvas_builder import (
-    CanvasBuilder,
     TemplatePiece,
-    TextOrIds,
+    _CanvasBuilder,
+    _parse_template,
+    _prompt_mask,
+    _require_labels,
+    _require_rows,
+    _TextOrIds,
     make_hole,
-    parse_template,
-    prompt_mask,
-    require_labels,
-    require_rows,
     text_positions,
 )
 from redraft.models.config import DiffusionLMConfig
@@ -210,9 +210,9 @@ class DiffusionLM(nn.Module):
             room: maximum number of tokens in each [[*]]
         """
         templates = [template] * rows if isinstance(template, str) else list(template)
-        return self.compose([parse_template(t, room) for t in templates])
+        return self.compose([_parse_template(t, room) for t in templates])
 
-    def compose(self, rows: Sequence[Sequence[TemplatePiece]], sources: Sequence[TextOrIds] | None = None) -> Canvas:
+    def compose(self, rows: Sequence[Sequence[TemplatePiece]], sources: Sequence[_TextOrIds] | None = None) -> Canvas:
         """A canvas from rows of given texts and holes; shorter rows are padded.
 
         Args:
@@ -221,7 +221,7 @@ class DiffusionLM(nn.Module):
             sources: the text each row answers; the encoder reads it, and without an encoder it is placed at the
                 beginning of the row, before the start token
         """
-        require_rows(rows, sources)
+        _require_rows(rows, sources)
         composer, device = self._composer, self.network.embedding.weight.device
         if sources is None or self.encoder is None:
             return self.to_vectors(composer.canvas(rows, sources, device))
@@ -231,10 +231,10 @@ class DiffusionLM(nn.Module):
         return self.to_vectors(replace(canvas, context=context))
 
     @property
-    def _composer(self) -> CanvasBuilder:
+    def _composer(self) -> _CanvasBuilder:
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; make a Canvas of ids, or give DiffusionLM a tokenizer")
-        return CanvasBuilder(self.process, self.tokenizer, self.config.network.positions)
+        return _CanvasBuilder(self.process, self.tokenizer, self.config.network.positions)
 
     def blank(self, batch: Batch) -> Canvas:
         """A canvas on which every learned token of a batch is to be written anew; prompts and sources stay given."""
@@ -257,13 +257,13 @@ class DiffusionLM(nn.Module):
         return None if self.config.attributes and self.config.network.classes is None else batch.label
 
     def _known(self, label: Tensor | None) -> Tensor | None:
-        return require_labels(label, self.config.network.classes or 0)
+        return _require_labels(label, self.config.network.classes or 0)
 
     def to_vectors(self, canvas: Canvas) -> Canvas:
         """A canvas of tokens as one of vectors, if the process noises vectors; the inverse of `to_tokens`."""
         if self.codec is None:
             return canvas
-        if self.codec.latents is not None and bool(prompt_mask(canvas, self.config.vocab).any()):
+        if self.codec.latents is not None and bool(_prompt_mask(canvas, self.config.vocab).any()):
             name = type(self.codec).__name__
             raise ValueError(f"{name} writes whole texts, with no place for given tokens; leave out prompt and holes")
         if (marks := canvas.context.marks) is not None:

@@ -124,7 +124,7 @@ def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 @contextmanager
-def unsharded(step: nn.Module) -> Iterator[None]:
+def _unsharded(step: nn.Module) -> Iterator[None]:
     """Gathers the outer parameters of a sharded step, so that its model can be called directly.
 
     The blocks are still gathered and freed one by one.
@@ -140,7 +140,7 @@ def unsharded(step: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def accumulate_gradients(step: nn.Module, last: bool) -> Iterator[None]:
+def _accumulate_gradients(step: nn.Module, last: bool) -> Iterator[None]:
     """Synchronizes gradients between workers only for the last micro-batch of a step."""
     if isinstance(step, FSDPModule):
         step.set_requires_gradient_sync(last)

@@ -33,12 +33,12 @@ from redraft.training.data.framing import FramedRows
 from redraft.training.data.loader import Loader, first_batches, load_rows, prefetch
 from redraft.training.distributed import (
     Workers,
-    accumulate_gradients,
+    _accumulate_gradients,
+    _unsharded,
     deterministic_kernels,
     gather_rows,
     join_workers,
     stop_signals,
-    unsharded,
 )
 from redraft.training.heldout import NATS_PER_BIT, HeldOut, excess_bits, likelihood, reconstruction_accuracy
 from redraft.training.log import Log
@@ -49,7 +49,7 @@ from redraft.training.runs.loading import build_model, init_from, load_newest
 from redraft.training.runs.memory import minimum_memory
 from redraft.training.runs.run import Run
 from redraft.training.samples import blank_canvases, sample_texts
-from redraft.training.setup import choose_run_precision, claim_directory, hold_lock, require_packages
+from redraft.training.setup import _choose_run_precision, _claim_directory, _hold_lock, _require_packages
 from redraft.training.state import TrainingError, TrainState, _averaged, _copies
 
 
@@ -68,11 +68,11 @@ def fit(
         tell: called with each record of metrics.jsonl as it is written; with several workers, only on the first
     """
     out = Path(out)
-    require_packages(run)
-    with join_workers() as team, stop_signals() as received, deterministic_kernels(), hold_lock(out, team):
-        require_memory(run, team)
-        claim_directory(run, out, team)
-        choice = choose_run_precision(run, out, team, quiet)
+    _require_packages(run)
+    with join_workers() as team, stop_signals() as received, deterministic_kernels(), _hold_lock(out, team):
+        _require_memory(run, team)
+        _claim_directory(run, out, team)
+        choice = _choose_run_precision(run, out, team, quiet)
         model = _new_model(run).to(team.device)
         with show_waiting("reading the text", shown=team.first and not quiet):
             train, valid = _texts(run)
@@ -98,10 +98,10 @@ def fit(
                 if state.step % run.log_every == 0 or last:
                     log.progress(state, norm)
                 if state.step % run.eval_every == 0 or last:
-                    log.assessed(validate(run, state, step, valid, team))
+                    log.assessed(_validate(run, state, step, valid, team))
                 if state.step % run.save_every == 0 or last or leave:
                     log.sync()
-                    save_state(run, state, out, team)
+                    _save_state(run, state, out, team)
                 if leave and not last:
                     raise KeyboardInterrupt if signal.SIGINT in received else SystemExit(128 + signal.SIGTERM)
         return build_model(run, load_newest(out, only=["model"]).tensors["model"], "cpu" if run.shard else team.device)
@@ -133,7 +133,7 @@ def _compile(model: DiffusionLM, enabled: bool) -> None:
 
 def optimizer_step(run: Run, state: TrainState, step: nn.Module, batches: list[Batch], team: Workers) -> float:
     """Takes one step of the optimizers and updates the averaged weights; returns the gradient norm before clipping."""
-    nats, tokens = backward(run, state, step, batches, team)
+    nats, tokens = _backward(run, state, step, batches, team)
     norm = clip_gradients(state.model.parameters(), run.optimiser.clip)
     if not math.isfinite(nats) or not math.isfinite(norm):
         raise TrainingError(
@@ -152,7 +152,7 @@ def optimizer_step(run: Run, state: TrainState, step: nn.Module, batches: list[B
     return norm
 
 
-def backward(run: Run, state: TrainState, step: nn.Module, batches: list[Batch], team: Workers) -> tuple[float, int]:
+def _backward(run: Run, state: TrainState, step: nn.Module, batches: list[Batch], team: Workers) -> tuple[float, int]:
     """Accumulates the gradient of the nats per token over all micro-batches and workers; returns (nats, tokens)."""
     state.model.train()
     _seed_dropout(int(randomness.rng(run.seed).fold(state.step).fold(team.rank).key), team.device)
@@ -160,7 +160,7 @@ def backward(run: Run, state: TrainState, step: nn.Module, batches: list[Batch],
     nats = torch.zeros((), device=team.device)
     for batch in batches:
         assert batch.sample is not None
-        with accumulate_gradients(step, last=batch is batches[-1]):
+        with _accumulate_gradients(step, last=batch is batches[-1]):
             with state.precision.autocast(team.device):
                 loss = step(
                     batch, randomness.rng(run.seed, batch.sample), tokens / team.world
@@ -191,10 +191,10 @@ def _seed_dropout(seed: int, device: torch.device) -> None:
         torch.manual_seed(seed)
 
 
-def validate(run: Run, state: TrainState, step: nn.Module, valid: HeldOut, team: Workers) -> dict[str, Any]:
+def _validate(run: Run, state: TrainState, step: nn.Module, valid: HeldOut, team: Workers) -> dict[str, Any]:
     """Measures held-out bits and samples texts with the averaged weights; every worker does the same work."""
     eager = torch.compiler.set_stance("force_eager")  # samplers would trigger a compilation for every new shape
-    with _averaged(state), unsharded(step), state.precision.autocast(team.device), eager:
+    with _averaged(state), _unsharded(step), state.precision.autocast(team.device), eager:
         if isinstance(run.objective, CodecObjective):  # the denoiser is still untrained
             return {"step": state.step, "valid_reconstruction": reconstruction_accuracy(state.model, valid.batches)}
         result = likelihood(state.model, valid.batches, draws=2, seed=run.seed)
@@ -213,7 +213,7 @@ def validate(run: Run, state: TrainState, step: nn.Module, valid: HeldOut, team:
         return metrics
 
 
-def require_memory(run: Run, team: Workers) -> None:
+def _require_memory(run: Run, team: Workers) -> None:
     """Raises before anything is built if the run cannot fit into the free memory."""
     need, free = minimum_memory(run, team.world), free_memory(team.device)
     if free is None or sum(need.values()) <= free:
@@ -226,7 +226,7 @@ def require_memory(run: Run, team: Workers) -> None:
     )
 
 
-def save_state(run: Run, state: TrainState, out: Path, team: Workers) -> None:
+def _save_state(run: Run, state: TrainState, out: Path, team: Workers) -> None:
     """Saves a checkpoint, written by the first worker.
 
     In a sharded run every worker writes its own shard; any number of workers can read the result.

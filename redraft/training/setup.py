@@ -24,7 +24,7 @@ from redraft.training.runs.run import Run
 from redraft.training.state import TrainingError
 
 
-def require_packages(run: Run) -> None:
+def _require_packages(run: Run) -> None:
     """Raises if an optional package is missing, before anything is built or written."""
     try:
         if run.tensorboard:
@@ -34,7 +34,7 @@ def require_packages(run: Run) -> None:
 
 
 @contextmanager
-def hold_lock(out: Path, team: Workers) -> Iterator[None]:
+def _hold_lock(out: Path, team: Workers) -> Iterator[None]:
     """Locks the directory on the first worker, for all of them; if that fails, every worker raises."""
     problem: Exception | None = None
     with ExitStack() as stack:
@@ -48,7 +48,7 @@ def hold_lock(out: Path, team: Workers) -> Iterator[None]:
         yield
 
 
-def claim_directory(run: Run, out: Path, team: Workers) -> None:
+def _claim_directory(run: Run, out: Path, team: Workers) -> None:
     """Makes `out` the directory of this run; raises if it already holds another run."""
     file = out / "run.json"
     if file.exists() and not run.is_held((held := reader.read_run_file(file)).get("run")):
@@ -60,7 +60,7 @@ def claim_directory(run: Run, out: Path, team: Workers) -> None:
         _replace(file, {"hash": run.digest, "run": serialization.to_json(run)})
 
 
-def choose_run_precision(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
+def _choose_run_precision(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
     """Chooses the precision on the first worker for all of them, prints it, and stores it in run.json.
 
     A resumed run keeps the precision it started with, so that another machine does not silently change its results.
@@ -84,7 +84,7 @@ _printed: set[tuple[str, str]] = set()  # print each line once per process: a de
 
 def _agree_on_precision(run: Run, team: Workers, before: PrecisionName | None) -> Precision:
     """Chooses on the first worker and broadcasts the choice; if the first worker fails, all raise."""
-    shapes = training_shapes(run, team.world)
+    shapes = _training_shapes(run, team.world)
     if not team.first:
         if (code := team.agree(0)) < 0:
             raise PrecisionError("the first worker cannot compute in the precision of the run")
@@ -104,7 +104,7 @@ def _stored_precision(document: dict[str, Any]) -> PrecisionName | None:
     return name if name in get_args(PrecisionName) else None
 
 
-def training_shapes(run: Run, world: int = 1) -> Shapes:
+def _training_shapes(run: Run, world: int = 1) -> Shapes:
     """Shapes of the matrix products of a training step."""
     network, rows = run.model.network, run.batch * run.framing.length
     return block_shapes(max(1, rows // (run.micro * world)), network.width, network.hidden_width)

@@ -66,14 +66,14 @@ def test_no_figure_depends_on_the_batch_size(model: DiffusionLM) -> None:
 
 
 def test_robustness_falls_with_noise(model: DiffusionLM) -> None:
-    shares = [right for _, right in diagnose.robustness(model, batches(), [0.0, 1.0, 8.0])]
+    shares = [right for _, right in diagnose._robustness(model, batches(), [0.0, 1.0, 8.0])]
     assert shares[0] == 1
     assert shares[0] >= shares[1] > shares[2]
 
 
 def test_aubleu_of_one_who_gives_everything_back(model: DiffusionLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """A denoiser that sees through noise has an area of one, the one that says zero has far less."""
-    blind = diagnose.aubleu(model, batches(), [0.1, 0.5, 0.9])
+    blind = diagnose._aubleu(model, batches(), [0.1, 0.5, 0.9])
     seeing = diagnose._noised
 
     def oracle(model: DiffusionLM, *rest: object) -> tuple[torch.Tensor, ...]:
@@ -81,10 +81,10 @@ def test_aubleu_of_one_who_gives_everything_back(model: DiffusionLM, monkeypatch
         return z, x, x
 
     monkeypatch.setattr(diagnose, "_noised", oracle)
-    assert diagnose.aubleu(model, batches(), [0.1, 0.5, 0.9]) == pytest.approx(1)
+    assert diagnose._aubleu(model, batches(), [0.1, 0.5, 0.9]) == pytest.approx(1)
     assert blind < 0.5
     with pytest.raises(ValueError, match="at least two times"):
-        diagnose.aubleu(model, batches(), [0.5])
+        diagnose._aubleu(model, batches(), [0.5])
 
 
 def test_interpolation_begins_with_the_text_and_ends_with_the_next(model: DiffusionLM) -> None:
@@ -95,7 +95,7 @@ def test_interpolation_begins_with_the_text_and_ends_with_the_next(model: Diffus
         heard.append(list(texts))
         return float(len(texts))
 
-    path = diagnose.interpolation(model, batch, judge, [0.0, 0.5, 1.0])
+    path = diagnose._interpolation(model, batch, judge, [0.0, 0.5, 1.0])
     assert [(p.share, p.linear, p.spherical) for p in path] == [(a, 6, 6) for a in (0.0, 0.5, 1.0)]
     said = [WORDS.decode(row[:5].tolist()) for row in batch.tokens]
     assert heard[0] == heard[1] == said
@@ -104,10 +104,10 @@ def test_interpolation_begins_with_the_text_and_ends_with_the_next(model: Diffus
 
 def test_the_arc_keeps_the_norm() -> None:
     x, y = torch.nn.functional.normalize(torch.randn(2, 5, 3, dtype=torch.float64), dim=-1)
-    half = diagnose.slerp(x, y, 0.5)
+    half = diagnose._slerp(x, y, 0.5)
     torch.testing.assert_close(half.norm(dim=-1), torch.ones(5, dtype=torch.float64))
     torch.testing.assert_close((half * x).sum(-1), (half * y).sum(-1))
-    torch.testing.assert_close(diagnose.slerp(x, x, 0.5), x)
+    torch.testing.assert_close(diagnose._slerp(x, x, 0.5), x)
 
 
 def level(logsnr: float, nats: float) -> NoiseLevel:
@@ -142,7 +142,7 @@ def test_how_well_an_encoder_guesses() -> None:
     with torch.no_grad():  # zero logits name the first of all tokens
         output.weight.zero_()
     firsts = sum(int((batch.tokens == 0).sum()) for batch in batches())
-    assert diagnose.masked_accuracy(made, batches()) == pytest.approx(firsts / (words + 10), abs=0.1)
+    assert diagnose._masked_accuracy(made, batches()) == pytest.approx(firsts / (words + 10), abs=0.1)
 
 
 def test_models_without_vectors_are_refused(model: DiffusionLM) -> None:
@@ -151,6 +151,6 @@ def test_models_without_vectors_are_refused(model: DiffusionLM) -> None:
     with pytest.raises(ValueError, match="Gaussian noise"):
         diagnose.accuracy_by_noise(tokens, batches(), [0.5])
     with pytest.raises(ValueError, match="no codec"):
-        diagnose.robustness(tokens, batches(), [0.5])
+        diagnose._robustness(tokens, batches(), [0.5])
     with pytest.raises(ValueError, match="only MaskedLM"):
-        diagnose.masked_accuracy(model, batches())
+        diagnose._masked_accuracy(model, batches())

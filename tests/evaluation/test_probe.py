@@ -35,7 +35,7 @@ def test_states_of_any_network_of_tokens_tell_words_apart(name: str) -> None:
 
 
 def test_tuning_changes_a_copy() -> None:
-    run = variations.shrunken(presets.mdlm_tiny())
+    run = variations._shrunken(presets.mdlm_tiny())
     torch.manual_seed(0)
     model = DiffusionLM(run.model, run.tokenizer)
     before = {name: p.clone() for name, p in model.named_parameters()}
@@ -45,7 +45,7 @@ def test_tuning_changes_a_copy() -> None:
 
 
 def test_a_window_hides_the_rest() -> None:
-    run = variations.shrunken(presets.mdlm_tiny())
+    run = variations._shrunken(presets.mdlm_tiny())
     torch.manual_seed(0)
     model, vocab, (batch, *_) = DiffusionLM(run.model, run.tokenizer).eval(), run.tokenizer.vocab, batches("test", 32)
     for window in ({"first": 5, "last": None}, {"first": None, "last": 5}):

@@ -7,7 +7,7 @@ import torch
 
 from redraft.core import CharTokenizer, Insertion, Masked, Special
 from redraft.models import VariableHole, text_positions
-from redraft.models.canvas_builder import CanvasBuilder, parse_template, prompt_mask
+from redraft.models.canvas_builder import _CanvasBuilder, _parse_template, _prompt_mask
 
 ALL: tuple[Special, ...] = ("bos", "eos", "pad", "mask")
 LETTERS = CharTokenizer("abcd", ALL)
@@ -17,11 +17,11 @@ CPU = torch.device("cpu")
 
 
 def test_a_template_is_texts_and_holes() -> None:
-    assert parse_template("a[[3]]b[[*]]", room=7) == ["a", 3, "b", VariableHole(7), ""]
+    assert _parse_template("a[[3]]b[[*]]", room=7) == ["a", 3, "b", VariableHole(7), ""]
 
 
 def test_rows_are_padded_and_holes_before_given_text_are_inside() -> None:
-    canvas = CanvasBuilder(Masked(VOCAB), LETTERS, None).canvas([["a", 1, "b", 1], ["c"]], None, CPU)
+    canvas = _CanvasBuilder(Masked(VOCAB), LETTERS, None).canvas([["a", 1, "b", 1], ["c"]], None, CPU)
     bos, mask, pad = VOCAB.bos, VOCAB.mask, VOCAB.filler
     assert canvas.z.tolist() == [[bos, A, mask, B, mask], [bos, C, pad, pad, pad]]
     assert (~canvas.fixed).nonzero().tolist() == [[0, 2], [0, 4]]
@@ -29,13 +29,13 @@ def test_rows_are_padded_and_holes_before_given_text_are_inside() -> None:
     assert canvas.context.inside.nonzero().tolist() == [[0, 2]]
     assert canvas.context.pad is not None
     assert canvas.context.pad.sum(-1).tolist() == [0, 3]
-    assert prompt_mask(canvas, VOCAB).nonzero().tolist() == [[0, 1], [0, 3], [1, 1]]
+    assert _prompt_mask(canvas, VOCAB).nonzero().tolist() == [[0, 1], [0, 3], [1, 1]]
     assert canvas.open is None
 
 
 @pytest.mark.parametrize(("positions", "room"), [(None, 6), (6, 2)])
 def test_gaps_share_room_at_the_end_as_far_as_positions_go(positions: int | None, room: int) -> None:
-    canvas = CanvasBuilder(Insertion(VOCAB), LETTERS, positions).canvas(
+    canvas = _CanvasBuilder(Insertion(VOCAB), LETTERS, positions).canvas(
         [["a", VariableHole(4), "b", VariableHole(2)]], None, CPU
     )
     assert canvas.z.shape[1] == 3 + room
@@ -44,16 +44,16 @@ def test_gaps_share_room_at_the_end_as_far_as_positions_go(positions: int | None
 
 
 def test_content_stands_between_source_and_end() -> None:
-    canvas = CanvasBuilder(Masked(VOCAB), LETTERS, None).canvas([["ab", 3]], ["cd"], CPU)
+    canvas = _CanvasBuilder(Masked(VOCAB), LETTERS, None).canvas([["ab", 3]], ["cd"], CPU)
     assert canvas.z[0, :5].tolist() == [C, D, VOCAB.bos, A, B]
     canvas.z[0, 5:] = torch.tensor([D, VOCAB.eos, C])
     assert canvas.z[0, text_positions(canvas, VOCAB, 0)].tolist() == [A, B, D]
 
 
 def test_sources_end_in_the_end_token() -> None:
-    ids, pad = CanvasBuilder(Masked(VOCAB), LETTERS, None).sources(["ab", ""], CPU)
+    ids, pad = _CanvasBuilder(Masked(VOCAB), LETTERS, None).sources(["ab", ""], CPU)
     assert ids.tolist() == [[A, B, VOCAB.eos], [VOCAB.eos, VOCAB.filler, VOCAB.filler]]
     assert pad.tolist() == [[False] * 3, [False, True, True]]
     plain = CharTokenizer("abcd", ("mask",))
     with pytest.raises(ValueError, match="needs a tokenizer with an end token"):
-        CanvasBuilder(Masked(plain.vocab), plain, None).sources(["ab"], CPU)
+        _CanvasBuilder(Masked(plain.vocab), plain, None).sources(["ab"], CPU)

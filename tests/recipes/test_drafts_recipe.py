@@ -69,7 +69,7 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     train, own, beside, itself, bench = commands()
     assert train == ["redraft", "train", "ar_tiny", "&&", "redraft", "train", "mdlm_tiny"]
     for name in ("ar_tiny", "mdlm_tiny"):
-        fit(replace(variations.shrunken(presets.PRESETS[name]()), steps=1, samples=0), Path("runs") / name, quiet=True)
+        fit(replace(variations._shrunken(presets.PRESETS[name]()), steps=1, samples=0), Path("runs") / name, quiet=True)
     drafts.main([*own[2:], *FEW[own[1]]])
     texts = [json.loads(line)["text"] for line in Path("runs/own.jsonl").read_text("utf-8").splitlines()]
     assert len(texts) == 40

@@ -207,8 +207,8 @@ def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
     """Two steps of its codec, two of its diffusion; another denoiser then works on the same latents."""
     for name, few in (("HELD_OUT", 4), ("CHOSEN", 2), ("WRITTEN", 2), ("SAMPLED", 2)):
         monkeypatch.setattr(continuous, name, few)
-    monkeypatch.setattr("redraft.evaluation.comparison.measurement.ENDS", (0.0, 1.0))
-    monkeypatch.setattr("redraft.evaluation.comparison.measurement.NOISIER", (-1.0,))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement._ENDS", (0.0, 1.0))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement._NOISIER", (-1.0,))
     base = presets.tencdm_tiny()
     codec: Any = replace(
         base.model.codec,
@@ -248,15 +248,15 @@ def test_restaurants_are_measured(tmp_path: Path, half_a_minute: list[Run], monk
     """From the files of E2E to the table: all systems are asked for the sentence alone, LD4TG after its codec."""
     for module, name, few in ((continuous, "HELD_OUT", 2), (real, "ASKED", 2)):
         monkeypatch.setattr(module, name, few)
-    monkeypatch.setattr("redraft.evaluation.comparison.measurement.ENDS", (0.0, 1.0))
-    monkeypatch.setattr("redraft.evaluation.comparison.measurement.NOISIER", (-1.0,))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement._ENDS", (0.0, 1.0))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement._NOISIER", (-1.0,))
     for name in ("trainset.csv", "devset.csv", "testset_w_refs.csv"):
         lines = [f'"name[{place}], food[French]",{place} is French.\n' * 4 for place in ("The Eagle", "The Mill")]
         (tmp_path / name).write_text("".join(["mr,ref\n", *lines]))
     for name, system in real.restaurants(str(tmp_path)).items():
         small = continuous.System(
-            lambda base, run=system.run: replace(variations.shrunken(run(base)), sampler=Ancestral(2), batch=2),
-            system.codec and replace(variations.shrunken(system.codec), batch=2),
+            lambda base, run=system.run: replace(variations._shrunken(run(base)), sampler=Ancestral(2), batch=2),
+            system.codec and replace(variations._shrunken(system.codec), batch=2),
         )
         writer, candidates = real.WRITERS.get(name), real.CANDIDATES.get(name, 1)
         found = real.row(small, writer, real.slots, tmp_path / name, 1.5, candidates)
@@ -276,7 +276,7 @@ def test_a_blind_guess_knows_frequencies_alone(tmp_path: Path, half_a_minute: li
     files = [(str(tmp_path / f"{name}.txt"),) for name in ("train", "test", "test")]
     letters_ab = CharTokenizer("ab", ("eos", "pad", "mask"))
     data = TextFiles(*files, split_by="file")
-    run = variations.shrunken(
+    run = variations._shrunken(
         variations.with_embedding(variations.with_text(presets.mdlm_tiny(), letters_ab, data, PackedRows(4)))
     )
     size = run.model.vocab.size
@@ -646,7 +646,7 @@ def test_holes_in_programs_are_filled(preset: str, ways: list[int]) -> None:
     """Given parts stay, whoever fills; a hole that gets what was lost is right."""
     torn = [coding.torn_program(index, number) for index in range(2) for number in coding.HOLES.values()]
     assert coding.judged([one.filled(one.lost) for one in torn], 1.0, 1.0)["right"] == 1
-    small = variations.shrunken(presets.PRESETS[preset]())
+    small = variations._shrunken(presets.PRESETS[preset]())
     it = TextModel(DiffusionLM(small.model, small.tokenizer).eval(), small)
     for candidates in ways:
         texts, nfe = coding.continued(it, torn, candidates) if candidates else coding.diffused(it, torn, 4)
@@ -664,7 +664,7 @@ def test_the_table_of_probes_is_the_committed_one(tmp_path: Path) -> None:
     assert shown in (ROOT / "docs" / "probe.md").read_text("utf-8"), (
         "python recipes/probing.py tables --write docs/probe.md"
     )
-    small = variations.shrunken(presets.mdlm_tiny())
+    small = variations._shrunken(presets.mdlm_tiny())
     row = probing.probed(TextModel(DiffusionLM(small.model, small.tokenizer).eval(), small), "mood", 32)
     rows.Rows(tmp_path / "probing.jsonl").add("mdlm_tiny, mood", lambda: row)
     assert probing.probe_table(tmp_path).count("±") == 2
@@ -699,7 +699,7 @@ def test_cost_grows_with_length(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("preset", ["mdlm_tiny", "ar_tiny"])
 def test_claims_are_measured_on_known_grammar(preset: str) -> None:
-    small = variations.shrunken(presets.PRESETS[preset]())
+    small = variations._shrunken(presets.PRESETS[preset]())
     it = TextModel(DiffusionLM(small.model, small.tokenizer).eval(), small)
     for claim in claims.CLAIMS:
         row = claims.measured(it, claim, 2)
@@ -718,7 +718,7 @@ def test_the_page_of_claims_is_whole_without_rows(tmp_path: Path) -> None:
 
 
 def small_of(run: Run) -> Run:
-    return replace(variations.shrunken(run), batch=2)
+    return replace(variations._shrunken(run), batch=2)
 
 
 def test_guidance_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -740,7 +740,7 @@ def test_heads_and_schedules_are_measured_at_equal_steps(tmp_path: Path, monkeyp
     monkeypatch.setattr(predicting, "WRITTEN", 2)
     for module in (predicting, continuous):
         monkeypatch.setattr(module, "HELD_OUT", 4)
-    monkeypatch.setattr("redraft.evaluation.comparison.measurement.ENDS", (0.0,))
+    monkeypatch.setattr("redraft.evaluation.comparison.measurement._ENDS", (0.0,))
     run = predicting.points()["points v even 1"]
     row = predicting.row(predicting.point_row, small_of(run), tmp_path / "points", 2, ())
     assert (row["steps"], row["stages"][0]["seed"]) == (2, 1)

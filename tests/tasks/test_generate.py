@@ -290,7 +290,7 @@ def test_filters_come_in_one_order_inside_of_rules() -> None:
 
     def made(**options: Any) -> Any:
         decoding = GenerationSettings(**options)
-        return sampler_choice.with_filters(it, tasks.choose_sampler(it, decoding)[0], decoding)
+        return sampler_choice._with_filters(it, tasks.choose_sampler(it, decoding)[0], decoding)
 
     assert made(**asked) == Unmask(32, redraft.Confidence(0.5))
     warm = GuidedSampler(Unmask(32, redraft.Confidence(1.0)), redraft.decoding.LogitFilter(temperature=0.5, top_k=3))

@@ -20,7 +20,7 @@ from redraft.core.text.tokenizers import UNKNOWN
 from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, Head, Subs, TransformerConfig
 from redraft.tasks import ArgumentError, GivenText, Hole, Template, TextModel, infill
 from redraft.tasks.engine.given_text import encode_given
-from redraft.tasks.infilling.hole_length import LengthSearch
+from redraft.tasks.infilling.hole_length import _LengthSearch
 from redraft.training import presets
 
 LETTERS = "abcdeéößABC .,!\t\n"
@@ -151,7 +151,7 @@ def test_the_bound_of_one_word_is_what_the_network_says(story_model: TextModel) 
     """With one given token behind the hole there is nothing to draw: −log x̂ of it, everything else being masked."""
     encode = story_model.tokenizer.encode
     before, after = tuple(encode("One spring day, Anna")), tuple(encode("garden"))
-    found = LengthSearch(story_model, (before, after), [range(1, 5)], 10).best()
+    found = _LengthSearch(story_model, (before, after), [range(1, 5)], 10).best()
     z = torch.full((4, 68), story_model.model.config.vocab.masked)
     z[:, : len(before)] = torch.tensor(before)
     places = [len(before) + n for n in range(1, 5)]
@@ -166,12 +166,12 @@ def test_several_holes_are_found_together(story_model: TextModel) -> None:
     """Left to right, each with the cost of what follows it: the sum of all is the cost of the whole."""
     encode = story_model.tokenizer.encode
     parts = tuple(tuple(encode(word)) for word in ("One", "Anna", "garden"))
-    found = LengthSearch(story_model, parts, [range(1, 3), range(1, 3)], 10).best()
+    found = _LengthSearch(story_model, parts, [range(1, 3), range(1, 3)], 10).best()
     assert sorted(each.sizes for each in found) == [(1, 1), (1, 2), (2, 1), (2, 2)]
-    alone = LengthSearch(story_model, parts[:2], [range(1, 3)], 10).best()
+    alone = _LengthSearch(story_model, parts[:2], [range(1, 3)], 10).best()
     first = {each.sizes[0]: each.nats for each in alone}
     assert all(each.before == pytest.approx(first[each.sizes[0]], abs=1e-5) for each in found)
-    tight = LengthSearch(story_model, parts, [range(1, 3), range(1, 3)], 3).best()
+    tight = _LengthSearch(story_model, parts, [range(1, 3), range(1, 3)], 3).best()
     assert sorted(each.sizes for each in tight) == [(1, 1), (1, 2), (2, 1)], "no more than fits"
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import torch
 
 from redraft.core import Canvas
-from redraft.tasks.engine.trace import TokenSteps
+from redraft.tasks.engine.trace import _TokenSteps
 
 
 def test_steps_are_counted_per_row_over_its_own_changes() -> None:
@@ -20,7 +20,7 @@ def test_steps_are_counted_per_row_over_its_own_changes() -> None:
         z[step % 2, torch.randint(0, 5, (2,))] = step % 9  # row 2 never changes
         canvases.append(z)
     for many in (1, 2, 33, 34, 101):
-        steps, count, when = TokenSteps(), torch.zeros(3, dtype=torch.int64), torch.zeros(3, 5, dtype=torch.int64)
+        steps, count, when = _TokenSteps(), torch.zeros(3, dtype=torch.int64), torch.zeros(3, 5, dtype=torch.int64)
         for z in canvases[:many]:
             steps.see(Canvas(z, fixed), None)
         for before, after in pairwise(canvases[:many]):
@@ -32,6 +32,6 @@ def test_steps_are_counted_per_row_over_its_own_changes() -> None:
 
 
 def test_vectors_commit_no_single_token() -> None:
-    steps = TokenSteps()
+    steps = _TokenSteps()
     steps.see(Canvas(torch.zeros(1, 2, 3), torch.zeros(1, 2, dtype=torch.bool)), None)
     assert steps.when is None

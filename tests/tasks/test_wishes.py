@@ -89,7 +89,7 @@ def test_places_are_those_of_the_row() -> None:
 
 def test_vectors_without_words_are_refused() -> None:
     it = fresh("mdlm_tiny")
-    run = variations.with_head(presets.diffusion_lm_tiny(), PredictX(), SquaredError())
+    run = variations._with_head(presets.diffusion_lm_tiny(), PredictX(), SquaredError())
     vectors = TextModel(DiffusionLM(run.model, run.tokenizer), run)
     with pytest.raises(ArgumentError, match="names words, or a tagger"):
         control(vectors, pos=POS)

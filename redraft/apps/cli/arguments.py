@@ -67,13 +67,13 @@ _FLAGS = {"n": "--rows", "max_new_tokens": "--new", "pinned": "--pin", "attribut
 Flag = Annotated[bool, tyro.conf.arg(help_behavior_hint="")]  # no "(default: False)" behind every one of them
 
 
-class Verb(Protocol):
+class _Verb(Protocol):
     """What a command line asks for, ready to be done."""
 
     def __call__(self) -> None: ...
 
 
-def parse_verb(verbs: Mapping[str, type[Any]], argv: Sequence[str]) -> Verb:
+def parse_verb(verbs: Mapping[str, type[Any]], argv: Sequence[str]) -> _Verb:
     """The verb of a command line, or help about all of them."""
     name, *rest = argv = [*argv[1:2], "--help"] if argv[:1] in ([], ["help"]) else argv
     if name == "--version":
@@ -94,7 +94,7 @@ def _any_of(verbs: Mapping[str, type[Any]]) -> Any:
     return reduce(or_, named)
 
 
-def _parse_train(kind: type[Any], argv: Sequence[str]) -> Verb:
+def _parse_train(kind: type[Any], argv: Sequence[str]) -> _Verb:
     """Every setting of a preset is a flag, help for them too: what is not known yet waits until the preset is."""
     if argv[0].startswith("-"):
         raise ValueError(f"{argv[0]} comes before the preset; write redraft train PRESET {argv[0]} …")

@@ -20,11 +20,11 @@ def require_seed_flag(seed: int) -> None:
 
 def require_python_file(file: Path | None) -> None:
     """A file of the user's own, if one is given."""
-    if file is not None and (file.suffix != ".py" or not is_file(file)):
+    if file is not None and (file.suffix != ".py" or not _is_file(file)):
         raise ValueError(f"{file} is not a Python file; give the path of an existing .py file")
 
 
-def is_file(path: Path) -> bool:
+def _is_file(path: Path) -> bool:
     """False also for what can be no path: too long, or with a NUL."""
     try:
         return path.is_file()

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
-Point = tuple[float, float]
+_Point = tuple[float, float]
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column of a character
 
 
 def plot(
-    curve: Sequence[Point], level: float | None = None, width: int = 60, height: int = 10, x: str = "step"
+    curve: Sequence[_Point], level: float | None = None, width: int = 60, height: int = 10, x: str = "step"
 ) -> list[str]:
     """Lines of text: the curve, its largest and smallest value beside it; `level` is a dotted line across."""
     values = [y for _, y in curve] + ([] if level is None else [level])
     left, right, low, high = curve[0][0], curve[-1][0], min(values), max(values)
     wide, tall = 2 * width - 1, 4 * height - 1
 
-    def dot(point: Point) -> tuple[int, int]:
+    def dot(point: _Point) -> tuple[int, int]:
         across, down = (point[0] - left) / (right - left or 1), (high - point[1]) / (high - low or 1)
         return round(wide * across), round(tall * down)
 

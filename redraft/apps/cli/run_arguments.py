@@ -12,7 +12,7 @@ from typing import Any
 
 from redraft.apps.cli.arguments import suggest
 from redraft.apps.cli.output import print_note
-from redraft.apps.cli.user_code import load_function
+from redraft.apps.cli.user_code import _load_function
 from redraft.core.text.tokenizers import (
     ByteTokenizer,
     CharTokenizer,
@@ -71,7 +71,7 @@ def _function(name: str) -> Callable[..., Any]:
     if name in PRESETS:
         return PRESETS[name]
     if ":" in name or name.endswith(".py"):
-        return load_function(name)
+        return _load_function(name)
     advice = f"{suggest(name, PRESETS)} `redraft show` lists the presets; a recipe of your own is file.py:function"
     raise ValueError(f"there is no preset {name!r}; {advice}")
 

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from typing import TextIO
 
-MOST_BYTES = 64 * 2**20  # of stdin; more would be a mistake, or endless
+_MOST_BYTES = 64 * 2**20  # of stdin; more would be a mistake, or endless
 _ALIKE = {
     **dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼", "+"),
     **dict.fromkeys("─━–—−", "-"),
@@ -64,11 +64,11 @@ def stdin_lines() -> list[str]:
     """The lines of stdin that are not blank, in UTF-8 whatever the locale."""
     try:
         with open(0, "rb", closefd=False) as stdin:
-            data = stdin.read(MOST_BYTES + 1)
+            data = stdin.read(_MOST_BYTES + 1)
     except OSError as error:
         raise ValueError(f"stdin cannot be read ({error.strerror}); give the text as an argument") from error
-    if len(data) > MOST_BYTES:
-        raise ValueError(f"stdin gave more than {MOST_BYTES >> 20} MB; split it into several calls")
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"stdin gave more than {_MOST_BYTES >> 20} MB; split it into several calls")
     lines = [decode_text(line, f"line {n} of stdin").strip("\r") for n, line in enumerate(data.split(b"\n"), 1)]
     return [line for line in lines if line.strip()]
 

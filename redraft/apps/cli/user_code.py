@@ -14,7 +14,7 @@ from typing import Any
 _IMPORTED: set[str] = set()  # files of the user's own
 
 
-def load_function(spec: str) -> Callable[..., Any]:
+def _load_function(spec: str) -> Callable[..., Any]:
     """The function of a user's file, from "file.py:function"."""
     path, _, name = spec.rpartition(":")
     if not path or not name:

@@ -1,4 +1,4 @@
-"""Bars and curves of a page, as SVG."""
+"""_Bars and curves of a page, as SVG."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 
 
 @dataclass(frozen=True)
-class Bar:
+class _Bar:
     """A quantity with its standard error, and a remark."""
 
     name: str
@@ -19,21 +19,21 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Bars:
+class _Bars:
     """Quantities from zero up, each with a whisker of one standard error to both sides."""
 
-    bars: tuple[Bar, ...]
+    bars: tuple[_Bar, ...]
     unit: str
 
     def html(self) -> str:
         return f'<div class="bars">{"".join(self._bar(bar, i) for i, bar in enumerate(self.bars))}</div>'
 
-    def _bar(self, bar: Bar, number: int) -> str:
+    def _bar(self, bar: _Bar, number: int) -> str:
         most = max(_LEAST, *(b.value + b.error for b in self.bars))
         low, value, high = (100 * max(0.0, v) / most for v in (bar.value - bar.error, bar.value, bar.value + bar.error))
         error = f" ± {bar.error:.4f}" if bar.error else ""
         return (
-            f'<div class="bar series-{number % SERIES}"><b>{escape(bar.name)}</b><span class="track">'
+            f'<div class="bar series-{number % _SERIES}"><b>{escape(bar.name)}</b><span class="track">'
             f'<i class="length" style="width:{value:.2f}%"></i>'
             f'<i class="error" style="left:{low:.2f}%;width:{high - low:.2f}%"></i></span>'
             f"<span>{bar.value:.4f}{error} {escape(self.unit)} <small>{escape(bar.note)}</small></span></div>"
@@ -41,7 +41,7 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Curve:
+class _Curve:
     """A named sequence of points (x, y); those of one name, such as several seeds of a method, have one colour."""
 
     name: str
@@ -50,17 +50,17 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Charts:
-    """Charts side by side."""
+class _Charts:
+    """_Charts side by side."""
 
-    charts: tuple[Chart, ...]
+    charts: tuple[_Chart, ...]
 
     def html(self) -> str:
         return f'<div class="charts">{"".join(chart.html() for chart in self.charts)}</div>'
 
 
 @dataclass(frozen=True)
-class Scale:
+class _Scale:
     """An axis from low to high."""
 
     low: float
@@ -74,18 +74,18 @@ class Scale:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        return log_ticks(self.low, self.high) if self.log else ticks(self.high)
+        return _log_ticks(self.low, self.high) if self.log else _ticks(self.high)
 
 
 @dataclass(frozen=True)
-class Chart:
+class _Chart:
     """Curves over a common axis, losses on a logarithmic scale; `limit` is a line that none of them can cross."""
 
     title: str
     x: str
     y: str
-    curves: tuple[Curve, ...]
-    limit: Bar | None = None
+    curves: tuple[_Curve, ...]
+    limit: _Bar | None = None
     x_log: bool = False
     y_log: bool = True
     top: float = 0.0  # a linear axis reaches at least so far
@@ -95,7 +95,7 @@ class Chart:
     def html(self) -> str:
         drawn = {curve.name for curve in self.curves if curve.points}
         shown = [(i, name) for i, name in enumerate(self._names) if name in drawn]
-        keys = "".join(f'<span class="series-{i % SERIES}">{escape(name)}</span>' for i, name in shown)
+        keys = "".join(f'<span class="series-{i % _SERIES}">{escape(name)}</span>' for i, name in shown)
         inside = self._axes() + self._limit() + "".join(map(self._curve, self.curves))
         return f"""<figure class="chart">
 <figcaption><b>{escape(self.title)}</b><span class="keys">{keys}</span></figcaption>
@@ -112,14 +112,14 @@ class Chart:
         return f"{self.title}: {self.y} over {self.x}. " + "; ".join([*ends, *limit])
 
     @cached_property
-    def _scales(self) -> tuple[Scale, Scale]:
+    def _scales(self) -> tuple[_Scale, _Scale]:
         """The axes: from zero, or, on a logarithmic one, with some room around the values."""
         points = [point for curve in self.curves for point in curve.points] or [(1.0, 1.0)]
         xs, ys = ([point[axis] for point in points] for axis in (0, 1))
         ys += [] if self.limit is None else [self.limit.value]
-        across = Scale(min(xs) / 1.3, 1.15 * max(xs), True) if self.x_log else Scale(0.0, max(xs), False)
+        across = _Scale(min(xs) / 1.3, 1.15 * max(xs), True) if self.x_log else _Scale(0.0, max(xs), False)
         low, high = max(_LEAST, min(ys)) / 1.3, 1.1 * max(_LEAST, *ys)
-        return across, Scale(low, high, True) if self.y_log else Scale(0.0, max(_LEAST, self.top, *ys), False)
+        return across, _Scale(low, high, True) if self.y_log else _Scale(0.0, max(_LEAST, self.top, *ys), False)
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
         """Where a point is drawn."""
@@ -151,7 +151,7 @@ class Chart:
             f"{escape(self.limit.name)} {self.limit.value:.3f}</text>"
         )
 
-    def _curve(self, curve: Curve) -> str:
+    def _curve(self, curve: _Curve) -> str:
         places = [self._at(*point) for point in curve.points]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
         dots = "".join(
@@ -161,7 +161,7 @@ class Chart:
             if len(places) <= 16
         )
         errors = "".join(map(self._error, curve.points, curve.errors))
-        number = self._names.index(curve.name) % SERIES
+        number = self._names.index(curve.name) % _SERIES
         return f'<g class="series-{number}">{errors}<polyline points="{line}"/>{dots}</g>'
 
     def _error(self, point: tuple[float, float], error: float) -> str:
@@ -170,11 +170,11 @@ class Chart:
         return f'<path class="whisker" d="M{at:.1f} {top:.1f}V{bottom:.1f}"/>'
 
 
-SERIES = 8  # of page.css; further curves begin again with the first
+_SERIES = 8  # of page.css; further curves begin again with the first
 _LEAST = 1e-4  # bits: lower values are drawn here
 
 
-def ticks(most: float, about: float = 5) -> list[float]:
+def _ticks(most: float, about: float = 5) -> list[float]:
     """Round numbers at even distances from zero up to `most`."""
     raw = most / about
     power = 10.0 ** math.floor(math.log10(raw))
@@ -182,8 +182,8 @@ def ticks(most: float, about: float = 5) -> list[float]:
     return [round(k * step, 12) for k in range(math.floor(most / step) + 1)]
 
 
-def log_ticks(low: float, high: float) -> list[float]:
+def _log_ticks(low: float, high: float) -> list[float]:
     """Round numbers between two positive ones: 1, 2, 5, 10, …; in a narrow range evenly spaced ones, at least three."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
-    return found if len(found) > 2 else [tick for tick in ticks(high, 8 * high / (high - low)) if tick >= low]
+    return found if len(found) > 2 else [tick for tick in _ticks(high, 8 * high / (high - low)) if tick >= low]

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from redraft.apps.reports import charts, page
-from redraft.apps.reports.page import Section
-from redraft.apps.reports.samples import judged_sample
+from redraft.apps.reports.page import _Section
+from redraft.apps.reports.samples import _judged_sample
 from redraft.training.data.registry import corpus_of_class
 
 _VECTORS = " Models of vectors are read there at the end of their whole diffusion, far above the bound of the bars."
-SIDE_BY_SIDE = 3  # texts of each method
-SeedSpread: TypeAlias = Mapping[str, float | None]  # mean, between, within
-Summary: TypeAlias = Mapping[str, Any]
+_SIDE_BY_SIDE = 3  # texts of each method
+_SeedSpread: TypeAlias = Mapping[str, float | None]  # mean, between, within
+_Summary: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class ComparisonData:
     """What the page is made of."""
 
     rows: Sequence[Mapping[str, Any]]
-    summaries: Sequence[Summary]  # best first
+    summaries: Sequence[_Summary]  # best first
     budget: str
     planned: int  # rows when all is done
     commands: tuple[page.Command, ...]
@@ -58,34 +58,34 @@ def write_comparison(told: ComparisonData, out: Path) -> Path:
         summary += f" So far {len(told.rows)} of {told.planned} rows are measured; the same command goes on."
     row = told.rows[0]
     footer = f"{row['machine']}; {row['commit']}. The figures are in rows.jsonl and compare.json, by redraft compare."
-    return page.write_page(out, _title(told), summary, _sections(told), footer)
+    return page._write_page(out, _title(told), summary, _sections(told), footer)
 
 
 def _title(told: ComparisonData) -> str:
     return " against ".join(told.names) if len(told.names) < 3 else f"{len(told.names)} methods, one budget"
 
 
-def _sections(told: ComparisonData) -> Iterator[Section]:
-    yield Section("", (_headline(told),))
-    yield Section("Unseen text", (_bars(told), _table(told)), _bits_note(told))
+def _sections(told: ComparisonData) -> Iterator[_Section]:
+    yield _Section("", (_headline(told),))
+    yield _Section("Unseen text", (_bars(told), _table(told)), _bits_note(told))
     if drawn := list(_prices(told)):
-        yield Section(
+        yield _Section(
             "Quality against its price",
-            (charts.Charts(tuple(drawn)),),
+            (charts._Charts(tuple(drawn)),),
             "Each point is a number of sampling steps; whiskers are one standard error, between seeds and within. "
             "Network calls are counted per text, seconds are those of one core in batches of 64.",
         )
     if curves := _learning(told):
-        yield Section(
+        yield _Section(
             "Learning",
             (curves,),
             "A curve is a seed. Measured on 64 rows of the valid split on the way, which the budget does not count."
             + (_VECTORS if any("end" in row for row in told.rows) else ""),
         )
-    yield Section("What they write", tuple(_samples(told)), "The first texts of the first seed, not chosen.")
+    yield _Section("What they write", tuple(_samples(told)), "The first texts of the first seed, not chosen.")
     if written := _written_table(told):
-        yield Section("All that was written", (written,), "Errors: between seeds, within a seed.")
-    yield Section("The same again", (page.Commands(told.commands),))
+        yield _Section("All that was written", (written,), "Errors: between seeds, within a seed.")
+    yield _Section("The same again", (page._Commands(told.commands),))
 
 
 def _bits_note(told: ComparisonData) -> str:
@@ -98,22 +98,22 @@ def _bits_note(told: ComparisonData) -> str:
     return note
 
 
-def _headline(told: ComparisonData) -> page.Figures:
+def _headline(told: ComparisonData) -> page._Figures:
     best = told.summaries[0]
     figures = [
-        page.Figure("lowest bits", best["method"], f"{_with_errors(best['bits'], '.4f')} {told.unit}"),
-        page.Figure("trainings", f"{len(told.rows)}", f"{told.budget} each{_before(told)}"),
+        page._Figure("lowest bits", best["method"], f"{_with_errors(best['bits'], '.4f')} {told.unit}"),
+        page._Figure("trainings", f"{len(told.rows)}", f"{told.budget} each{_before(told)}"),
     ]
     right = [each for each in told.summaries if "share" in each["written"]["own"]]
     if right:
         most = max(right, key=lambda each: float(each["written"]["own"]["share"]["mean"]))
         share = most["written"]["own"]["share"]
         name, note = (most["method"], f"{_percent(share)} of its texts") if share["mean"] else ("none yet", _NONE)
-        figures.insert(1, page.Figure("most right", name, note))
+        figures.insert(1, page._Figure("most right", name, note))
     cheapest = min(told.summaries, key=lambda each: float(each["written"]["own"]["seconds_per_sample"]["mean"]))
     seconds = cheapest["written"]["own"]["seconds_per_sample"]["mean"]
-    figures.append(page.Figure("cheapest text", cheapest["method"], f"{seconds:.3g} s of a core, by its own sampler"))
-    return page.Figures(tuple(figures))
+    figures.append(page._Figure("cheapest text", cheapest["method"], f"{seconds:.3g} s of a core, by its own sampler"))
+    return page._Figures(tuple(figures))
 
 
 _NONE = "no text of any method is right; a larger budget may help"
@@ -124,17 +124,17 @@ def _before(told: ComparisonData) -> str:
     return ", codecs and bases included" if any(len(row.get("stages", ())) > 1 for row in told.rows) else ""
 
 
-def _bars(told: ComparisonData) -> charts.Bars:
-    def bar(each: Summary) -> charts.Bar:
+def _bars(told: ComparisonData) -> charts._Bars:
+    def bar(each: _Summary) -> charts._Bar:
         bits = each["bits"]
         parts = [f"seeds ± {bits['between']:.4f}"] if bits["between"] is not None else ["one seed"]
         parts += [f"within ± {bits['within']:.4f}"] if bits["within"] is not None else []
-        return charts.Bar(each["method"], float(bits["mean"]), ", ".join(parts), _joined(bits))
+        return charts._Bar(each["method"], float(bits["mean"]), ", ".join(parts), _joined(bits))
 
-    return charts.Bars(tuple(map(bar, told.summaries)), "")
+    return charts._Bars(tuple(map(bar, told.summaries)), "")
 
 
-def _table(told: ComparisonData) -> page.DataTable:
+def _table(told: ComparisonData) -> page._DataTable:
     head = ("method", "noise", "weights", "training steps", "bits/char", "codec and back")
     survive = any("reconstruction" in each for each in told.summaries)
     rows = tuple(
@@ -148,10 +148,10 @@ def _table(told: ComparisonData) -> page.DataTable:
         )
         for each in told.summaries
     )
-    return page.DataTable(head if survive else head[:-1], rows)
+    return page._DataTable(head if survive else head[:-1], rows)
 
 
-def _prices(told: ComparisonData) -> Iterator[charts.Chart]:
+def _prices(told: ComparisonData) -> Iterator[charts._Chart]:
     """Quality over network calls and over seconds: right texts, or where nobody can tell, what a judge says.
 
     Where no text is right there is nothing to see.
@@ -165,28 +165,28 @@ def _prices(told: ComparisonData) -> Iterator[charts.Chart]:
         if any(point[kind]["mean"] for each in told.summaries for point in each["written"].values() if kind in point):
             for axis, x in axes.items():
                 curves = tuple(_price(each, kind, axis, factor) for each in told.summaries)
-                yield charts.Chart(f"{title} against {x}", x, unit, curves, x_log=True, y_log=log, top=5.0)
+                yield charts._Chart(f"{title} against {x}", x, unit, curves, x_log=True, y_log=log, top=5.0)
 
 
-def _price(each: Summary, kind: str, axis: str, factor: float) -> charts.Curve:
+def _price(each: _Summary, kind: str, axis: str, factor: float) -> charts._Curve:
     found = sorted(
         (float(point[axis]["mean"]), factor * float(point[kind]["mean"]), factor * _joined(point[kind]))
         for point in each["written"].values()
         if kind in point
     )
-    return charts.Curve(each["method"], tuple((x, y) for x, y, _ in found), tuple(error for _, _, error in found))
+    return charts._Curve(each["method"], tuple((x, y) for x, y, _ in found), tuple(error for _, _, error in found))
 
 
-def _learning(told: ComparisonData) -> charts.Charts | None:
+def _learning(told: ComparisonData) -> charts._Charts | None:
     curves = [curve for name in told.names for curve in _curves(told, name)]
     if not any(len(curve.points) > 1 for curve in curves):
         return None
     x = "CPU minutes" if told.by_minutes else "step"
-    return charts.Charts((charts.Chart("Held-out text", x, told.unit, tuple(curves)),))
+    return charts._Charts((charts._Chart("Held-out text", x, told.unit, tuple(curves)),))
 
 
-def _curves(told: ComparisonData, name: str) -> list[charts.Curve]:
-    return [charts.Curve(name, tuple(_points(row, told.by_minutes))) for row in told.of(name)]
+def _curves(told: ComparisonData, name: str) -> list[charts._Curve]:
+    return [charts._Curve(name, tuple(_points(row, told.by_minutes))) for row in told.of(name)]
 
 
 def _points(row: Mapping[str, Any], by_minutes: bool) -> Iterator[tuple[float, float]]:
@@ -199,20 +199,20 @@ def _points(row: Mapping[str, Any], by_minutes: bool) -> Iterator[tuple[float, f
             yield sum(spent[:-1]) + spent[-1] * step / row["steps"], bits
 
 
-def _samples(told: ComparisonData) -> Iterator[page.Samples]:
+def _samples(told: ComparisonData) -> Iterator[page._Samples]:
     """The first text of every method side by side, then the second of each, and so on."""
     firsts = [(name, told.of(name)[0]) for name in told.names]
-    for i in range(SIDE_BY_SIDE):
+    for i in range(_SIDE_BY_SIDE):
         shown = (replace(_sample(row, row["texts"][i]), label=name) for name, row in firsts if i < len(row["texts"]))
         if texts := tuple(shown):
-            yield page.Samples(texts, narrow=True)
+            yield page._Samples(texts, narrow=True)
 
 
-def _sample(row: Mapping[str, Any], text: str) -> page.Sample:
-    return judged_sample(text, corpus_of_class(row["text"]))
+def _sample(row: Mapping[str, Any], text: str) -> page._Sample:
+    return _judged_sample(text, corpus_of_class(row["text"]))
 
 
-def _written_table(told: ComparisonData) -> page.DataTable:
+def _written_table(told: ComparisonData) -> page._DataTable:
     names = {
         "share": ("right", lambda f: _percent(f)),
         "attributes": ("attributes", lambda f: _percent(f)),
@@ -230,23 +230,23 @@ def _written_table(told: ComparisonData) -> page.DataTable:
         )
         for each, name, point in points
     )
-    return page.DataTable(("", *(title for title, _ in kept.values())), tuple(rows))
+    return page._DataTable(("", *(title for title, _ in kept.values())), tuple(rows))
 
 
 # --- figures and their errors ---
 
 
-def _joined(figure: SeedSpread) -> float:
+def _joined(figure: _SeedSpread) -> float:
     """The error between seeds and the one within, as if they were independent."""
     return math.hypot(figure["between"] or 0.0, figure["within"] or 0.0)
 
 
-def _with_errors(figure: SeedSpread, form: str) -> str:
+def _with_errors(figure: _SeedSpread, form: str) -> str:
     errors = (figure[key] for key in ("between", "within"))
-    return page.format_number(f"{figure['mean']:{form}}") + "".join(f" ± {e:{form}}" for e in errors if e is not None)
+    return page._format_number(f"{figure['mean']:{form}}") + "".join(f" ± {e:{form}}" for e in errors if e is not None)
 
 
-def _percent(figure: SeedSpread) -> str:
+def _percent(figure: _SeedSpread) -> str:
     scaled = {key: None if value is None else 100 * value for key, value in figure.items()}
     return f"{_with_errors(scaled, '.0f')} %" if figure["mean"] else "0 %"
 

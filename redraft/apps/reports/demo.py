@@ -21,9 +21,9 @@ from shlex import quote
 from rich.console import Console
 
 from redraft.apps.reports import demo_console, findings, page, pictures
-from redraft.apps.reports.demo_sections import sections
-from redraft.apps.reports.findings import DemoModel, DemoResults, DemoTexts, ModelScores
-from redraft.apps.reports.page import Section
+from redraft.apps.reports.demo_sections import _sections
+from redraft.apps.reports.findings import _DemoModel, _DemoResults, _DemoTexts, _ModelScores
+from redraft.apps.reports.page import _Section
 from redraft.apps.reports.watch import Frame
 from redraft.training import presets
 from redraft.training.runs.run import Run
@@ -43,35 +43,35 @@ def demo(
         quiet: print no progress and no explanations
     """
     console = Console(stderr=json, quiet=quiet)
-    ours, baseline = runs(seed, minutes)
-    demo_console.print_heading(
+    ours, baseline = _runs(seed, minutes)
+    demo_console._print_heading(
         console, "1/4  Learning", f"masked diffusion, {ours.steps} steps of {ours.batch} stories"
     )
-    model = DemoModel.fit(ours, out, quiet)
-    demo_console.print_heading(console, "2/4  A baseline", f"the same network, left to right, {baseline.steps} steps")
-    causal = DemoModel.fit(baseline, out / "ar", quiet)
-    demo_console.print_heading(
+    model = _DemoModel.fit(ours, out, quiet)
+    demo_console._print_heading(console, "2/4  A baseline", f"the same network, left to right, {baseline.steps} steps")
+    causal = _DemoModel.fit(baseline, out / "ar", quiet)
+    demo_console._print_heading(
         console,
         "3/4  Against the truth",
-        f"{findings.HELD_OUT} unseen stories, {findings.WRITTEN} stories written by each",
+        f"{findings._HELD_OUT} unseen stories, {findings._WRITTEN} stories written by each",
     )
     clock = time.perf_counter()
-    found = DemoResults(ModelScores.of(model, seed), ModelScores.of(causal, seed), seed)
-    demo_console.print_figures(console, found)
-    demo_console.print_heading(
+    found = _DemoResults(_ModelScores.of(model, seed), _ModelScores.of(causal, seed), seed)
+    demo_console._print_figures(console, found)
+    demo_console._print_heading(
         console, "4/4  Writing", "the first stories, gaps filled, and one story from noise to text"
     )
-    pieces = DemoTexts.of(found)
-    demo_console.print_texts(console, pieces, model.model)
+    pieces = _DemoTexts.of(found)
+    demo_console._print_texts(console, pieces, model.model)
     seconds = time.perf_counter() - clock
-    commands = next_commands(out, pieces.gaps[0].template)
-    _leave(out, found, sections(found, pieces, seconds, commands), pieces.frames)
-    demo_console.print_next_steps(console, out, commands)
+    commands = _next_commands(out, pieces.gaps[0].template)
+    _leave(out, found, _sections(found, pieces, seconds, commands), pieces.frames)
+    demo_console._print_next_steps(console, out, commands)
     if json:
         print(jsonlib.dumps(found.result()), flush=True)
 
 
-def runs(seed: int, minutes: float) -> tuple[Run, Run]:
+def _runs(seed: int, minutes: float) -> tuple[Run, Run]:
     """The diffusion model, and the autoregressive baseline for a quarter of its steps; both measured as they learn."""
     if not minutes > 0:
         raise ValueError(f"minutes={minutes:g}; training needs some time, say --minutes 4")
@@ -85,7 +85,7 @@ def _adjusted(run: Run, steps: int, seed: int) -> Run:
     return replace(run, steps=steps, seed=seed, eval_every=max(1, steps // 8))
 
 
-def next_commands(out: Path, template: str) -> tuple[page.Command, ...]:
+def _next_commands(out: Path, template: str) -> tuple[page.Command, ...]:
     """Commands that work as they stand, from the directory where the demo was called."""
     path = os.path.relpath(Path(sys.executable).with_name("redraft"))
     redraft, run, longer = "redraft" if shutil.which("redraft") else path, quote(str(out)), quote(f"{out}-long")
@@ -99,7 +99,7 @@ def next_commands(out: Path, template: str) -> tuple[page.Command, ...]:
     )
 
 
-def _leave(out: Path, found: DemoResults, parts: list[Section], written: tuple[Frame, ...]) -> None:
+def _leave(out: Path, found: _DemoResults, parts: list[_Section], written: tuple[Frame, ...]) -> None:
     (out / "result.json").write_text(jsonlib.dumps(found.result(), indent=1) + "\n")
     (out / "writing.svg").write_text(pictures.picture(written), "utf-8")
     model = found.ours.trained
@@ -108,5 +108,5 @@ def _leave(out: Path, found: DemoResults, parts: list[Section], written: tuple[F
         "They come from a grammar with known probabilities, so everything here can be held against the truth."
     )
     footer = f"Run {model.run.digest}, seed {found.seed}, by redraft demo. The figures are in result.json."
-    title = f"From noise to stories, learnt in {page.format_duration(model.seconds)}"
-    page.write_page(out / "report.html", title, summary, parts, footer)
+    title = f"From noise to stories, learnt in {page._format_duration(model.seconds)}"
+    page._write_page(out / "report.html", title, summary, parts, footer)

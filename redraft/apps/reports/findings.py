@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from redraft.apps.reports import page
-from redraft.apps.reports.page import Sample
-from redraft.apps.reports.samples import judged_sample
+from redraft.apps.reports.page import _Sample
+from redraft.apps.reports.samples import _judged_sample
 from redraft.apps.reports.watch import Frame, frames
 from redraft.core import randomness
 from redraft.core.batch import Batch
@@ -30,13 +30,13 @@ from redraft.training.loop import fit
 from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
 
-HELD_OUT = 256  # stories of the test stream that both models are measured on
-WRITTEN = 128  # stories that each model writes
-SHOWN = 6  # of these, the first ones
+_HELD_OUT = 256  # stories of the test stream that both models are measured on
+_WRITTEN = 128  # stories that each model writes
+_SHOWN = 6  # of these, the first ones
 
 
 @dataclass(frozen=True)
-class DemoModel:
+class _DemoModel:
     """A trained model, its run and its log."""
 
     run: Run
@@ -44,7 +44,7 @@ class DemoModel:
     log: tuple[dict[str, Any], ...]  # the lines of metrics.jsonl
 
     @classmethod
-    def fit(cls, run: Run, out: Path, quiet: bool) -> DemoModel:
+    def fit(cls, run: Run, out: Path, quiet: bool) -> _DemoModel:
         model = fit(run, out, quiet=quiet)
         return cls(run, model, tuple(metrics.read_metrics(out)))
 
@@ -55,7 +55,7 @@ class DemoModel:
     @cached_property
     def unseen(self) -> list[Batch]:
         """Stories of the test stream."""
-        return first_batches(load_rows(self.run.data, "test", self.run.tokenizer, self.run.framing), HELD_OUT)
+        return first_batches(load_rows(self.run.data, "test", self.run.tokenizer, self.run.framing), _HELD_OUT)
 
     def story(self, index: int) -> str:
         """The text of a story of the test stream."""
@@ -102,10 +102,10 @@ class DemoModel:
 
 
 @dataclass(frozen=True)
-class ModelScores:
+class _ModelScores:
     """A model against the truth."""
 
-    trained: DemoModel
+    trained: _DemoModel
     likelihood: Likelihood
     excess: tuple[float, float]  # bits per character above the truth, and the standard error
     generated: TextResults
@@ -117,19 +117,19 @@ class ModelScores:
         return self.grammar.by_sentence[0] if self.grammar.by_sentence else 0.0
 
     @classmethod
-    def of(cls, model: DemoModel, seed: int) -> ModelScores:
+    def of(cls, model: _DemoModel, seed: int) -> _ModelScores:
         found = likelihood(model.model, model.unseen, seed=seed)
-        truth = [STORY_LANGUAGE.log_prob(model.story(i)) for i in range(HELD_OUT)]
-        generated = sample_canvases(model.model, model.run.sampler, model.blank(WRITTEN), seed=seed)
+        truth = [STORY_LANGUAGE.log_prob(model.story(i)) for i in range(_HELD_OUT)]
+        generated = sample_canvases(model.model, model.run.sampler, model.blank(_WRITTEN), seed=seed)
         return cls(model, found, excess_bits(found, truth), generated, grammar_score(generated.texts, STORY_LANGUAGE))
 
 
 @dataclass(frozen=True)
-class DemoResults:
+class _DemoResults:
     """Both models' scores, and the figures that sum them up."""
 
-    ours: ModelScores
-    baseline: ModelScores
+    ours: _ModelScores
+    baseline: _ModelScores
     seed: int
 
     @property
@@ -166,38 +166,38 @@ class DemoResults:
 
 
 @dataclass(frozen=True)
-class DemoTexts:
+class _DemoTexts:
     """What the model wrote."""
 
-    stories: tuple[Sample, ...]
-    gaps: tuple[CutStory, ...]
-    infills: tuple[page.FilledText, ...]
+    stories: tuple[_Sample, ...]
+    gaps: tuple[_CutStory, ...]
+    infills: tuple[page._FilledText, ...]
     canvases: tuple[Canvas, ...]  # one story being written
     frames: tuple[Frame, ...]  # the same to look at
 
     @classmethod
-    def of(cls, found: DemoResults) -> DemoTexts:
+    def of(cls, found: _DemoResults) -> _DemoTexts:
         model, stories = (
             found.ours.trained,
-            tuple(judged_sample(text, found.ours.trained.run.data) for text in found.ours.generated.texts),
+            tuple(_judged_sample(text, found.ours.trained.run.data) for text in found.ours.generated.texts),
         )
         best = max(range(len(stories)), key=lambda i: (stories[i].whole, stories[i].right))  # stays right longest
-        gaps = tuple(cut_story(model, HELD_OUT + i) for i in range(2))
+        gaps = tuple(_cut_story(model, _HELD_OUT + i) for i in range(2))
         # a row draws from its own key: alone it becomes the same text as among the others
         canvases = model.writing(model.blank(1), row=best, seed=found.seed)
-        infills = tuple(fill_story(model, gap, found.seed) for gap in gaps)
-        return cls(stories[:SHOWN], gaps, infills, canvases, tuple(frames(canvases, model.model)))
+        infills = tuple(_fill_story(model, gap, found.seed) for gap in gaps)
+        return cls(stories[:_SHOWN], gaps, infills, canvases, tuple(frames(canvases, model.model)))
 
 
 @dataclass(frozen=True)
-class CutStory:
+class _CutStory:
     """A story with holes, as one types it, and the words that were there."""
 
     template: str
     hidden: tuple[str, ...]
 
 
-def cut_story(model: DemoModel, index: int) -> CutStory:
+def _cut_story(model: _DemoModel, index: int) -> _CutStory:
     """An unseen story with two holes: five words after its first quarter, six after its middle."""
     words = split_words(model.story(index))
     first, second = len(words) // 4, len(words) // 2
@@ -206,11 +206,11 @@ def cut_story(model: DemoModel, index: int) -> CutStory:
         for lo, hi in ((0, first), (first, first + 5), (first + 5, second), (second, second + 6), (second + 6, None))
     )
     holes = [f"[[{len(model.run.tokenizer.encode(hidden))}]]" for hidden in (b, d)]
-    return CutStory(f"{a} {holes[0]} {c} {holes[1]} {e}", (b, d))
+    return _CutStory(f"{a} {holes[0]} {c} {holes[1]} {e}", (b, d))
 
 
-def fill_story(model: DemoModel, gap: CutStory, seed: int) -> page.FilledText:
+def _fill_story(model: _DemoModel, gap: _CutStory, seed: int) -> page._FilledText:
     """The story with its holes filled by the model; everything else is unchanged."""
     canvas = model.ended(model.model.infill(gap.template))
     *_, end = frames(model.writing(canvas, row=0, seed=seed), model.model)
-    return page.FilledText(end.tokens, judged_sample(end.text, model.run.data), gap.hidden)
+    return page._FilledText(end.tokens, _judged_sample(end.text, model.run.data), gap.hidden)

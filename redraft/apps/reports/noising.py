@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.apps.reports.watch import Frame, Token, TokenState
+from redraft.apps.reports.watch import Frame, Token, _TokenState
 from redraft.core.batch import Batch, NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.randomness import rng
@@ -51,7 +51,7 @@ def _at(model: DiffusionLM, x: Tensor, t: float, step: int, seed: int) -> NoisyT
     clean, places = x[0].tolist(), _places(x, found)[: z.shape[1]]  # latents may decode to a text of another length
     ids = z[0, : len(places)].tolist()
     same = [clean[place] == token for place, token in zip(places, ids, strict=True)]
-    states: list[TokenState] = ["settled" if right else "noise" for right in same]
+    states: list[_TokenState] = ["settled" if right else "noise" for right in same]
     assert model.tokenizer is not None
     tokens = map(Token, token_texts(model.tokenizer, ids), states, places)
     return NoisyText(t, sum(same) / len(clean), Frame(step, tuple(token for token in tokens if token.text)))

@@ -19,10 +19,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
-from redraft.apps.reports.watch import Frame, Token, TokenState
+from redraft.apps.reports.watch import Frame, Token, _TokenState
 from redraft.core.text.tokenizers import MASK_GLYPH
 
-STATES: dict[TokenState, str] = {
+_STATES: dict[_TokenState, str] = {
     "given": "given",
     "noise": "not yet written",
     "new": "just written",
@@ -30,18 +30,18 @@ STATES: dict[TokenState, str] = {
 }
 
 
-class Element(Protocol):
+class _Element(Protocol):
     """A part of the page."""
 
     def html(self) -> str: ...
 
 
 @dataclass(frozen=True)
-class Section:
+class _Section:
     """Blocks under an optional heading; the note explains what they show."""
 
     title: str
-    blocks: tuple[Element, ...]
+    blocks: tuple[_Element, ...]
     note: str = ""
 
     def html(self) -> str:
@@ -51,7 +51,7 @@ class Section:
         return f"<section>\n{heading}{note}{inside}\n</section>"
 
 
-def render_page(title: str, summary: str, sections: Iterable[Section], footer: str = "") -> str:
+def _render_page(title: str, summary: str, sections: Iterable[_Section], footer: str = "") -> str:
     """The whole document."""
     style, script = (
         files("redraft.apps.reports").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js")
@@ -84,16 +84,16 @@ def render_page(title: str, summary: str, sections: Iterable[Section], footer: s
 """
 
 
-def write_page(path: str | Path, title: str, summary: str, sections: Iterable[Section], footer: str = "") -> Path:
+def _write_page(path: str | Path, title: str, summary: str, sections: Iterable[_Section], footer: str = "") -> Path:
     """Writes the page to a file."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(render_page(title, summary, sections, footer), "utf-8")
+    path.write_text(_render_page(title, summary, sections, footer), "utf-8")
     return path
 
 
 @dataclass(frozen=True)
-class Figure:
+class _Figure:
     """A number to remember: its name, the number, and what to compare it with."""
 
     name: str
@@ -102,10 +102,10 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Figures:
+class _Figures:
     """Headline numbers side by side."""
 
-    figures: tuple[Figure, ...]
+    figures: tuple[_Figure, ...]
 
     def html(self) -> str:
         tiles = (
@@ -116,7 +116,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class DataTable:
+class _DataTable:
     """Rows of words and numbers; the first column names the row."""
 
     head: tuple[str, ...]
@@ -141,7 +141,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Commands:
+class _Commands:
     """Lines to copy."""
 
     commands: tuple[Command, ...]
@@ -151,7 +151,7 @@ class Commands:
         return f'<dl class="commands">{"".join(items)}</dl>'
 
 
-def format_duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """A duration for people: 41.2 s, 3 min 52 s."""
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -159,13 +159,13 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min {rest} s"
 
 
-def format_number(number: str) -> str:
+def _format_number(number: str) -> str:
     """A number with a real minus sign."""
     return number.replace("-", "−")
 
 
 @dataclass(frozen=True)
-class Sample:
+class _Sample:
     """A text, and its true probability where that is known."""
 
     text: str
@@ -200,7 +200,7 @@ class Sample:
         if self.bits is None:
             return ""
         if self.whole:
-            bits = format_number(f"{self.bits:.1f}\N{NO-BREAK SPACE}bits")
+            bits = _format_number(f"{self.bits:.1f}\N{NO-BREAK SPACE}bits")
             return f'<p class="verdict yes"><b>✓ grammatical</b> true log-probability {bits}</p>'
         good, wrong, _ = self._parts()
         count = len(good.split())
@@ -210,10 +210,10 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Samples:
+class _Samples:
     """Texts side by side."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[_Sample, ...]
     narrow: bool = False
 
     def html(self) -> str:
@@ -223,11 +223,11 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class FilledText:
+class _FilledText:
     """A text whose gaps were filled: its tokens, its true probability, and the words that were hidden."""
 
     tokens: tuple[Token, ...]
-    judged: Sample
+    judged: _Sample
     hidden: tuple[str, ...] = ()
 
     def html(self) -> str:
@@ -243,10 +243,10 @@ class FilledText:
 
 
 @dataclass(frozen=True)
-class FilledTexts:
+class _FilledTexts:
     """Filled texts side by side."""
 
-    infills: tuple[FilledText, ...]
+    infills: tuple[_FilledText, ...]
 
     def html(self) -> str:
         return f'<div class="samples two">{"".join(infill.html() for infill in self.infills)}</div>'
@@ -259,7 +259,7 @@ def _parted(text: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class TokenSpan:
+class _TokenSpan:
     """Steps lo ≤ step < hi during which one position looks the same; no token: the text ended before it."""
 
     lo: int
@@ -267,20 +267,20 @@ class TokenSpan:
     token: Token | None
 
 
-def token_spans(frames: Sequence[Frame]) -> list[list[TokenSpan]]:
+def _token_spans(frames: Sequence[Frame]) -> list[list[_TokenSpan]]:
     """For each position of the canvas, its tokens from the first frame to the last."""
     found = [{token.position: token for token in frame.tokens} for frame in frames]
     length = 1 + max((position for tokens in found for position in tokens), default=-1)
     return [_column([tokens.get(position) for tokens in found]) for position in range(length)]
 
 
-def _column(tokens: list[Token | None]) -> list[TokenSpan]:
-    column: list[TokenSpan] = []
+def _column(tokens: list[Token | None]) -> list[_TokenSpan]:
+    column: list[_TokenSpan] = []
     for step, token in enumerate(tokens):
         if column and _look(column[-1].token) == _look(token):
             column[-1] = replace(column[-1], hi=step + 1)
         else:
-            column.append(TokenSpan(step, step + 1, token))
+            column.append(_TokenSpan(step, step + 1, token))
     return column
 
 
@@ -293,13 +293,13 @@ def _look(token: Token | None) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Playback:
+class _Playback:
     """A text being written: the strip position × step, and the text at any step, to play."""
 
     frames: tuple[Frame, ...]
 
     def html(self) -> str:
-        columns = token_spans(self.frames)
+        columns = _token_spans(self.frames)
         steps, last = len(self.frames) - 1, self.frames[-1]
         data = json.dumps({"columns": [[(s.lo, *_look(s.token)) for s in column] for column in columns]})
         data = data.replace("<", "\\u003c")  # no text may close the script
@@ -318,19 +318,19 @@ class Playback:
 
     def _states(self) -> list[tuple[str, str]]:
         seen = {token.state for frame in self.frames for token in frame.tokens}
-        return [(state, name) for state, name in STATES.items() if state in seen]
+        return [(state, name) for state, name in _STATES.items() if state in seen]
 
 
-def _cells(column: list[TokenSpan]) -> str:
+def _cells(column: list[_TokenSpan]) -> str:
     return "".join(
         f'<rect class="{s.token.state}" x="{s.token.position}" y="{s.lo}" width="1" height="{s.hi - s.lo}">'
-        f"<title>step {s.lo}: {escape(_look(s.token)[1] or STATES[s.token.state])}</title></rect>"
+        f"<title>step {s.lo}: {escape(_look(s.token)[1] or _STATES[s.token.state])}</title></rect>"
         for s in column
         if s.token is not None
     )
 
 
-def _word(column: list[TokenSpan]) -> str:
+def _word(column: list[_TokenSpan]) -> str:
     """One position of the finished text; positions after its end are there for earlier steps."""
     token = column[-1].token
     if token is None:

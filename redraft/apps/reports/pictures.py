@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from redraft.apps.reports.noising import NoisyText
-from redraft.apps.reports.page import _look, _parted, token_spans
+from redraft.apps.reports.page import _look, _parted, _token_spans
 from redraft.apps.reports.watch import Frame, Token
 
 _CHAR, _LINE, _GUTTER, _COLUMNS, _SPARE = 7.9, 21, 84, 92, 4  # pixels, pixels, pixels, characters, characters
@@ -36,7 +36,7 @@ def strip(noisy: Sequence[NoisyText]) -> str:
     return _drawing(frames, [f"t = {each.t:.2f}" for each in noisy], frames[0].text, _layout(frames[::-1]))
 
 
-def _drawing(picked: Sequence[Frame], names: Sequence[str], text: str, layout: tuple[dict[int, Place], int]) -> str:
+def _drawing(picked: Sequence[Frame], names: Sequence[str], text: str, layout: tuple[dict[int, _Place], int]) -> str:
     count, (places, lines) = len(picked), layout
     height = lines * _LINE + 18
     width = round(_GUTTER + (_COLUMNS + _SPARE) * _CHAR)
@@ -55,7 +55,7 @@ def _drawing(picked: Sequence[Frame], names: Sequence[str], text: str, layout: t
 
 
 @dataclass(frozen=True)
-class Place:
+class _Place:
     """Where a position of the text is drawn, in characters and lines, and how wide."""
 
     column: int
@@ -63,11 +63,11 @@ class Place:
     width: int
 
 
-def _layout(frames: Sequence[Frame]) -> tuple[dict[int, Place], int]:
+def _layout(frames: Sequence[Frame]) -> tuple[dict[int, _Place], int]:
     """The place of every position, the same in all frames, and the number of lines; lines break at white space."""
-    places: dict[int, Place] = {}
+    places: dict[int, _Place] = {}
     column = line = 0
-    for position, stretch in enumerate(token_spans(frames)):
+    for position, stretch in enumerate(_token_spans(frames)):
         widths = [len(text) for s in stretch if s.token and (text := _look(s.token)[1])]
         last = stretch[-1].token
         lead, body = (" ", "") if last is None else _parted(last.text)
@@ -75,18 +75,18 @@ def _layout(frames: Sequence[Frame]) -> tuple[dict[int, Place], int]:
         needed = 9 if body.isspace() else gap + width  # a space leaves room for the letters of a word
         if column + needed > _COLUMNS and (lead or body.isspace() or column > _COLUMNS + _SPARE - 3):
             column, line, gap = 0, line + 1, 0
-        places[position] = Place(column + gap, line, width)
+        places[position] = _Place(column + gap, line, width)
         column += gap + width
     return places, line + 1
 
 
-def _shot(frame: Frame, name: str, before: Frame | None, places: dict[int, Place]) -> str:
+def _shot(frame: Frame, name: str, before: Frame | None, places: dict[int, _Place]) -> str:
     old = {} if before is None else {token.position: _look(token) for token in before.tokens}
     tokens = (_drawn(token, places[token.position], old.get(token.position)) for token in frame.tokens)
     return f'<text class="step" x="16" y="15">{name}</text>{"".join(tokens)}'
 
 
-def _drawn(token: Token, place: Place, before: tuple[str, str] | None) -> str:
+def _drawn(token: Token, place: _Place, before: tuple[str, str] | None) -> str:
     state, text = _look(token)
     x, y = _GUTTER + place.column * _CHAR, place.line * _LINE
     if not text:

@@ -10,7 +10,7 @@ from shlex import quote
 from typing import Any
 
 from redraft.apps.reports import charts, page, samples
-from redraft.apps.reports.page import Section
+from redraft.apps.reports.page import _Section
 from redraft.apps.reports.watch import Frame, frames
 from redraft.core.canvas import Canvas
 from redraft.decoding.samplers.base import Sampler
@@ -25,7 +25,7 @@ from redraft.training.runs.memory import parameter_count
 from redraft.training.runs.run import Run
 from redraft.training.samples import blank_canvases
 
-MOST_SHOWN = 6  # texts
+_MOST_SHOWN = 6  # texts
 
 
 @dataclass(frozen=True)
@@ -97,48 +97,50 @@ def write_report(measured: RunReport, out: Path, command: str = "redraft") -> Pa
     )
     footer = f"Run {run.digest}, seed {measured.sizes.seed}, by redraft report."
     title = (measured.it.path or Path("a run")).name
-    return page.write_page(out, title, summary, _sections(measured, command), footer)
+    return page._write_page(out, title, summary, _sections(measured, command), footer)
 
 
-def _sections(measured: RunReport, command: str) -> Iterator[Section]:
-    yield Section("", (_headline(measured),))
+def _sections(measured: RunReport, command: str) -> Iterator[_Section]:
+    yield _Section("", (_headline(measured),))
     if len(measured.frames) > 1:
-        yield Section(
+        yield _Section(
             "From noise to text",
-            (page.Playback(measured.frames),),
+            (page._Playback(measured.frames),),
             "Each column is a place in the text, each row a step of the sampler, from noise at the top to the text at "
             "the bottom. The first text that it wrote, not chosen.",
         )
     if len(measured.curve("train_loss_bits_per_token")) > 1:
-        yield Section(
+        yield _Section(
             "Learning",
             (_curves(measured),),
             "Held-out text, and what training minimises; the two are different quantities.",
         )
-    yield Section(
-        f"The first {min(MOST_SHOWN, len(measured.written))} texts it wrote", (_samples(measured),), "Not chosen."
+    yield _Section(
+        f"The first {min(_MOST_SHOWN, len(measured.written))} texts it wrote", (_samples(measured),), "Not chosen."
     )
-    yield Section("The run", (_settings(measured.run),))
-    yield Section("Go on", (page.Commands(_commands(measured.it, command)),))
+    yield _Section("The run", (_settings(measured.run),))
+    yield _Section("Go on", (page._Commands(_commands(measured.it, command)),))
 
 
-def _headline(measured: RunReport) -> page.Figures:
+def _headline(measured: RunReport) -> page._Figures:
     found, written = measured.likelihood, measured.written
     held = f"{'at most' if bool(found.row_variance.any()) else 'exactly'}, {len(found.row_nats)} held-out rows"
     error = found.relative_error
     figures = [
-        page.Figure("bits per character", f"{found.bits_per_char:.4f}", f"± {error * found.bits_per_char:.4f}, {held}"),
-        page.Figure("bits per token", f"{found.bits_per_token:.4f}", f"± {found.stderr:.4f}"),
+        page._Figure(
+            "bits per character", f"{found.bits_per_char:.4f}", f"± {error * found.bits_per_char:.4f}, {held}"
+        ),
+        page._Figure("bits per token", f"{found.bits_per_token:.4f}", f"± {found.stderr:.4f}"),
     ]
     if measured.excess is not None:
         over, stderr = measured.excess
         truth = f"± {stderr:.4f}; the truth has {measured.truth:.4f}"
-        figures.insert(0, page.Figure("above the truth", page.format_number(f"{over:.4f}"), truth))
+        figures.insert(0, page._Figure("above the truth", page._format_number(f"{over:.4f}"), truth))
     if (share := _possible(measured)) is not None:
-        figures.append(page.Figure("texts right", f"{share:.0%}", f"of {len(written)}, every word of them"))
-    figures.append(page.Figure("network calls", f"{written.nfe:.1f}", "for a text"))
-    figures.append(page.Figure("writing", f"{written.tokens_per_second:,.0f}", "tokens a second"))
-    return page.Figures(tuple(figures))
+        figures.append(page._Figure("texts right", f"{share:.0%}", f"of {len(written)}, every word of them"))
+    figures.append(page._Figure("network calls", f"{written.nfe:.1f}", "for a text"))
+    figures.append(page._Figure("writing", f"{written.tokens_per_second:,.0f}", "tokens a second"))
+    return page._Figures(tuple(figures))
 
 
 def _possible(measured: RunReport) -> float | None:
@@ -148,23 +150,23 @@ def _possible(measured: RunReport) -> float | None:
     return fraction_possible(measured.written.texts, measured.run.data) if known else None  # type: ignore[arg-type]
 
 
-def _curves(measured: RunReport) -> charts.Charts:
+def _curves(measured: RunReport) -> charts._Charts:
     above = measured.curve("valid_excess_bits_per_char")
     held = above or measured.curve("valid_bits_per_char")
     unit = "bits per character above the truth" if above else "bits per character"
-    training = charts.Curve("training", measured.curve("train_loss_bits_per_token"))
-    drawn = [charts.Chart("Training", "step", "loss in bits per token", (training,))]
+    training = charts._Curve("training", measured.curve("train_loss_bits_per_token"))
+    drawn = [charts._Chart("Training", "step", "loss in bits per token", (training,))]
     if len(held) > 1:
-        drawn.insert(0, charts.Chart("Held-out text", "step", unit, (charts.Curve("held out", held),)))
-    return charts.Charts(tuple(drawn))
+        drawn.insert(0, charts._Chart("Held-out text", "step", unit, (charts._Curve("held out", held),)))
+    return charts._Charts(tuple(drawn))
 
 
-def _samples(measured: RunReport) -> page.Samples:
+def _samples(measured: RunReport) -> page._Samples:
     corpus = None if measured.run.framing.asked else measured.run.data
-    return page.Samples(tuple(samples.judged_sample(text, corpus) for text in measured.written.texts[:MOST_SHOWN]))
+    return page._Samples(tuple(samples._judged_sample(text, corpus) for text in measured.written.texts[:_MOST_SHOWN]))
 
 
-def _settings(run: Run) -> page.DataTable:
+def _settings(run: Run) -> page._DataTable:
     rows: Sequence[tuple[str, object]] = (
         ("process", run.model.process),
         ("network", run.model.network),
@@ -175,7 +177,7 @@ def _settings(run: Run) -> page.DataTable:
         ("optimiser", run.optimiser),
         ("seed", run.seed),
     )
-    return page.DataTable(("", "value"), tuple((name, _short(value)) for name, value in rows))
+    return page._DataTable(("", "value"), tuple((name, _short(value)) for name, value in rows))
 
 
 def _short(value: object, most: int = 240) -> str:

@@ -25,11 +25,11 @@ from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle
 from redraft.evaluation.laws.solvers import ModeClassifier
 from redraft.models.diffusion_lm import DiffusionLM
 
-TIMES, STEPS, TRAILS, SAMPLES = (0.3, 0.15, 0.06), 60, 7, 240
-SAMPLERS: dict[str, Sampler] = {  # equal steps, so that all begin with the same noise
-    "Langevin": Langevin(STEPS, inner=2, rate=0.3),
-    "reverse SDE": EulerMaruyama(STEPS),
-    "probability flow (ODE)": Heun(STEPS, UniformLogSnrGrid()),
+_TIMES, _STEPS, _TRAILS, _SAMPLES = (0.3, 0.15, 0.06), 60, 7, 240
+_SAMPLERS: dict[str, Sampler] = {  # equal steps, so that all begin with the same noise
+    "Langevin": Langevin(_STEPS, inner=2, rate=0.3),
+    "reverse SDE": EulerMaruyama(_STEPS),
+    "probability flow (ODE)": Heun(_STEPS, UniformLogSnrGrid()),
 }
 _REACH, _SIDE, _GAP, _HEAD, _FOOT = 3.0, 248, 18, 52, 26  # units of the plane, then pixels
 _LEVELS = (0.01, 0.05, 0.15, 0.35, 0.65)  # of the highest density: contours
@@ -80,7 +80,7 @@ def learned_scene(mixture: Mixture, model: DiffusionLM, toward: int) -> ScoreSce
     def guided(scale: float) -> tuple[Denoiser, Context]:
         if model.config.network.classes is None:
             return GradientClassifier(classifier, process, scale)(model), Context()
-        return ClassifierFree(scale)(model), Context(label=torch.full((SAMPLES,), toward))
+        return ClassifierFree(scale)(model), Context(label=torch.full((_SAMPLES,), toward))
 
     return ScoreScene(mixture, process, model, guided, torch.float32, learned=True)
 
@@ -89,8 +89,8 @@ def score_picture(scene: ScoreScene, scales: Sequence[float] = (0.0, 1.0, 4.0), 
     """An SVG of three rows: the score at three noise levels, paths of three samplers, samples at three scales γ."""
     with torch.no_grad():
         rows = [
-            [_field_panel(scene, t) for t in TIMES],
-            [_trails_panel(scene, name, sampler, seed) for name, sampler in SAMPLERS.items()],
+            [_field_panel(scene, t) for t in _TIMES],
+            [_trails_panel(scene, name, sampler, seed) for name, sampler in _SAMPLERS.items()],
             [_guided_panel(scene, scale, seed) for scale in scales],
         ]
     width, height = _GAP + 3 * (_SIDE + _GAP), sum((_HEAD + _SIDE + _FOOT) for _ in rows) + 8
@@ -110,7 +110,7 @@ def score_picture(scene: ScoreScene, scales: Sequence[float] = (0.0, 1.0, 4.0), 
 
 
 @dataclass(frozen=True)
-class Panel:
+class _Panel:
     """A square of the plane with a title and a remark."""
 
     name: str
@@ -129,13 +129,13 @@ class Panel:
 # --- the panels ---
 
 
-def _field_panel(scene: ScoreScene, t: float) -> Panel:
+def _field_panel(scene: ScoreScene, t: float) -> _Panel:
     place = _grid(_COARSE, inner=True).to(scene.dtype)
     at = _scales(scene.path, t)
     level = f"log-SNR {float(scene.path.logsnr(torch.tensor(t))):.1f}".replace("-", "−").replace("log−", "log-")
     note = f"{level}; learned, off by {score_error(scene, t):.0%}" if scene.learned else f"{level}: ∇ log q(z)"
     arrows = _arrows(place, score_of(scene.denoise, scene.path, place, t))
-    return Panel(f"score at t = {t:g}", note, _hills(scene.mixture, *at) + f'<path class="field" d="{arrows}"/>')
+    return _Panel(f"score at t = {t:g}", note, _hills(scene.mixture, *at) + f'<path class="field" d="{arrows}"/>')
 
 
 def score_of(denoise: Denoiser, path: NoisePath, z: Tensor, t: float) -> Tensor:
@@ -155,9 +155,9 @@ def score_error(scene: ScoreScene, t: float, points: int = 1000) -> float:
     return float(((said - true).square().sum() / true.square().sum()).sqrt())
 
 
-def _trails_panel(scene: ScoreScene, name: str, sampler: Sampler, seed: int) -> Panel:
+def _trails_panel(scene: ScoreScene, name: str, sampler: Sampler, seed: int) -> _Panel:
     canvases = list(
-        sampler(scene.denoise, scene.process, _blank(TRAILS, scene.dtype), rng=randomness.rng(seed, TRAILS))
+        sampler(scene.denoise, scene.process, _blank(_TRAILS, scene.dtype), rng=randomness.rng(seed, _TRAILS))
     )
     trails = torch.stack([canvas.z[:, 0] for canvas in canvases], 1)  # (n, steps + 1, 2)
     inside = (
@@ -166,18 +166,18 @@ def _trails_panel(scene: ScoreScene, name: str, sampler: Sampler, seed: int) -> 
         + f'<path class="noise" d="{_dots(trails[:, 0].tolist())}"/>'
         + f'<path class="dots" d="{_dots(trails[:, -1].tolist())}"/>'
     )
-    return Panel(name, f"{STEPS} noise levels, from noise to points", inside)
+    return _Panel(name, f"{_STEPS} noise levels, from noise to points", inside)
 
 
-def _guided_panel(scene: ScoreScene, scale: float, seed: int) -> Panel:
+def _guided_panel(scene: ScoreScene, scale: float, seed: int) -> _Panel:
     denoise, context = scene.guided(scale)
-    canvas = _blank(SAMPLES, scene.dtype, context)
+    canvas = _blank(_SAMPLES, scene.dtype, context)
     drawn = final_canvas(
-        Heun(20, UniformLogSnrGrid())(denoise, scene.process, canvas, rng=randomness.rng(seed, SAMPLES))
+        Heun(20, UniformLogSnrGrid())(denoise, scene.process, canvas, rng=randomness.rng(seed, _SAMPLES))
     ).z[:, 0]
     inside = _hills(scene.mixture, *_scales(scene.path, 0)) + f'<path class="many" d="{_dots(drawn.tolist())}"/>'
     meaning = {0.0: "no condition", 1.0: "the law of one class"}.get(scale, "exaggerated: narrower, shifted")
-    return Panel(f"guidance γ = {scale:g}", meaning, inside)
+    return _Panel(f"guidance γ = {scale:g}", meaning, inside)
 
 
 def _blank(rows: int, dtype: torch.dtype, context: Context = Context()) -> Canvas:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-TokenState = Literal["given", "noise", "new", "settled"]
-_STYLES: dict[TokenState, str] = {"given": "cyan", "noise": "dim", "new": "bold green", "settled": ""}
+_TokenState = Literal["given", "noise", "new", "settled"]
+_STYLES: dict[_TokenState, str] = {"given": "cyan", "noise": "dim", "new": "bold green", "settled": ""}
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Token:
     """
 
     text: str
-    state: TokenState
+    state: _TokenState
     position: int  # in the canvas
 
 
@@ -77,7 +77,7 @@ def _followed(before: list[int | None], now: list[int], mask: int | None) -> lis
     return [left.popleft() if left and left[0] == token else -1 for token in now]
 
 
-def _state(now: int, before: int | None, given: bool, mask: int | None) -> TokenState:
+def _state(now: int, before: int | None, given: bool, mask: int | None) -> _TokenState:
     if given:
         return "given"
     if before is None or now == mask:
@@ -85,7 +85,7 @@ def _state(now: int, before: int | None, given: bool, mask: int | None) -> Token
     return "settled" if now == before else "new"
 
 
-def _shown(now: list[int], states: list[TokenState], vocab: Vocab, pad: list[bool] | None) -> list[int]:
+def _shown(now: list[int], states: list[_TokenState], vocab: Vocab, pad: list[bool] | None) -> list[int]:
     """The positions that have text: no start or end tokens, no padding, and after the first end token only noise."""
     specials = {vocab.bos, vocab.eos, vocab.pad}
     ends = [i for i, token in enumerate(now) if token == vocab.eos and states[i] in ("new", "settled")]

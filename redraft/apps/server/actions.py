@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
-from redraft.apps.server.errors import JsonObject
+from redraft.apps.server.errors import _JsonObject
 from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import token_texts
 from redraft.decoding.constraints.rules import Json, Regex, compile_rule
@@ -41,16 +41,16 @@ from redraft.tasks.infilling.infilling import plan_infilling
 from redraft.tasks.rewriting import keep_best, plan_rewrite
 from redraft.tasks.scoring import score
 
-SendFrame = Callable[[JsonObject], None]
-Work = Callable[[SendFrame], JsonObject]
+_SendFrame = Callable[[_JsonObject], None]
+_Work = Callable[[_SendFrame], _JsonObject]
 
 
-def prepare_request(model: TextModel, verb: str, given: JsonObject) -> Work:
+def _prepare_request(model: TextModel, verb: str, given: _JsonObject) -> _Work:
     """Prepares a request and returns the function that runs it; raises on invalid arguments."""
-    return ACTIONS[verb](model, given)
+    return _ACTIONS[verb](model, given)
 
 
-def compile_rules(verb: str, given: JsonObject) -> None:
+def _compile_rules(verb: str, given: _JsonObject) -> None:
     """Compiles the rules of a request into the cache, which may take seconds."""
     kinds: dict[str, type[DecodingSettings]] = {
         "infill": InfillSettings,
@@ -64,7 +64,7 @@ def compile_rules(verb: str, given: JsonObject) -> None:
         compile_rule(Json(settings.schema))
 
 
-def _generate(model: TextModel, given: JsonObject) -> Work:
+def _generate(model: TextModel, given: _JsonObject) -> _Work:
     """Generates texts that begin with each prompt."""
     plan = plan_generation(
         model, given["prompts"], settings_from(GenerationSettings, _greedy_sampler(model, given["options"]))
@@ -72,7 +72,7 @@ def _generate(model: TextModel, given: JsonObject) -> Work:
     return lambda send: _run_plans(model, [plan], given, send)
 
 
-def _chat(model: TextModel, given: JsonObject) -> Work:
+def _chat(model: TextModel, given: _JsonObject) -> _Work:
     """Generates the next message of a conversation."""
     plan = plan_chat_reply(
         model, given["messages"], settings_from(GenerationSettings, _greedy_sampler(model, given["options"]))
@@ -80,51 +80,51 @@ def _chat(model: TextModel, given: JsonObject) -> Work:
     return lambda send: _run_plans(model, [plan], given, send)
 
 
-def _infill(model: TextModel, given: JsonObject) -> Work:
+def _infill(model: TextModel, given: _JsonObject) -> _Work:
     """Fills the holes between given parts; each hole has a minimum and a maximum length (null if unlimited)."""
     template = Template(tuple(given["parts"]), tuple(Hole(least, most) for least, most in given["holes"]))
     plans = plan_infilling(model, [template], settings_from(InfillSettings, _greedy_sampler(model, given["options"])))
     return lambda send: _run_plans(model, plans, given, send)
 
 
-def _rewrite(model: TextModel, given: JsonObject) -> Work:
+def _rewrite(model: TextModel, given: _JsonObject) -> _Work:
     """Edits a text in place."""
     settings = settings_from(RewriteSettings, _greedy_sampler(model, given["options"]))
     plans = plan_rewrite(model, given["text"], settings)
     return lambda send: _run_plans(model, plans, given, send, settings.candidates)
 
 
-def _control(model: TextModel, given: JsonObject) -> Work:
+def _control(model: TextModel, given: _JsonObject) -> _Work:
     """Generates texts with the requested attributes, length and parts of speech."""
     plan = plan_control(model, settings_from(ControlSettings, _greedy_sampler(model, given["options"])))
     return lambda send: _run_plans(model, [plan], given, send)
 
 
-def _choose(model: TextModel, given: JsonObject) -> Work:
-    def work(send: SendFrame) -> JsonObject:
+def _choose(model: TextModel, given: _JsonObject) -> _Work:
+    def work(send: _SendFrame) -> _JsonObject:
         result = choose(model, given["template"], given["answers"])
         return {"choices": result.to_json(), "nfe": result.nfe, "seconds": result.seconds}
 
     return work
 
 
-def _score(model: TextModel, given: JsonObject) -> Work:
-    def work(send: SendFrame) -> JsonObject:
+def _score(model: TextModel, given: _JsonObject) -> _Work:
+    def work(send: _SendFrame) -> _JsonObject:
         result = score(model, given["texts"], **given["options"])
         return {"scores": result.to_json(), "exact": result.exact, "nfe": result.nfe, "seconds": result.seconds}
 
     return work
 
 
-def _correct(model: TextModel, given: JsonObject) -> Work:
-    def work(send: SendFrame) -> JsonObject:
+def _correct(model: TextModel, given: _JsonObject) -> _Work:
+    def work(send: _SendFrame) -> _JsonObject:
         result = correct(model, given["texts"], words=given["words"], **given["options"])
         return {"corrections": result.to_json(), "nfe": result.nfe, "seconds": result.seconds}
 
     return work
 
 
-ACTIONS: dict[str, Callable[[TextModel, JsonObject], Work]] = {
+_ACTIONS: dict[str, Callable[[TextModel, _JsonObject], _Work]] = {
     "generate": _generate,
     "chat": _chat,
     "infill": _infill,
@@ -136,7 +136,7 @@ ACTIONS: dict[str, Callable[[TextModel, JsonObject], Work]] = {
 }
 
 
-def _greedy_sampler(model: TextModel, options: JsonObject) -> JsonObject:
+def _greedy_sampler(model: TextModel, options: _JsonObject) -> _JsonObject:
     """Uses confidence order if a client asks for temperature 0, which ancestral sampling does not support."""
     if options.get("temperature") == 0 and options.get("sampler", "own") == "own" and _is_ancestral(model.sampler):
         return options | {"sampler": "confidence"}
@@ -152,8 +152,8 @@ def _is_ancestral(sampler: Sampler | None) -> bool:
 
 
 def _run_plans(
-    model: TextModel, plans: Sequence[DecodingPlan], given: JsonObject, send: SendFrame, candidates: int = 1
-) -> JsonObject:
+    model: TextModel, plans: Sequence[DecodingPlan], given: _JsonObject, send: _SendFrame, candidates: int = 1
+) -> _JsonObject:
     """Runs the plans, sending frames if requested, and returns the record."""
     frames: str | None = given.get("frames")
     records = []
@@ -172,7 +172,7 @@ def _run_plans(
 
 def _frames(
     model: TextModel, view: StreamView, writing: DecodingLoop, verbatim: GivenText | None, *, whole: bool
-) -> Iterator[JsonObject]:
+) -> Iterator[_JsonObject]:
     """Yields a frame for each changed row: the whole canvas (`whole`), or only the final text of its first hole."""
     shown: dict[int, Any] = {}
     fresh: set[int] = set()  # columns written since the last frame
@@ -180,7 +180,7 @@ def _frames(
         fresh |= set() if writing.log is None else set(writing.log.fresh)
         for row in range(len(canvas.z)):
             draft = view.draft(canvas, row)
-            frame: JsonObject = {"row": draft.row, "step": step}
+            frame: _JsonObject = {"row": draft.row, "step": step}
             if whole:
                 content: Any = (draft.committed, draft.tentative)
                 frame |= {"committed": draft.committed, "tentative": draft.tentative}
@@ -210,7 +210,7 @@ def _final(model: TextModel, canvas: Canvas, row: int, draft: PartialText, verba
     return draft.committed[len(model.tokenizer.decode(ids[:begin])) :]
 
 
-def _tokens(model: TextModel, canvas: Canvas, row: int) -> JsonObject:
+def _tokens(model: TextModel, canvas: Canvas, row: int) -> _JsonObject:
     """Each token as text (null if masked), whether it was given, and its probability when it was written."""
     canvas, vocab = model.model.to_tokens(canvas), model.model.config.vocab
     positions = text_positions(canvas, vocab, row)
@@ -227,7 +227,7 @@ def _tokens(model: TextModel, canvas: Canvas, row: int) -> JsonObject:
     }
 
 
-def _alternatives(model: TextModel, canvas: Canvas, log: LogprobRecorder | None, fresh: Collection[int]) -> JsonObject:
+def _alternatives(model: TextModel, canvas: Canvas, log: LogprobRecorder | None, fresh: Collection[int]) -> _JsonObject:
     """The most likely tokens at positions written since the last frame; `at` indexes the pieces."""
     if log is None:
         return {}
@@ -240,7 +240,7 @@ def _alternatives(model: TextModel, canvas: Canvas, log: LogprobRecorder | None,
     return {"alternatives": alternatives}
 
 
-def _plain(record: TextResults) -> JsonObject:
+def _plain(record: TextResults) -> _JsonObject:
     """The record as JSON: each text with its tokens, and the total cost."""
     cost = {"nfe": record.nfe, "seconds": record.seconds, "new_tokens": record.new_tokens, "seed": record.seed}
     settings = {
@@ -252,7 +252,7 @@ def _plain(record: TextResults) -> JsonObject:
     return {"texts": [_text(result) for result in record], "run": record.run, **cost, **settings}
 
 
-def _text(result: TextResult) -> JsonObject:
+def _text(result: TextResult) -> _JsonObject:
     new = [i for i, given in enumerate(result.given) if not given]
     pieces = result.pieces
     return {
@@ -276,6 +276,6 @@ def _log(probability: float | None) -> float | None:
     return None if not probability else round(math.log(probability), 6)
 
 
-def failure_event(error: ValueError) -> JsonObject:
+def _failure_event(error: ValueError) -> _JsonObject:
     """The failure event for an invalid request."""
     return {"kind": "refused", "param": getattr(error, "argument", None), "message": str(error)}

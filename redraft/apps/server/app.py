@@ -20,10 +20,10 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redraft.apps.server import jobs, responses
-from redraft.apps.server.errors import ApiError, JsonObject, bad_request, from_worker_error, too_large, unavailable
-from redraft.apps.server.jobs import Job, RequestLimits
-from redraft.apps.server.metrics import ServerMetrics
-from redraft.apps.server.request_queue import QueuedRequest
+from redraft.apps.server.errors import ApiError, _bad_request, _from_worker_error, _JsonObject, _too_large, _unavailable
+from redraft.apps.server.jobs import RequestLimits, _Job
+from redraft.apps.server.metrics import _ServerMetrics
+from redraft.apps.server.request_queue import _QueuedRequest
 from redraft.apps.server.schemas import (
     Body,
     ChatBody,
@@ -66,7 +66,7 @@ def build_app(
     supervisor: Supervisor, door: AccessPolicy = AccessPolicy(), bounds: RequestLimits = RequestLimits()
 ) -> FastAPI:
     """The app in front of a model process."""
-    front = Routes(supervisor, door, bounds)
+    front = _Routes(supervisor, door, bounds)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -77,7 +77,7 @@ def build_app(
     app = FastAPI(title="Redraft", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(HTTPException, _http_error)  # type: ignore[arg-type]
     app.add_exception_handler(ApiError, _api_error)  # type: ignore[arg-type]
-    app.add_middleware(AccessMiddleware, front=front)
+    app.add_middleware(_AccessMiddleware, front=front)
     app.get("/v1/models")(front.models)
     app.get("/v1/models/{name:path}")(front.model)
     app.get("/health/live")(front.live)
@@ -97,13 +97,13 @@ def _sent(file: Path) -> Callable[[], Awaitable[Response]]:
     return send
 
 
-def _schema_of(kind: type[StrictModel]) -> JsonObject:
+def _schema_of(kind: type[StrictModel]) -> _JsonObject:
     """The body of a route, for OpenAPI."""
     schema = kind.model_json_schema(by_alias=True)
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(schema)}}}}
 
 
-def _inlined(schema: JsonObject) -> JsonObject:
+def _inlined(schema: _JsonObject) -> _JsonObject:
     """The schema with its definitions written where they are used."""
     known = schema.pop("$defs", {})
 
@@ -114,7 +114,7 @@ def _inlined(schema: JsonObject) -> JsonObject:
             return {key: walk(each) for key, each in value.items()}
         return [walk(each) for each in value] if isinstance(value, list) else value
 
-    found: JsonObject = walk(schema)
+    found: _JsonObject = walk(schema)
     return found
 
 
@@ -133,13 +133,13 @@ def _answer(error: ApiError) -> JSONResponse:
     return JSONResponse(error.body, error.status, error.headers)
 
 
-class AccessMiddleware:
+class _AccessMiddleware:
     """Around the whole app: who may come in, headers, numbers, and an answer whatever happens.
 
     Plain ASGI, so that a client that hangs up is noticed at once.
     """
 
-    def __init__(self, app: ASGIApp, front: Routes) -> None:
+    def __init__(self, app: ASGIApp, front: _Routes) -> None:
         self.app, self.front = app, front
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -164,19 +164,19 @@ class AccessMiddleware:
             self.front.supervisor.noticed(f"redraft serve: {type(error).__name__} in {scope['path']}")
             traceback.print_tb(error.__traceback__, limit=-6)  # places in the code; no text of a request
             if not status:
-                await _answer(from_worker_error({"kind": "internal", "message": type(error).__name__}))(
+                await _answer(_from_worker_error({"kind": "internal", "message": type(error).__name__}))(
                     scope, receive, sending
                 )
         finally:
             self.front.metrics.answered(scope["path"], status, time.perf_counter() - begun)
 
 
-class Routes:
+class _Routes:
     """The routes, each a coroutine from a request to a response."""
 
     def __init__(self, supervisor: Supervisor, door: AccessPolicy, bounds: RequestLimits) -> None:
         self.supervisor, self.desk, self.door, self.bounds = supervisor, supervisor.desk, door, bounds
-        self.metrics = ServerMetrics(supervisor)
+        self.metrics = _ServerMetrics(supervisor)
         self.paths = {path for path, *_ in self.routes()}
 
     def routes(self) -> list[tuple[str, type[StrictModel], Callable[[Request], Awaitable[Response]]]]:
@@ -221,7 +221,7 @@ class Routes:
     async def _body(self, request: Request) -> bytes:
         """The whole body, if it is JSON and not too long; what is too long is not kept."""
         if not request.headers.get("content-type", "").lower().startswith("application/json"):
-            raise bad_request("content-type", "send JSON, with Content-Type: application/json", "invalid_content_type")
+            raise _bad_request("content-type", "send JSON, with Content-Type: application/json", "invalid_content_type")
         read = bytearray()
         size = 0
         async for part in request.stream():
@@ -231,7 +231,7 @@ class Routes:
                 break
         if size <= self.door.body:
             return bytes(read)
-        raise too_large("body", f"the body is longer than {self.door.body:,} bytes")
+        raise _too_large("body", f"the body is longer than {self.door.body:,} bytes")
 
     # --- OpenAI's routes ---
 
@@ -239,14 +239,14 @@ class Routes:
         return JSONResponse({"object": "list", "data": [self._card(each) for each in self._known()]})
 
     async def model(self, name: str) -> Response:
-        return JSONResponse(self._card(jobs.chosen_model(self._known(), name)))
+        return JSONResponse(self._card(jobs._chosen_model(self._known(), name)))
 
-    def _known(self) -> list[JsonObject]:
+    def _known(self) -> list[_JsonObject]:
         if not self.supervisor.about:
-            raise unavailable("loading", "the model is still loading; try again in a moment")
+            raise _unavailable("loading", "the model is still loading; try again in a moment")
         return self.supervisor.about
 
-    def _card(self, each: JsonObject) -> JsonObject:
+    def _card(self, each: _JsonObject) -> _JsonObject:
         own = {name: value for name, value in each.items() if name not in ("id", "created")}
         return {
             "id": each["id"],
@@ -257,69 +257,71 @@ class Routes:
         }
 
     async def completions(self, body: CompletionBody | FimBody, request: Request) -> Response:
-        job = jobs.completion_job(body, self._known(), self.bounds)
-        head = responses.ResponseHeader("cmpl", "text_completion", job.model["id"])
+        job = jobs._completion_job(body, self._known(), self.bounds)
+        head = responses._ResponseHeader("cmpl", "text_completion", job.model["id"])
         prompts = job.given.get("prompts") or job.given.get("parts", [""])[:1]
         echo = [text for text in prompts for _ in range(body.n or 1)] if getattr(body, "echo", None) else []
         if body.stream:
-            return self._streamed(job, responses.CompletionStream(head, False, _stops(body), body, echo), body)
-        return JSONResponse(responses.completion_body(head, await self._record(job, request), body, _stops(body), echo))
+            return self._streamed(job, responses._CompletionStream(head, False, _stops(body), body, echo), body)
+        return JSONResponse(
+            responses._completion_body(head, await self._record(job, request), body, _stops(body), echo)
+        )
 
     async def chat(self, body: ChatBody, request: Request) -> Response:
-        job = jobs.chat_job(body, self._known(), self.bounds)
-        head = responses.ResponseHeader(
+        job = jobs._chat_job(body, self._known(), self.bounds)
+        head = responses._ResponseHeader(
             "chatcmpl", "chat.completion.chunk" if body.stream else "chat.completion", job.model["id"]
         )
         if body.stream:
-            return self._streamed(job, responses.CompletionStream(head, True, _stops(body), body), body)
-        return JSONResponse(responses.chat_body(head, await self._record(job, request), body, _stops(body)))
+            return self._streamed(job, responses._CompletionStream(head, True, _stops(body), body), body)
+        return JSONResponse(responses._chat_body(head, await self._record(job, request), body, _stops(body)))
 
     # --- our own ---
 
     async def infill(self, body: InfillBody, request: Request) -> Response:
-        job = jobs.infill_job(body, self._known(), self.bounds)
+        job = jobs._infill_job(body, self._known(), self.bounds)
         if body.stream:
-            raise bad_request(
+            raise _bad_request(
                 "stream", "given text follows the holes; watch them at /v1/diffusion/trace", "unsupported_parameter"
             )
-        head = responses.ResponseHeader("infill", "infill", job.model["id"])
-        return JSONResponse(responses.infill_body(head, await self._record(job, request)))
+        head = responses._ResponseHeader("infill", "infill", job.model["id"])
+        return JSONResponse(responses._infill_body(head, await self._record(job, request)))
 
     async def choose(self, body: ChooseBody, request: Request) -> Response:
-        job = jobs.choose_job(body, self._known(), self.bounds)
-        head = responses.ResponseHeader("choose", "choose", job.model["id"])
+        job = jobs._choose_job(body, self._known(), self.bounds)
+        head = responses._ResponseHeader("choose", "choose", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def score(self, body: ScoreBody, request: Request) -> Response:
-        job = jobs.score_job(body, self._known(), self.bounds)
-        head = responses.ResponseHeader("score", "score", job.model["id"])
+        job = jobs._score_job(body, self._known(), self.bounds)
+        head = responses._ResponseHeader("score", "score", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def correct(self, body: CorrectBody, request: Request) -> Response:
-        job = jobs.correct_job(body, self._known(), self.bounds)
-        head = responses.ResponseHeader("correct", "correct", job.model["id"])
+        job = jobs._correct_job(body, self._known(), self.bounds)
+        head = responses._ResponseHeader("correct", "correct", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def trace(self, body: TraceBody, request: Request) -> Response:
         """Every canvas on the way: NDJSON, or SSE if that is asked for."""
-        job = jobs.trace_job(body, self._known(), self.bounds)
+        job = jobs._trace_job(body, self._known(), self.bounds)
         sse = body.format == "sse" or (body.format is None and "text/event-stream" in request.headers.get("accept", ""))
         ticket = self._submit(job, frames="trace")
-        write = responses.sse if sse else responses.ndjson
+        write = responses._sse if sse else responses._ndjson
 
         async def lines() -> AsyncIterator[bytes]:
             yield write({"type": "start", "model": job.model["id"], "seed": job.given["options"]["seed"]})
             async for event in self._events(ticket):
                 if event is None:
-                    yield responses.KEEP_ALIVE if sse else b"\n"
+                    yield responses._KEEP_ALIVE if sse else b"\n"
                 elif event["event"] == "frame":
                     yield write({"type": "frame"} | {k: v for k, v in event.items() if k not in ("event", "id")})
                 elif event["event"] == "done":
-                    yield write({"type": "done", **event["record"], "usage": responses.usage(event["record"])})
+                    yield write({"type": "done", **event["record"], "usage": responses._usage(event["record"])})
                 else:
-                    yield write({"type": "error"} | from_worker_error(event, dict(job.names)).body)
+                    yield write({"type": "error"} | _from_worker_error(event, dict(job.names)).body)
             if sse:
-                yield responses.DONE
+                yield responses._DONE
 
         return StreamingResponse(lines(), media_type="text/event-stream" if sse else "application/x-ndjson")
 
@@ -328,7 +330,7 @@ class Routes:
 
     async def is_ready(self) -> Response:
         if self.desk.draining or not self.supervisor.ready:
-            raise unavailable("draining" if self.desk.draining else "loading", "not ready")
+            raise _unavailable("draining" if self.desk.draining else "loading", "not ready")
         ids = [each["id"] for each in self.supervisor.about]
         same = self.supervisor.steady is not None
         return JSONResponse(
@@ -340,13 +342,13 @@ class Routes:
 
     # --- jobs ---
 
-    def _submit(self, job: Job, frames: str | None = None) -> QueuedRequest:
+    def _submit(self, job: _Job, frames: str | None = None) -> _QueuedRequest:
         message = job.message
         if frames is not None:
             message["given"] = {**message["given"], "frames": frames}
         return self.desk.submit(message, job.cost)
 
-    async def _record(self, job: Job, request: Request) -> JsonObject:
+    async def _record(self, job: _Job, request: Request) -> _JsonObject:
         """What was written, all at once; if the client hangs up, the request is cancelled."""
         ticket = self._submit(job)
         gone = asyncio.create_task(_hung_up(request))
@@ -360,12 +362,12 @@ class Routes:
             self.desk.cancel(ticket)
             gone.cancel()
         if event["event"] != "done":
-            raise from_worker_error(event, dict(job.names))
-        record: JsonObject = event["record"]
+            raise _from_worker_error(event, dict(job.names))
+        record: _JsonObject = event["record"]
         self.metrics.wrote(record)
         return record
 
-    async def _events(self, ticket: QueuedRequest) -> AsyncIterator[JsonObject | None]:
+    async def _events(self, ticket: _QueuedRequest) -> AsyncIterator[_JsonObject | None]:
         """The events of a request, None after a while without one; whoever stops listening cancels it."""
         try:
             while True:
@@ -382,27 +384,27 @@ class Routes:
         finally:
             self.desk.cancel(ticket)
 
-    def _streamed(self, job: Job, pieces: responses.CompletionStream, body: OpenAIBody) -> Response:
+    def _streamed(self, job: _Job, pieces: responses._CompletionStream, body: OpenAIBody) -> Response:
         ticket = self._submit(job, frames="drafts")
 
         async def parts() -> AsyncIterator[bytes]:
             async for event in self._events(ticket):
                 if event is None:
-                    yield responses.KEEP_ALIVE
+                    yield responses._KEEP_ALIVE
                 elif event["event"] == "frame":
                     if (more := pieces.frame(event)) is not None:
-                        yield responses.sse(more)
+                        yield responses._sse(more)
                 elif event["event"] == "done":
                     for part in pieces.last(event["record"]):
-                        yield responses.sse(part)
+                        yield responses._sse(part)
                     if body.stream_options is not None and body.stream_options.include_usage:
-                        yield responses.sse(
-                            pieces.head.body() | {"choices": [], "usage": responses.usage(event["record"])}
+                        yield responses._sse(
+                            pieces.head.body() | {"choices": [], "usage": responses._usage(event["record"])}
                         )
-                    yield responses.DONE
+                    yield responses._DONE
                 else:
-                    yield responses.sse(from_worker_error(event, dict(job.names)).body)
-                    yield responses.DONE
+                    yield responses._sse(_from_worker_error(event, dict(job.names)).body)
+                    yield responses._DONE
 
         return StreamingResponse(parts(), media_type="text/event-stream")
 
@@ -410,7 +412,7 @@ class Routes:
 def _stops(body: OpenAIBody) -> list[str]:
     given = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if any(not stop for stop in given):
-        raise bad_request("stop", "an empty string would stop every text at once")
+        raise _bad_request("stop", "an empty string would stop every text at once")
     return given
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-JsonObject = dict[str, Any]  # a JSON object
+_JsonObject = dict[str, Any]  # a JSON object
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
@@ -21,51 +21,53 @@ class ApiError(Exception):
     headers: dict[str, str] = field(default_factory=dict)
 
     @property
-    def body(self) -> JsonObject:
+    def body(self) -> _JsonObject:
         kind = _TYPES.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
-def bad_request(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
+def _bad_request(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
     """400: the request is invalid."""
     return ApiError(400, code, param, message)
 
 
-def too_large(param: str, message: str) -> ApiError:
+def _too_large(param: str, message: str) -> ApiError:
     """413: the request exceeds the server's size limit."""
     return ApiError(413, "too_large", param, message)
 
 
-def unknown_model(name: str, known: list[str]) -> ApiError:
+def _unknown_model(name: str, known: list[str]) -> ApiError:
     return ApiError(
         404, "model_not_found", "model", f"there is no model {name[:80]!r} here; there are {', '.join(known)}"
     )
 
 
-def too_many_requests(seconds: float) -> ApiError:
+def _too_many_requests(seconds: float) -> ApiError:
     """429 with the retry delay: in seconds (`Retry-After`), and in milliseconds for OpenAI's clients."""
     wait = str(max(1, math.ceil(seconds)))
     headers = {"Retry-After": wait, "Retry-After-Ms": str(round(1000 * seconds))}
     return ApiError(429, "queue_full", None, f"the queue is full; try again in {wait} seconds", headers)
 
 
-def unavailable(code: str, message: str) -> ApiError:
+def _unavailable(code: str, message: str) -> ApiError:
     """503: temporarily unavailable; retry after a second."""
     return ApiError(503, code, None, message, {"Retry-After": "1"})
 
 
-def from_worker_error(event: JsonObject, names: dict[str, str] | None = None) -> ApiError:
+def _from_worker_error(event: _JsonObject, names: dict[str, str] | None = None) -> ApiError:
     """Converts a failure event of the model process. `names` maps our arguments to the client's names."""
     kind, message = event["kind"], event.get("message") or ""
     if kind == "refused":
         param = event.get("param") or _guess_argument(message)
-        return bad_request((names or {}).get(param, param or "model"), message, "unsupported_value")
+        return _bad_request((names or {}).get(param, param or "model"), message, "unsupported_value")
     if kind == "deadline":
         return ApiError(408, "deadline_exceeded", "steps", "the request took longer than its deadline; ask for less")
     if kind == "numerical_error":
         return ApiError(500, "numerical_error", None, "the network gave numbers that are not finite for this request")
     if kind == "restarted":
-        return unavailable("model_restarted", "the model process ended while it wrote this; it starts again: try again")
+        return _unavailable(
+            "model_restarted", "the model process ended while it wrote this; it starts again: try again"
+        )
     if kind == "cancelled":
         return ApiError(499, "cancelled", None, "the request was cancelled")
     return ApiError(500, "internal_error", None, f"something went wrong here ({message}); the server's log tells more")

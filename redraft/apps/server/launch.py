@@ -14,7 +14,7 @@ import uvicorn
 from redraft.apps.server.app import AccessPolicy, build_app
 from redraft.apps.server.jobs import RequestLimits
 from redraft.apps.server.request_queue import QueueLimits
-from redraft.apps.server.supervisor import Supervisor, SupervisorTimeouts, WorkerStartError
+from redraft.apps.server.supervisor import Supervisor, SupervisorTimeouts, _WorkerStartError
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def serve(config: ServerConfig, say: Callable[[str], None]) -> None:
     """Serves until SIGTERM or Ctrl-C; a second signal stops it at once. Raises ValueError if it cannot start."""
     try:
         asyncio.run(_serve(config, say))
-    except WorkerStartError as error:
+    except _WorkerStartError as error:
         raise ValueError(str(error)) from None
 
 

@@ -14,7 +14,7 @@ from redraft.apps.server.supervisor import Supervisor
 _ROUTES = ("/v1/", "/health/", "/metrics")
 
 
-class ServerMetrics:
+class _ServerMetrics:
     """Counters and histograms since the server started."""
 
     def __init__(self, supervisor: Supervisor) -> None:

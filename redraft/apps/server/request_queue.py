@@ -15,19 +15,19 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from redraft.apps.server.errors import ApiError, JsonObject, too_many_requests, unavailable
+from redraft.apps.server.errors import ApiError, _JsonObject, _too_many_requests, _unavailable
 
 _LONGEST_RETRY = 30.0  # longest retry delay in seconds
-Outcome = Literal["completed", "cancelled", "failed"]
+_Outcome = Literal["completed", "cancelled", "failed"]
 
 
-class WorkerChannel(Protocol):
+class _WorkerChannel(Protocol):
     """Connection to the model process."""
 
     @property
     def ready(self) -> bool: ...
 
-    def send(self, message: JsonObject) -> None: ...
+    def send(self, message: _JsonObject) -> None: ...
 
 
 @dataclass
@@ -43,23 +43,23 @@ class RequestLedger:
     def open(self) -> int:
         return self.accepted - sum(self.ends.values())
 
-    def as_json(self) -> JsonObject:
+    def as_json(self) -> _JsonObject:
         ends = {name: self.ends[name] for name in ("completed", "cancelled", "failed")}
         return {"accepted": self.accepted, **ends, "open": self.open, "rejected": self.rejected}
 
 
 @dataclass(eq=False)
-class QueuedRequest:
+class _QueuedRequest:
     """An accepted request. Its events are in order; the last one is `done` or `failed`."""
 
     number: int
-    message: JsonObject
+    message: _JsonObject
     cost: float
     until: float  # deadline on the time.monotonic() clock
     arrived: float
-    events: asyncio.Queue[JsonObject] = field(default_factory=asyncio.Queue)
+    events: asyncio.Queue[_JsonObject] = field(default_factory=asyncio.Queue)
     started: float | None = None
-    outcome: Outcome | None = None
+    outcome: _Outcome | None = None
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class QueueLimits:
 class RequestQueue:
     """Accepts requests, sends them to the model process in turn, and records how each one ended."""
 
-    def __init__(self, line: WorkerChannel, room: QueueLimits) -> None:
+    def __init__(self, line: _WorkerChannel, room: QueueLimits) -> None:
         self.line, self.room, self.ledger = line, room, RequestLedger()
         self.draining = False
-        self.running: dict[int, QueuedRequest] = {}
+        self.running: dict[int, _QueuedRequest] = {}
         self.rate = 20_000.0  # tokens processed per second, smoothed
-        self._waiting: list[tuple[float, int, QueuedRequest]] = []
+        self._waiting: list[tuple[float, int, _QueuedRequest]] = []
         self._booked = 0.0  # retry time given to the last rejected request
         self._numbers = itertools.count()
         self._idle = asyncio.Event()
@@ -97,21 +97,21 @@ class RequestQueue:
     def require_room(self) -> None:
         """Raises if any request would be rejected; needs no body."""
         if self.draining:
-            raise unavailable("draining", "the server is shutting down; it accepts no new requests")
+            raise _unavailable("draining", "the server is shutting down; it accepts no new requests")
         if not self.line.ready:
-            raise unavailable("loading", "the model is still loading; try again in a moment")
+            raise _unavailable("loading", "the model is still loading; try again in a moment")
         costs = [request.cost for _, _, request in self._waiting if request.outcome is None]
         if len(costs) >= self.room.waiting:
             raise self._reject(sum(costs), sum(costs) / len(costs))
 
-    def submit(self, message: JsonObject, cost: float) -> QueuedRequest:
+    def submit(self, message: _JsonObject, cost: float) -> _QueuedRequest:
         """Queues a request, or raises an error that says when to retry."""
         self.require_room()
         ahead = sum(request.cost for _, _, request in self._waiting if request.outcome is None)
         if ahead and ahead + cost > self.room.cost:
             raise self._reject(ahead, cost)
         now = time.monotonic()
-        request = QueuedRequest(next(self._numbers), message, cost, now + self.room.seconds, now)
+        request = _QueuedRequest(next(self._numbers), message, cost, now + self.room.seconds, now)
         self.ledger.accepted += 1
         self._idle.clear()
         heapq.heappush(self._waiting, (now + cost / self.rate, request.number, request))
@@ -123,7 +123,7 @@ class RequestQueue:
         now = time.monotonic()
         self.ledger.rejected += 1
         self._booked = min(max(self._booked, now + ahead / self.rate) + cost / self.rate, now + _LONGEST_RETRY)
-        return too_many_requests(self._booked - now)
+        return _too_many_requests(self._booked - now)
 
     def dispatch(self) -> None:
         """Sends waiting requests to the model process, up to `room.width` at a time."""
@@ -139,7 +139,7 @@ class RequestQueue:
             self.running[request.number] = request
             self.line.send({"do": "start", "id": request.number, "seconds": request.until - now} | request.message)
 
-    def hear(self, event: JsonObject) -> None:
+    def hear(self, event: _JsonObject) -> None:
         """Handles an event about a request from the model process."""
         request = self.running.get(event["id"])
         if request is None:
@@ -154,7 +154,7 @@ class RequestQueue:
             self._update_rate(request, time.monotonic() - request.started)
         self.dispatch()
 
-    def cancel(self, request: QueuedRequest) -> None:
+    def cancel(self, request: _QueuedRequest) -> None:
         """Cancels a request: ends it now if it is waiting, or tells the model process to stop it if it is running."""
         if request.outcome is not None:
             return
@@ -185,7 +185,7 @@ class RequestQueue:
             for request in [*self.running.values(), *(request for _, _, request in self._waiting)]:
                 self._end(request, "failed", {"event": "failed", "kind": "restarted"})
 
-    def _end(self, request: QueuedRequest, outcome: Outcome, event: JsonObject) -> None:
+    def _end(self, request: _QueuedRequest, outcome: _Outcome, event: _JsonObject) -> None:
         if request.outcome is not None:
             return
         request.outcome = outcome
@@ -196,7 +196,7 @@ class RequestQueue:
         if self.ledger.open == 0:
             self._idle.set()
 
-    def _update_rate(self, request: QueuedRequest, seconds: float) -> None:
+    def _update_rate(self, request: _QueuedRequest, seconds: float) -> None:
         """Updates the smoothed rate of all concurrent requests together."""
         rate = request.cost * (len(self.running) + 1) / max(seconds, 1e-3)
         self.rate = max(100.0, 0.9 * self.rate + 0.1 * rate)

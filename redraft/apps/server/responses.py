@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from redraft.apps.server.errors import JsonObject
+from redraft.apps.server.errors import _JsonObject
 
 
 @dataclass(frozen=True)
-class ResponseHeader:
+class _ResponseHeader:
     """Fields shared by all chunks of one response."""
 
     prefix: str
@@ -23,7 +23,7 @@ class ResponseHeader:
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def body(self, kind: str | None = None) -> JsonObject:
+    def body(self, kind: str | None = None) -> _JsonObject:
         return {
             "id": f"{self.prefix}-{self.id}",
             "object": kind or self.kind,
@@ -32,14 +32,14 @@ class ResponseHeader:
         }
 
 
-def usage(record: JsonObject) -> JsonObject:
+def _usage(record: _JsonObject) -> _JsonObject:
     """Token usage. A prompt counts once, even if n texts are generated for it."""
     prompts = {text["prompt"]: text["given_tokens"] for text in record["texts"]}
     given, new = sum(prompts.values()), sum(text["new_tokens"] for text in record["texts"])
     return {"prompt_tokens": given, "completion_tokens": new, "total_tokens": given + new}
 
 
-def diffusion_info(record: JsonObject) -> JsonObject:
+def _diffusion_info(record: _JsonObject) -> _JsonObject:
     """The `diffusion` field: cost, sampler and settings of the result."""
     names = ("nfe", "seconds", "seed", "sampler", "cache", "exactness", "notes", "run")
     return {name: record[name] for name in names} | {
@@ -47,37 +47,37 @@ def diffusion_info(record: JsonObject) -> JsonObject:
     }
 
 
-def cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
+def _cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     """Cuts the text before the first stop string; also returns whether there was one."""
     positions = [position for stop in stops if stop and (position := text.find(stop)) >= 0]
     return (text[: min(positions)], True) if positions else (text, False)
 
 
-def held_back_chars(text: str, stops: Sequence[str]) -> int:
+def _held_back_chars(text: str, stops: Sequence[str]) -> int:
     """Number of trailing characters that could be the prefix of a stop string."""
     sizes = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
     return max(sizes, default=0)
 
 
-def finish_reason(result: JsonObject, stopped: bool) -> str:
+def _finish_reason(result: _JsonObject, stopped: bool) -> str:
     return "stop" if stopped or result["stop"] != "length" else "length"
 
 
-def completion_body(
-    head: ResponseHeader, record: JsonObject, body: Any, stops: Sequence[str], echo: Sequence[str] = ()
-) -> JsonObject:
+def _completion_body(
+    head: _ResponseHeader, record: _JsonObject, body: Any, stops: Sequence[str], echo: Sequence[str] = ()
+) -> _JsonObject:
     """Body of a completion. echo: the prompt of each text, if it is to be included."""
     choices = []
     for index, result in enumerate(record["texts"]):
-        text, stopped = cut_at_stop(result["new"], stops)
-        shown, log = echo[index] + text if echo else text, logprobs_body(result, len(text), body)
+        text, stopped = _cut_at_stop(result["new"], stops)
+        shown, log = echo[index] + text if echo else text, _logprobs_body(result, len(text), body)
         choices.append(
-            {"index": index, "text": shown, "logprobs": log, "finish_reason": finish_reason(result, stopped)}
+            {"index": index, "text": shown, "logprobs": log, "finish_reason": _finish_reason(result, stopped)}
         )
-    return head.body() | {"choices": choices, "usage": usage(record), "diffusion": diffusion_info(record)}
+    return head.body() | {"choices": choices, "usage": _usage(record), "diffusion": _diffusion_info(record)}
 
 
-def logprobs_body(result: JsonObject, size: int, body: Any) -> JsonObject | None:
+def _logprobs_body(result: _JsonObject, size: int, body: Any) -> _JsonObject | None:
     """Log-probabilities of the first `size` characters, in the format of the route; None if not requested."""
     count = getattr(body, "logprobs", None)
     if count is None or count is False:
@@ -85,7 +85,7 @@ def logprobs_body(result: JsonObject, size: int, body: Any) -> JsonObject | None
     return _chat_logprobs(result, size, body.top_logprobs or 0) if count is True else _logprobs(result, size, count)
 
 
-def _logprobs(result: JsonObject, size: int, top: int) -> JsonObject:
+def _logprobs(result: _JsonObject, size: int, top: int) -> _JsonObject:
     """Log-probabilities of the tokens in the first `size` characters, each from the step that wrote it."""
     offsets, offset = [], 0
     for piece in result["pieces"]:
@@ -98,30 +98,30 @@ def _logprobs(result: JsonObject, size: int, top: int) -> JsonObject:
     return own | {"top_logprobs": tops if top else None, "logprob_kind": "commit"}
 
 
-def _others(result: JsonObject, i: int, count: int) -> dict[str, float]:
+def _others(result: _JsonObject, i: int, count: int) -> dict[str, float]:
     """Log-probabilities of up to `count` alternatives to token i; empty if they were not recorded."""
     own, top = result["pieces"][i], (result.get("alternatives") or {i: None})[i]
     return {t: round(math.log(p), 6) for t, p in (top or ())[:count] if p and t != own and (not t or t != own.lstrip())}
 
 
-def chat_body(head: ResponseHeader, record: JsonObject, body: Any, stops: Sequence[str]) -> JsonObject:
+def _chat_body(head: _ResponseHeader, record: _JsonObject, body: Any, stops: Sequence[str]) -> _JsonObject:
     choices = []
     for index, result in enumerate(record["texts"]):
-        text, stopped = cut_at_stop(result["new"], stops)
+        text, stopped = _cut_at_stop(result["new"], stops)
         message = {"role": "assistant", "content": text, "refusal": None}
-        end = finish_reason(result, stopped)
+        end = _finish_reason(result, stopped)
         choices.append(
             {
                 "index": index,
                 "message": message,
-                "logprobs": logprobs_body(result, len(text), body),
+                "logprobs": _logprobs_body(result, len(text), body),
                 "finish_reason": end,
             }
         )
-    return head.body() | {"choices": choices, "usage": usage(record), "diffusion": diffusion_info(record)}
+    return head.body() | {"choices": choices, "usage": _usage(record), "diffusion": _diffusion_info(record)}
 
 
-def _chat_logprobs(result: JsonObject, size: int, top: int) -> JsonObject:
+def _chat_logprobs(result: _JsonObject, size: int, top: int) -> _JsonObject:
     logprobs = _logprobs(result, size, max(1, top))
     triples = zip(logprobs["tokens"], logprobs["token_logprobs"], logprobs["top_logprobs"], strict=True)
     content = [
@@ -131,18 +131,18 @@ def _chat_logprobs(result: JsonObject, size: int, top: int) -> JsonObject:
     return {"content": content, "refusal": None, "logprob_kind": "commit"}
 
 
-def _chat_token(token: str, value: float | None) -> JsonObject:
+def _chat_token(token: str, value: float | None) -> _JsonObject:
     return {"token": token, "logprob": -9999.0 if value is None else value, "bytes": list(token.encode())}
 
 
-def infill_body(head: ResponseHeader, record: JsonObject) -> JsonObject:
+def _infill_body(head: _ResponseHeader, record: _JsonObject) -> _JsonObject:
     """Body of an infilling; the given parts are returned character for character."""
     choices = [
         {
             "index": index,
             "text": result["text"],
             "holes": result["fills"],
-            "finish_reason": finish_reason(result, False),
+            "finish_reason": _finish_reason(result, False),
             "tokens": [
                 {"text": text, "step": step, "logprob": log}
                 for text, step, log in zip(result["pieces"], result["steps"], result["logprobs"], strict=True)
@@ -150,40 +150,40 @@ def infill_body(head: ResponseHeader, record: JsonObject) -> JsonObject:
         }
         for index, result in enumerate(record["texts"])
     ]
-    return head.body() | {"choices": choices, "usage": usage(record), "diffusion": diffusion_info(record)}
+    return head.body() | {"choices": choices, "usage": _usage(record), "diffusion": _diffusion_info(record)}
 
 
-def sse(body: JsonObject) -> bytes:
+def _sse(body: _JsonObject) -> bytes:
     return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
 
 
-def ndjson(body: JsonObject) -> bytes:
+def _ndjson(body: _JsonObject) -> bytes:
     return (json.dumps(body, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
 
 
-DONE = b"data: [DONE]\n\n"
-KEEP_ALIVE = b": keep-alive\n\n"
+_DONE = b"data: [DONE]\n\n"
+_KEEP_ALIVE = b": keep-alive\n\n"
 
 
-class CompletionStream:
+class _CompletionStream:
     """Chunks of a streamed completion. Each holds only new text that can no longer change.
 
     The last chunk of each text carries the log-probabilities of all its tokens.
     """
 
     def __init__(
-        self, head: ResponseHeader, chat: bool, stops: Sequence[str], body: Any, echo: Sequence[str] = ()
+        self, head: _ResponseHeader, chat: bool, stops: Sequence[str], body: Any, echo: Sequence[str] = ()
     ) -> None:
         """echo: the prompt of each text, if it is to be sent too."""
         self.head, self.chat, self.stops, self.body, self.echo = head, chat, stops, body, echo
         self.sent: dict[int, str] = {}
 
-    def frame(self, event: JsonObject) -> JsonObject | None:
+    def frame(self, event: _JsonObject) -> _JsonObject | None:
         """The chunk for a frame; None if it has no new text."""
-        text, stopped = cut_at_stop(event["new"], self.stops)
-        return self._more(event["row"], text if stopped else text[: len(text) - held_back_chars(text, self.stops)])
+        text, stopped = _cut_at_stop(event["new"], self.stops)
+        return self._more(event["row"], text if stopped else text[: len(text) - _held_back_chars(text, self.stops)])
 
-    def _more(self, row: int, text: str) -> JsonObject | None:
+    def _more(self, row: int, text: str) -> _JsonObject | None:
         sent = self.sent.get(row, "")
         if not text.startswith(sent) or len(text) == len(sent):
             return None
@@ -191,20 +191,20 @@ class CompletionStream:
         self.sent[row] = text
         return self._part(row, (self.echo[row] if self.echo and first else "") + text[len(sent) :], None, first)
 
-    def last(self, record: JsonObject) -> list[JsonObject]:
+    def last(self, record: _JsonObject) -> list[_JsonObject]:
         """The remaining text of each row and its finish reason."""
-        parts: list[JsonObject] = []
+        parts: list[_JsonObject] = []
         for row, result in enumerate(record["texts"]):
-            text, stopped = cut_at_stop(result["new"], self.stops)
+            text, stopped = _cut_at_stop(result["new"], self.stops)
             if not text.startswith(self.sent.get(row, "")):
                 raise RuntimeError("text that was already sent has changed")
             if (more := self._more(row, text)) is not None:
                 parts.append(more)
-            log = logprobs_body(result, len(text), self.body)
-            parts.append(self._part(row, "", finish_reason(result, stopped), row not in self.sent, log))
+            log = _logprobs_body(result, len(text), self.body)
+            parts.append(self._part(row, "", _finish_reason(result, stopped), row not in self.sent, log))
         return parts
 
-    def _part(self, row: int, text: str, end: str | None, first: bool, log: JsonObject | None = None) -> JsonObject:
+    def _part(self, row: int, text: str, end: str | None, first: bool, log: _JsonObject | None = None) -> _JsonObject:
         if not self.chat:
             return self.head.body() | {"choices": [{"index": row, "text": text, "logprobs": log, "finish_reason": end}]}
         delta = {"role": "assistant", "content": text} if first else {"content": text} if text or not end else {}

@@ -44,7 +44,7 @@ class NonFiniteOutput(RequestEnded):
 
 
 @dataclass
-class PendingPass:
+class _PendingPass:
     """The network call a request waits for: a pass through the layers, or the output projection of hidden states."""
 
     network: Transformer
@@ -62,7 +62,7 @@ class ScheduledRequest:
 
     work: Callable[[], None]
     deadline: float | None = None  # as time.monotonic()
-    question: PendingPass | None = None
+    question: _PendingPass | None = None
     spent: float = 0.0  # tokens charged so far by the fairness rule
     passes: int = 0
     latest: float = field(default_factory=time.monotonic)  # time of its last pass
@@ -218,7 +218,7 @@ class BatchScheduler:
         if request is None:
             self._count(self._outside, call)
             return (self._pass if isinstance(call, ForwardPass) else self._project)(network, [call])[0]
-        request.question = PendingPass(network, call)
+        request.question = _PendingPass(network, call)
         self._count(request.counts, call)
         return self._main.switch()
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from redraft.apps.server.errors import ApiError, bad_request
+from redraft.apps.server.errors import ApiError, _bad_request
 from redraft.tasks.arguments.aliases import ALIASES
 from redraft.tasks.arguments.settings import ControlSettings, GenerationSettings, InfillSettings, RewriteSettings
 
@@ -249,11 +249,11 @@ def parse_body(kind: type[Body], raw: bytes) -> Body:
     try:
         given = json.loads(raw, parse_constant=_no_constant)
     except RecursionError:
-        raise bad_request("body", "the JSON is nested too deeply", "invalid_json") from None
+        raise _bad_request("body", "the JSON is nested too deeply", "invalid_json") from None
     except ValueError as error:
-        raise bad_request("body", f"the body is not JSON: {str(error)[:200]}", "invalid_json") from None
+        raise _bad_request("body", f"the body is not JSON: {str(error)[:200]}", "invalid_json") from None
     if not isinstance(given, dict):
-        raise bad_request("body", "the body must be a JSON object", "invalid_json")
+        raise _bad_request("body", "the body must be a JSON object", "invalid_json")
     _require_unicode(given)
     try:
         return kind.model_validate(given)
@@ -268,12 +268,12 @@ def _no_constant(name: str) -> Any:
 def _require_unicode(given: Any, depth: int = 0) -> None:
     """Raises if a text has half a character, or if values are nested too deeply."""
     if depth > 100:
-        raise bad_request("body", "the JSON is nested too deeply", "invalid_json")
+        raise _bad_request("body", "the JSON is nested too deeply", "invalid_json")
     if isinstance(given, str):
         try:
             given.encode()
         except UnicodeEncodeError:
-            raise bad_request(
+            raise _bad_request(
                 "body", "a text holds half of a surrogate pair, which is no character", "invalid_unicode"
             ) from None
     parts: Iterable[Any] = (
@@ -291,9 +291,9 @@ def _first_of(error: ValidationError, given: dict[str, Any]) -> ApiError:
     inside = [part for part in place[1:2] if isinstance(given.get(place[0]), dict)]
     param = ".".join([*names[:1], *inside]) or "body"
     if first["type"] == "extra_forbidden":
-        return bad_request(param, f"{param} is not a parameter of this route", "unknown_parameter")
+        return _bad_request(param, f"{param} is not a parameter of this route", "unknown_parameter")
     if first["type"] == "missing":
-        return bad_request(
+        return _bad_request(
             place[-1] if len(place) == 1 else param, f"{'.'.join(place)} is missing", "missing_parameter"
         )
-    return bad_request(param, f"{param}: {first['msg']}")
+    return _bad_request(param, f"{param}: {first['msg']}")

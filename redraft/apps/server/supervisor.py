@@ -11,15 +11,15 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from redraft.apps.server.errors import JsonObject
+from redraft.apps.server.errors import _JsonObject
 from redraft.apps.server.request_queue import QueueLimits, RequestQueue
 
 _LINE = 1 << 26  # maximum size of an event in bytes
-SINGLE_THREAD_ENV = {"MKL_CBWR": "AVX512,STRICT"}  # same summation order for any batch size
+_SINGLE_THREAD_ENV = {"MKL_CBWR": "AVX512,STRICT"}  # same summation order for any batch size
 _SHARING = {"OMP_WAIT_POLICY": "passive"}  # spinning threads would take the HTTP process's core
 
 
-class WorkerStartError(Exception):
+class _WorkerStartError(Exception):
     """The model process cannot start (for example, a bad model path); restarting would not help."""
 
 
@@ -43,7 +43,7 @@ class Supervisor:
     room: QueueLimits = QueueLimits()
     said: Mapping[str, str | None] = field(default_factory=dict)  # mask, attention: if the model files lack them
     restarts: int = 0
-    about: list[JsonObject] = field(default_factory=list)  # `model_info` of each model, once loaded
+    about: list[_JsonObject] = field(default_factory=list)  # `_model_info` of each model, once loaded
     steady: int | None = None
     noticed: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
 
@@ -66,7 +66,7 @@ class Supervisor:
         self._tasks = [asyncio.create_task(self._keep_running()), asyncio.create_task(self._watch())]
 
     async def loaded(self) -> None:
-        """Waits until the models are loaded; raises `WorkerStartError` if loading fails."""
+        """Waits until the models are loaded; raises `_WorkerStartError` if loading fails."""
         assert self._first is not None
         await asyncio.shield(self._first)
 
@@ -79,7 +79,7 @@ class Supervisor:
                 self.process.kill()
             await self.process.wait()
 
-    def send(self, message: JsonObject) -> None:
+    def send(self, message: _JsonObject) -> None:
         if self.process is not None and self.process.stdin is not None:
             self.process.stdin.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
 
@@ -92,7 +92,7 @@ class Supervisor:
             self._ready = False
             self.desk.lost()
             if self._first is not None and not self._first.done():
-                self._first.set_exception(WorkerStartError("the model process ended while it loaded the models"))
+                self._first.set_exception(_WorkerStartError("the model process ended while it loaded the models"))
                 return
             pause = 0.1 if time.monotonic() - begun > 30 else min(10.0, 2 * pause)
             self.restarts += 1
@@ -103,7 +103,7 @@ class Supervisor:
         """Starts a process and handles its events until it ends."""
         arguments = json.dumps({"models": self.models, "threads": self.threads, "said": dict(self.said)})
         command = [sys.executable, "-m", "redraft.apps.server.worker", arguments]
-        pipe, environment = asyncio.subprocess.PIPE, {**SINGLE_THREAD_ENV, **_SHARING, **os.environ}
+        pipe, environment = asyncio.subprocess.PIPE, {**_SINGLE_THREAD_ENV, **_SHARING, **os.environ}
         self._heard = time.monotonic()
         self.process = await asyncio.create_subprocess_exec(
             *command, stdin=pipe, stdout=pipe, limit=_LINE, start_new_session=True, env=environment
@@ -114,7 +114,7 @@ class Supervisor:
             self._hear(json.loads(line))
         await self.process.wait()
 
-    def _hear(self, event: JsonObject) -> None:
+    def _hear(self, event: _JsonObject) -> None:
         if event["event"] == "ready":
             self.about, self.steady, self._ready = event["models"], event["steady"], True
             if self._first is not None and not self._first.done():
@@ -122,7 +122,7 @@ class Supervisor:
             self.desk.dispatch()
         elif event["event"] == "unfit":
             if self._first is not None and not self._first.done():
-                self._first.set_exception(WorkerStartError(event["message"]))
+                self._first.set_exception(_WorkerStartError(event["message"]))
             self.noticed(f"redraft serve: {event['message']}")
         elif event["event"] != "alive":
             self.desk.hear(event)

@@ -24,8 +24,8 @@ from typing import Any, BinaryIO
 import torch
 from torch import nn
 
-from redraft.apps.server.actions import compile_rules, failure_event, prepare_request
-from redraft.apps.server.errors import JsonObject
+from redraft.apps.server.actions import _compile_rules, _failure_event, _prepare_request
+from redraft.apps.server.errors import _JsonObject
 from redraft.apps.server.scheduler import (
     BatchScheduler,
     Cancelled,
@@ -45,14 +45,14 @@ _KINDS = {Cancelled: "cancelled", DeadlineExceeded: "deadline", NonFiniteOutput:
 
 
 @dataclass
-class EventWriter:
+class _EventWriter:
     """Writes events and heartbeats to the HTTP process; thread-safe."""
 
     out: BinaryIO
     beaten: float = field(default=0.0)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def say(self, event: JsonObject) -> None:
+    def say(self, event: _JsonObject) -> None:
         line = json.dumps(event, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
         with self.lock:
             self.out.write(line)
@@ -65,7 +65,7 @@ class EventWriter:
 
 
 @dataclass
-class ActiveRequest:
+class _ActiveRequest:
     """A request that is being prepared or generated."""
 
     number: int
@@ -73,17 +73,17 @@ class ActiveRequest:
     author: ScheduledRequest | None = None
 
 
-class ModelProcess:
+class _ModelProcess:
     """Runs the requests that arrive in `inbox` until it receives None."""
 
     def __init__(
-        self, models: dict[str, TextModel], inbox: queue.SimpleQueue[JsonObject | None], lines: EventWriter
+        self, models: dict[str, TextModel], inbox: queue.SimpleQueue[_JsonObject | None], lines: _EventWriter
     ) -> None:
         self.models, self.inbox, self.lines = models, inbox, lines
         networks = [model.model.network for model in models.values()]
         self.least = batch_invariant_rows(chain.from_iterable(_shapes(model.model) for model in models.values()))
         self.board = BatchScheduler(networks, least=self.least or 1, alive=lines.alive)
-        self.requests: dict[int, ActiveRequest] = {}
+        self.requests: dict[int, _ActiveRequest] = {}
         self.compiling = ThreadPoolExecutor(1)
 
     def run(self) -> None:
@@ -96,7 +96,7 @@ class ModelProcess:
             self.board.round()
             self.lines.alive()
 
-    def _next(self) -> JsonObject | None:
+    def _next(self) -> _JsonObject | None:
         """Returns the next message, or None; waits for one only if no request is running."""
         try:
             message = self.inbox.get_nowait() if self.board.authors else self.inbox.get(timeout=_HEARTBEAT_SECONDS)
@@ -106,24 +106,24 @@ class ModelProcess:
             raise EOFError
         return message
 
-    def _handle(self, message: JsonObject) -> None:
-        handlers: dict[str, Callable[[JsonObject], None]] = {
+    def _handle(self, message: _JsonObject) -> None:
+        handlers: dict[str, Callable[[_JsonObject], None]] = {
             "start": self._start,
             "cancel": self._cancel,
             "write": self._write,
         }
         handlers[message["do"]](message)
 
-    def _start(self, message: JsonObject) -> None:
-        self.requests[message["id"]] = ActiveRequest(message["id"])
+    def _start(self, message: _JsonObject) -> None:
+        self.requests[message["id"]] = _ActiveRequest(message["id"])
         if not message["slow"]:
             return self._write(message)
         # compiling constraints is slow; other requests keep running meanwhile
-        compiling = self.compiling.submit(compile_rules, message["verb"], message["given"])
+        compiling = self.compiling.submit(_compile_rules, message["verb"], message["given"])
         compiling.add_done_callback(lambda done: self.inbox.put(message | {"do": "write", "compiled": done}))
         return None
 
-    def _write(self, message: JsonObject) -> None:
+    def _write(self, message: _JsonObject) -> None:
         request = self.requests[message["id"]]
         if request.cancelled:
             return self._end(request, {"event": "failed", "kind": "cancelled", "message": ""})
@@ -131,28 +131,28 @@ class ModelProcess:
         request.author = self.board.start(partial(self._work, request, message), deadline)
         return None
 
-    def _work(self, request: ActiveRequest, message: JsonObject) -> None:
+    def _work(self, request: _ActiveRequest, message: _JsonObject) -> None:
         """Runs in its own greenlet; an exception here ends only this request."""
         try:
             if "compiled" in message:
                 message["compiled"].result()
-            work = prepare_request(self.models[message["model"]], message["verb"], message["given"])
+            work = _prepare_request(self.models[message["model"]], message["verb"], message["given"])
             record = work(lambda frame: self.lines.say({"event": "frame", "id": request.number} | frame))
             event = {"event": "done", "record": record}
         except RequestEnded as end:
             event = {"event": "failed", "kind": _KINDS[type(end)], "message": ""}
         except ValueError as error:
-            event = {"event": "failed", **failure_event(error)}
+            event = {"event": "failed", **_failure_event(error)}
         except Exception as error:
             traceback.print_exception(error, limit=-8)
             event = {"event": "failed", "kind": "internal", "message": type(error).__name__}
         self._end(request, event)
 
-    def _end(self, request: ActiveRequest, event: JsonObject) -> None:
+    def _end(self, request: _ActiveRequest, event: _JsonObject) -> None:
         del self.requests[request.number]
         self.lines.say(event | {"id": request.number})
 
-    def _cancel(self, message: JsonObject) -> None:
+    def _cancel(self, message: _JsonObject) -> None:
         request = self.requests.get(message["id"])
         if request is None:
             return
@@ -168,7 +168,7 @@ def _shapes(lm: DiffusionLM) -> Iterator[tuple[int, int]]:
             yield module.weight.shape[1], module.weight.shape[0]
 
 
-def model_info(name: str, model: TextModel) -> JsonObject:
+def _model_info(name: str, model: TextModel) -> _JsonObject:
     """The facts about a model that the HTTP side needs."""
     config, run = model.model.config, model.run
     sampler: Any = model.sampler
@@ -201,29 +201,29 @@ def _attributes(model: TextModel) -> Mapping[str, tuple[str, ...]]:
     return {} if model.run is None or model.answers or model.classes else as_annotated(model.run.data).attributes()
 
 
-def main() -> None:
+def _main() -> None:
     """Runs the model process. argv[1] is JSON: {"models": {name: path}, "threads": int or null, "said": arguments of
     `open_model` that the model files leave out}."""
     arguments = json.loads(sys.argv[1])
-    lines = EventWriter(os.fdopen(os.dup(1), "wb"))
+    lines = _EventWriter(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     torch.set_grad_enabled(False)
     if arguments["threads"]:
         torch.set_num_threads(arguments["threads"])
-    inbox: queue.SimpleQueue[JsonObject | None] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[_JsonObject | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(inbox,), daemon=True).start()
     try:
         models = {name: _open(path, lines, arguments["said"]) for name, path in arguments["models"].items()}
-        process = ModelProcess(models, inbox, lines)
+        process = _ModelProcess(models, inbox, lines)
     except Exception as error:
         lines.say({"event": "unfit", "message": str(error)})
         raise SystemExit(2) from error
-    about = [model_info(name, model) for name, model in models.items()]
+    about = [_model_info(name, model) for name, model in models.items()]
     lines.say({"event": "ready", "models": about, "steady": process.least, "threads": torch.get_num_threads()})
     process.run()
 
 
-def _open(path: str, lines: EventWriter, settings: JsonObject) -> TextModel:
+def _open(path: str, lines: _EventWriter, settings: _JsonObject) -> TextModel:
     lines.say({"event": "alive"})
     model = open_model(Path(path), **settings)
     model.model.eval()
@@ -231,11 +231,11 @@ def _open(path: str, lines: EventWriter, settings: JsonObject) -> TextModel:
     return model
 
 
-def _read(inbox: queue.SimpleQueue[JsonObject | None]) -> None:
+def _read(inbox: queue.SimpleQueue[_JsonObject | None]) -> None:
     for line in sys.stdin.buffer:
         inbox.put(json.loads(line))
     inbox.put(None)
 
 
 if __name__ == "__main__":
-    main()
+    _main()

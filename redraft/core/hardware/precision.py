@@ -22,9 +22,9 @@ from redraft.core.hardware.forked import ForkedResult, run_forked
 PRECISION_ENV = "REDRAFT_PRECISION"
 ISA_ENV = "ONEDNN_MAX_CPU_ISA"
 BELOW_AMX = "AVX512_CORE_FP16"  # the largest instruction set of oneDNN without tiles
-BF16_THRESHOLD = 0.9  # bf16 rounds coarsely: it must save at least a tenth of the time
+_BF16_THRESHOLD = 0.9  # bf16 rounds coarsely: it must save at least a tenth of the time
 _ROUNDS = 6  # the first one builds the kernels
-TRIAL_SECONDS = 10.0  # limit of a trial that takes 0.05 s, or 1 s where bf16 is emulated
+_TRIAL_SECONDS = 10.0  # limit of a trial that takes 0.05 s, or 1 s where bf16 is emulated
 PrecisionName: TypeAlias = Literal["fp32", "bf16"]
 Shapes: TypeAlias = tuple[tuple[int, int, int], ...]  # rows, inputs, outputs of a linear layer
 TYPICAL_SHAPES: Shapes = ((256, 384, 1024), (256, 384, 384))
@@ -86,7 +86,7 @@ def choose_precision(
     return Precision("bf16", f"{by}; {ratio}")
 
 
-def forced_precision() -> PrecisionName | None:
+def _forced_precision() -> PrecisionName | None:
     """What the environment asks for."""
     value = os.environ.get(PRECISION_ENV, "").strip().lower()
     if value in ("", "auto"):
@@ -109,7 +109,7 @@ def _wanted(
     """The precision wanted, who asks for it, and what to do if it does not work."""
     if wish != "auto":
         return wish, f"the run asks for {wish}", "use --precision fp32 or auto"
-    if (value := forced_precision()) is not None:
+    if (value := _forced_precision()) is not None:
         return value, f"{PRECISION_ENV}={value}", f"set {PRECISION_ENV}=fp32"
     if held is not None:
         other = f"resume it where bf16 works, or set {PRECISION_ENV}=fp32: no longer bit for bit, but in fp32"
@@ -144,7 +144,7 @@ def _hint() -> str:
 def _judged(trial: ForkedResult, how: str) -> Precision:
     if trial.trouble:
         return Precision("fp32", f"a bf16 product {trial.trouble}")
-    return Precision("bf16" if trial.value < BF16_THRESHOLD else "fp32", f"{_ratio(trial)}{how}")
+    return Precision("bf16" if trial.value < _BF16_THRESHOLD else "fp32", f"{_ratio(trial)}{how}")
 
 
 def _ratio(trial: ForkedResult) -> str:
@@ -164,11 +164,11 @@ def _try(shapes: Shapes) -> tuple[ForkedResult, str]:
     The variable stays lowered even if fp32 is chosen in the end, so that no other bf16 product can kill the process.
     """
     work = partial(bf16_time_ratio, shapes)
-    trial = run_forked(work, TRIAL_SECONDS)
+    trial = run_forked(work, _TRIAL_SECONDS)
     if not trial.tried or not trial.trouble or ISA_ENV in os.environ:
         return trial, ""
     os.environ[ISA_ENV] = BELOW_AMX
-    again = run_forked(work, TRIAL_SECONDS)
+    again = run_forked(work, _TRIAL_SECONDS)
     if again.trouble:
         del os.environ[ISA_ENV]
         return trial, ""

@@ -100,9 +100,9 @@ def inspect_system() -> SystemReport:
         platform.platform(),
         torch.__version__,
         _cpu(),
-        system_memory(),
+        _system_memory(),
         instructions,
-        gflops(torch.float32),
+        _gflops(torch.float32),
         shutil.disk_usage(Path.cwd()).free,
         tuple(_gpus()),
         dict(_packages()),
@@ -140,7 +140,7 @@ def diagnose_system(facts: SystemReport) -> Iterator[str]:
 # --- speed ---
 
 
-def gflops(dtype: torch.dtype, size: int = 512, rounds: int = 6) -> float:
+def _gflops(dtype: torch.dtype, size: int = 512, rounds: int = 6) -> float:
     """Best speed of a square matrix product."""
     a = torch.linspace(-1, 1, size * size).view(size, size).to(dtype)
     best = float("inf")
@@ -164,7 +164,7 @@ def _tried() -> Iterator[InstructionSet]:
 def _speeds(level: str) -> tuple[float, float]:
     """Runs inside a child, whose oneDNN has not been used yet."""
     os.environ[ISA_ENV] = level
-    return gflops(torch.float32), gflops(torch.bfloat16)
+    return _gflops(torch.float32), _gflops(torch.bfloat16)
 
 
 def _precision() -> tuple[str | None, str]:
@@ -203,11 +203,11 @@ def free_memory(device: torch.device | str = "cpu") -> int | None:
     """Bytes this process may still allocate on a device; None if unknown."""
     if torch.device(device).type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    memory = system_memory()
+    memory = _system_memory()
     return None if memory is None else memory.free
 
 
-def system_memory() -> MemoryInfo | None:
+def _system_memory() -> MemoryInfo | None:
     """The system's memory, and what the container allows; None if unknown."""
     fields = dict(re.findall(r"^(MemTotal|MemAvailable):\s+(\d+) kB", _text(Path("/proc/meminfo")), re.MULTILINE))
     if len(fields) < 2:

@@ -152,7 +152,7 @@ def _require_aligned(z: Tensor, times: Sequence[Tensor]) -> None:
             )
 
 
-def resampled_positions(noised: NoisySample, s: Tensor) -> Tensor:
+def _resampled_positions(noised: NoisySample, s: Tensor) -> Tensor:
     """(B, L) bool: positions a `direct` step to s draws from x̂ whatever z is: all but given tokens if s = 0."""
     where = ((s == 0) & (noised.t > 0)).expand_as(noised.z)
     return where if noised.pad is None else where & ~noised.pad

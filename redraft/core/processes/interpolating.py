@@ -19,7 +19,7 @@ from redraft.core import ops, randomness
 from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Prediction
-from redraft.core.processes.base import TokenProcess, exclude_mask, require_times, resampled_positions
+from redraft.core.processes.base import TokenProcess, _resampled_positions, exclude_mask, require_times
 from redraft.core.randomness import Rng
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Linear
@@ -273,7 +273,7 @@ class Interpolating(TokenProcess):
     def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         where = self.undetermined(noised)
         if self.direct and s is not None:
-            where = where | resampled_positions(noised, s)
+            where = where | _resampled_positions(noised, s)
         at = _Positions.of(pred, noised, where)
         mix = self.mix(noised.t).pick(where)
         if s is None:

@@ -19,7 +19,7 @@ from redraft.core import ops, randomness
 from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Prediction
-from redraft.core.processes.base import TokenProcess, exclude_mask, require_times, resampled_positions
+from redraft.core.processes.base import TokenProcess, _resampled_positions, exclude_mask, require_times
 from redraft.core.randomness import Rng
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Linear
@@ -241,7 +241,7 @@ class Markov(TokenProcess):
     def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         where = self.undetermined(noised)
         if self.direct and s is not None:
-            where = where | resampled_positions(noised, s)
+            where = where | _resampled_positions(noised, s)
         log_x, z, x, t = pred.at(where), noised.z[where], noised.target[where], noised.t.expand_as(where)[where]
         if s is None:
             nats = self._continuous(log_x.exp(), z, x, t)

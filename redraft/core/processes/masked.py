@@ -86,7 +86,7 @@ class IndependentReveal:
         return PickResult(where, tokens, log_p)
 
 
-def apply_pick(canvas: Canvas, choice: PickResult, vocab: Vocab) -> Canvas:
+def _apply_pick(canvas: Canvas, choice: PickResult, vocab: Vocab) -> Canvas:
     """The canvas with the picked tokens and their probabilities written on it."""
     z, confidence = canvas.z.masked_scatter(choice.where, choice.tokens), canvas.confidence
     if choice.log_p is not None:
@@ -98,7 +98,7 @@ def apply_pick(canvas: Canvas, choice: PickResult, vocab: Vocab) -> Canvas:
     return replace(canvas, z=torch.where(canvas.fixed, canvas.z, z), confidence=confidence)
 
 
-def reveal_kl(pred: Prediction, where: Tensor, target: Tensor, share: Tensor) -> Tensor:
+def _reveal_kl(pred: Prediction, where: Tensor, target: Tensor, share: Tensor) -> Tensor:
     """(B, L) KL of a step that reveals with probability `share`: share·(−log x̂[x]) + log(1 + share·(Σx̂ − 1))."""
     if pred.normalised or not where.any():
         nats = pred.nll(where, target)
@@ -162,7 +162,7 @@ class Masked(TokenProcess):
         choice = pick(pred, canvas, self.hidden(canvas) if hidden is None else hidden, share, rng=rng)
         if (ops.to_numpy(choice.tokens) == self.vocab.masked).any():
             raise ValueError("the mask token is never written, so x̂ must give it no weight; use the head Subs")
-        return RevealResult(apply_pick(canvas, choice, self.vocab), choice.then or pick)
+        return RevealResult(_apply_pick(canvas, choice, self.vocab), choice.then or pick)
 
     def hidden(self, canvas: Canvas) -> Tensor:
         """(B, L) bool: masked positions that may be revealed."""
@@ -188,7 +188,7 @@ class Masked(TokenProcess):
             nats = pred.nll(where, noised.target)
             loss = self.schedule.rate(noised.t).to(nats.dtype) * nats
         else:
-            loss = reveal_kl(pred, where, noised.target, self.schedule.share(s, noised.t))
+            loss = _reveal_kl(pred, where, noised.target, self.schedule.share(s, noised.t))
         return torch.where(where, loss, 0.0)
 
     def estimates(self, held_out: HeldOutRows, strata: int, *, rngs: Sequence[Rng]) -> Tensor:

@@ -22,7 +22,7 @@ from redraft.core.canvas import Canvas
 from redraft.core.prediction import Prediction
 from redraft.core.processes.base import TokenProcess, require_times
 from redraft.core.processes.interpolating import Interpolating, MixWeights
-from redraft.core.processes.masked import IndependentReveal, Masked, apply_pick, reveal_kl
+from redraft.core.processes.masked import IndependentReveal, Masked, _apply_pick, _reveal_kl
 from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
 
@@ -197,7 +197,7 @@ class Remask(TokenProcess):
         where, now = self.undetermined(noised), self._moment(s, noised.t)
         sigma = self.rate(now, where, None)
         if isinstance(self.process, Masked):
-            loss = reveal_kl(pred, where, noised.target, self._reveal_probability(now, sigma))
+            loss = _reveal_kl(pred, where, noised.target, self._reveal_probability(now, sigma))
             return torch.where(where, loss, 0.0)
         return self._kl(self.process, pred, noised, now, sigma)
 
@@ -229,7 +229,7 @@ class Remask(TokenProcess):
         choice = IndependentReveal()(pred, canvas, free & masked, self._reveal_probability(now, sigma), rng=rng)
         *_, for_remasking = rng.split(3)  # the reveal uses the first two: with σ = 0 the text is that of the process
         forgotten = free & ~masked & (for_remasking.uniform(canvas.z.shape[1]) < sigma)
-        return apply_pick(canvas, choice._replace(again=forgotten), self.vocab)
+        return _apply_pick(canvas, choice._replace(again=forgotten), self.vocab)
 
     def _reveal_probability(self, now: RemaskStep, sigma: Tensor) -> Tensor:
         """(α_s − (1 − σ)·α_t)/(1 − α_t), the probability that a masked token is revealed."""

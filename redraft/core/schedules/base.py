@@ -62,31 +62,31 @@ class Schedule(ABC):
         return torch.where(lost > 0, -self.slope(t) / lost, 0.0)
 
 
-def require_that(valid: bool, problem: str) -> None:
+def _require_that(valid: bool, problem: str) -> None:
     """Raises ValueError with this message unless `valid`."""
     if not valid:
         raise ValueError(problem)
 
 
-def quarter_cosine(t: Tensor) -> Tensor:
+def _quarter_cosine(t: Tensor) -> Tensor:
     """cos(πt/2), computed as sin(π(1−t)/2) to be exactly zero at t = 1."""
     return (torch.pi / 2 * (1 - t)).sin()
 
 
-def logistic(logsnr: float) -> float:
+def _logistic(logsnr: float) -> float:
     """keep at this log-SNR."""
     return 1 / (1 + math.exp(-logsnr))
 
 
-def polyline(values: tuple[float, ...], t: Tensor) -> Tensor:
+def _polyline(values: tuple[float, ...], t: Tensor) -> Tensor:
     """Linear interpolation between values at the times 0, 1/n, …, 1."""
     value, n = torch.tensor(values, dtype=t.dtype, device=t.device), len(values) - 1
     index = (t * n).floor().clamp(0, n - 1).long()
     return value[index] + (t * n - index) * (value[index + 1] - value[index])
 
 
-def crossing(values: tuple[float, ...], level: Tensor) -> Tensor:
-    """The time at which a decreasing `polyline` crosses `level`."""
+def _crossing(values: tuple[float, ...], level: Tensor) -> Tensor:
+    """The time at which a decreasing `_polyline` crosses `level`."""
     value, n = torch.tensor(values, dtype=level.dtype, device=level.device), len(values) - 1
     index = torch.searchsorted(-value, -level.contiguous(), right=True).clamp(1, n) - 1
     return (index + (value[index] - level) / (value[index] - value[index + 1])) / n

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.core.schedules.base import Schedule, quarter_cosine, require_that
+from redraft.core.schedules.base import Schedule, _quarter_cosine, _require_that
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class VPLinear(Schedule):
     high: float = 20.0
 
     def __post_init__(self) -> None:
-        require_that(0 < self.low < self.high < math.inf, f"low={self.low}, high={self.high}; use 0 < low < high")
+        _require_that(0 < self.low < self.high < math.inf, f"low={self.low}, high={self.high}; use 0 < low < high")
 
     def keep(self, t: Tensor) -> Tensor:
         return (-(t**2) * (self.high - self.low) / 2 - t * self.low).exp()
@@ -44,10 +44,10 @@ class CosineOffset(Schedule):
     normalized: bool = False
 
     def __post_init__(self) -> None:
-        require_that(0 <= self.offset < math.inf, f"offset={self.offset}; the time offset must be at least 0")
+        _require_that(0 <= self.offset < math.inf, f"offset={self.offset}; the time offset must be at least 0")
 
     def keep(self, t: Tensor) -> Tensor:
-        return quarter_cosine((t + self.offset) / (1 + self.offset)) ** 2 / self._start
+        return _quarter_cosine((t + self.offset) / (1 + self.offset)) ** 2 / self._start
 
     def inverse(self, keep: Tensor) -> Tensor:
         angle = 2 / torch.pi * (keep * self._start).clamp(0, 1).sqrt().acos()
@@ -57,7 +57,7 @@ class CosineOffset(Schedule):
     def _start(self) -> float:
         """Computed with the same rounding as `keep`, which is then exactly 1 at t = 0."""
         begin = torch.tensor(self.offset, dtype=torch.float64) / (1 + self.offset)
-        return float(quarter_cosine(begin) ** 2) if self.normalized else 1.0
+        return float(_quarter_cosine(begin) ** 2) if self.normalized else 1.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Sqrt(Schedule):
     offset: float = 1e-4
 
     def __post_init__(self) -> None:
-        require_that(
+        _require_that(
             0 < self.offset < 1, f"offset={self.offset}; its root, the variance at t = 0, must be between 0 and 1"
         )
 
@@ -88,10 +88,10 @@ class TanD(Schedule):
     d: float = 9.0
 
     def __post_init__(self) -> None:
-        require_that(0 < self.d < math.inf, f"d={self.d}; the factor of the tangent must be above 0")
+        _require_that(0 < self.d < math.inf, f"d={self.d}; the factor of the tangent must be above 0")
 
     def keep(self, t: Tensor) -> Tensor:
-        signal, noise = quarter_cosine(t) ** 2, quarter_cosine(1 - t) ** 2
+        signal, noise = _quarter_cosine(t) ** 2, _quarter_cosine(1 - t) ** 2
         return signal / (signal + self.d**2 * noise)
 
     def inverse(self, keep: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from redraft.core.schedules.base import Schedule, quarter_cosine, require_that
+from redraft.core.schedules.base import Schedule, _quarter_cosine, _require_that
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Linear(Schedule):
     eps: float = 0.0
 
     def __post_init__(self) -> None:
-        require_that(0 <= self.eps < 1, f"eps={self.eps}; the signal left at t = 1 must be at least 0 and below 1")
+        _require_that(0 <= self.eps < 1, f"eps={self.eps}; the signal left at t = 1 must be at least 0 and below 1")
 
     def keep(self, t: Tensor) -> Tensor:
         return 1 - (1 - self.eps) * t
@@ -34,10 +34,10 @@ class Cosine(Schedule):
     eps: float = 0.0
 
     def __post_init__(self) -> None:
-        require_that(0 <= self.eps < 1, f"eps={self.eps}; the signal left at t = 1 must be at least 0 and below 1")
+        _require_that(0 <= self.eps < 1, f"eps={self.eps}; the signal left at t = 1 must be at least 0 and below 1")
 
     def keep(self, t: Tensor) -> Tensor:
-        return self.eps + (1 - self.eps) * quarter_cosine(t)
+        return self.eps + (1 - self.eps) * _quarter_cosine(t)
 
     def inverse(self, keep: Tensor) -> Tensor:
         return 2 / torch.pi * ((keep - self.eps) / (1 - self.eps)).clamp(-1, 1).acos()
@@ -50,10 +50,10 @@ class CosineSquared(Schedule):
     eps: float = 0.0
 
     def __post_init__(self) -> None:
-        require_that(0 <= self.eps < 1, f"eps={self.eps}; the signal left at t = 1 must be at least 0 and below 1")
+        _require_that(0 <= self.eps < 1, f"eps={self.eps}; the signal left at t = 1 must be at least 0 and below 1")
 
     def keep(self, t: Tensor) -> Tensor:
-        return self.eps + (1 - self.eps) * quarter_cosine(t) ** 2
+        return self.eps + (1 - self.eps) * _quarter_cosine(t) ** 2
 
     def inverse(self, keep: Tensor) -> Tensor:
         return 2 / torch.pi * ((keep - self.eps) / (1 - self.eps)).clamp(0, 1).sqrt().acos()
@@ -72,13 +72,13 @@ class CosineRatio(Schedule):
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        require_that(0 <= self.offset < math.inf, f"offset={self.offset}; the time offset must be at least 0")
-        require_that(
+        _require_that(0 <= self.offset < math.inf, f"offset={self.offset}; the time offset must be at least 0")
+        _require_that(
             0 <= self.floor < 1, f"floor={self.floor}; the signal left at t = 1 must be at least 0 and below 1"
         )
 
     def keep(self, t: Tensor) -> Tensor:
-        ratio = quarter_cosine((t + self.offset) / (1 + self.offset)) / self._start
+        ratio = _quarter_cosine((t + self.offset) / (1 + self.offset)) / self._start
         return ratio.clamp(min=self.floor)
 
     def inverse(self, keep: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class CosineRatio(Schedule):
     @property
     def _start(self) -> float:
         """Computed with the same rounding as `keep`, which is then exactly 1 at t = 0."""
-        return float(quarter_cosine(torch.tensor(self.offset, dtype=torch.float64) / (1 + self.offset)))
+        return float(_quarter_cosine(torch.tensor(self.offset, dtype=torch.float64) / (1 + self.offset)))
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Polynomial(Schedule):
     power: float = 2.0
 
     def __post_init__(self) -> None:
-        require_that(
+        _require_that(
             0 < self.power < math.inf, f"power={self.power} does not decrease from 1 to 0; use a power above 0"
         )
 
@@ -117,7 +117,7 @@ class Exponential(Schedule):
     high: float = 10.0
 
     def __post_init__(self) -> None:
-        require_that(0 < self.low < self.high < math.inf, f"low={self.low}, high={self.high}; use 0 < low < high")
+        _require_that(0 < self.low < self.high < math.inf, f"low={self.low}, high={self.high}; use 0 < low < high")
 
     def keep(self, t: Tensor) -> Tensor:
         return (-(self.low + t * (self.high - self.low))).exp()
@@ -134,7 +134,7 @@ class Geometric(Schedule):
     high: float = 1.0
 
     def __post_init__(self) -> None:
-        require_that(0 < self.low < self.high < math.inf, f"low={self.low}, high={self.high}; use 0 < low < high")
+        _require_that(0 < self.low < self.high < math.inf, f"low={self.low}, high={self.high}; use 0 < low < high")
 
     def keep(self, t: Tensor) -> Tensor:
         return (-(self.low * (self.high / self.low) ** t)).exp()

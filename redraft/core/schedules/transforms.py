@@ -10,7 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from redraft.core.schedules.base import Schedule, crossing, logistic, polyline, require_that
+from redraft.core.schedules.base import Schedule, _crossing, _logistic, _polyline, _require_that
 
 
 @dataclass(frozen=True)
@@ -21,16 +21,16 @@ class PiecewiseKeep(Schedule):
 
     def __post_init__(self) -> None:
         falls = all(a > b for a, b in pairwise(self.keeps))
-        require_that(
+        _require_that(
             len(self.keeps) > 1 and self.keeps[0] <= 1 and falls and self.keeps[-1] >= 0,
             f"keeps={self.keeps}; give two or more decreasing values, from at most 1 to at least 0",
         )
 
     def keep(self, t: Tensor) -> Tensor:
-        return polyline(self.keeps, t)
+        return _polyline(self.keeps, t)
 
     def inverse(self, keep: Tensor) -> Tensor:
-        return crossing(self.keeps, keep)
+        return _crossing(self.keeps, keep)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ShiftedLogSnr(Schedule):
     scale: float
 
     def __post_init__(self) -> None:
-        require_that(0 < self.scale < math.inf, f"scale={self.scale}; the factor of the signal must be above 0")
+        _require_that(0 < self.scale < math.inf, f"scale={self.scale}; the factor of the signal must be above 0")
 
     def keep(self, t: Tensor) -> Tensor:
         keep = self.schedule.keep(t)
@@ -90,13 +90,13 @@ class ClampedLogSnr(Schedule):
     high: float = 15.0
 
     def __post_init__(self) -> None:
-        require_that(self.low < self.high, f"low={self.low}, high={self.high}; log-SNR limits need low < high")
+        _require_that(self.low < self.high, f"low={self.low}, high={self.high}; log-SNR limits need low < high")
 
     def keep(self, t: Tensor) -> Tensor:
-        return self.schedule.keep(t).clamp(logistic(self.low), logistic(self.high))
+        return self.schedule.keep(t).clamp(_logistic(self.low), _logistic(self.high))
 
     def inverse(self, keep: Tensor) -> Tensor:
-        return self.schedule.inverse(keep.clamp(logistic(self.low), logistic(self.high))).clamp(0, 1)
+        return self.schedule.inverse(keep.clamp(_logistic(self.low), _logistic(self.high))).clamp(0, 1)
 
 
 @dataclass(frozen=True)
@@ -108,16 +108,16 @@ class PiecewiseLogSnr(Schedule):
     def __post_init__(self) -> None:
         falls = all(a > b for a, b in pairwise(self.logsnrs))
         finite = all(map(math.isfinite, self.logsnrs))
-        require_that(
+        _require_that(
             len(self.logsnrs) > 1 and falls and finite,
             f"logsnrs={self.logsnrs}; give two or more finite, decreasing values",
         )
 
     def keep(self, t: Tensor) -> Tensor:
-        return polyline(self.logsnrs, t).sigmoid()
+        return _polyline(self.logsnrs, t).sigmoid()
 
     def inverse(self, keep: Tensor) -> Tensor:
-        return crossing(self.logsnrs, keep.logit())
+        return _crossing(self.logsnrs, keep.logit())
 
 
 @dataclass(frozen=True)
@@ -135,14 +135,14 @@ class DiscreteChain(Schedule):
     normalized: bool = True
 
     def __post_init__(self) -> None:
-        require_that(self.steps > 1, f"steps={self.steps}; a chain needs at least two steps")
-        require_that(0 < self.cap < 1, f"cap={self.cap}; the largest β must be between 0 and 1")
+        _require_that(self.steps > 1, f"steps={self.steps}; a chain needs at least two steps")
+        _require_that(0 < self.cap < 1, f"cap={self.cap}; the largest β must be between 0 and 1")
 
     def keep(self, t: Tensor) -> Tensor:
-        return polyline(self._keeps, t)
+        return _polyline(self._keeps, t)
 
     def inverse(self, keep: Tensor) -> Tensor:
-        return crossing(self._keeps, keep)
+        return _crossing(self._keeps, keep)
 
     @cached_property
     def _keeps(self) -> tuple[float, ...]:

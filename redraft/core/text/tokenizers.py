@@ -40,7 +40,7 @@ def join_words(words: Iterable[str]) -> str:
 
 
 Special = Literal["bos", "eos", "pad", "mask"]
-SPECIALS: tuple[Special, ...] = ("bos", "eos", "pad", "mask")
+_SPECIALS: tuple[Special, ...] = ("bos", "eos", "pad", "mask")
 TEXT8 = " abcdefghijklmnopqrstuvwxyz"
 MASK_GLYPH = "▒"  # how a masked token looks in decoded text
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # how an unknown token looks in decoded text
@@ -103,9 +103,9 @@ def token_texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
 
 
 def _vocab(content: int, specials: tuple[Special, ...]) -> Vocab:
-    """Special ids follow the content ids, in the order of SPECIALS."""
-    if specials != tuple(name for name in SPECIALS if name in specials):
-        raise ValueError(f"specials={specials!r}: choose from {SPECIALS}, in this order and each at most once")
+    """Special ids follow the content ids, in the order of _SPECIALS."""
+    if specials != tuple(name for name in _SPECIALS if name in specials):
+        raise ValueError(f"specials={specials!r}: choose from {_SPECIALS}, in this order and each at most once")
     return Vocab(content + len(specials), **{name: content + index for index, name in enumerate(specials)})
 
 
@@ -248,7 +248,7 @@ class HubTokenizer(Tokenizer):
 
     @property
     def _names(self) -> dict[str, str]:
-        return {name: token for name in SPECIALS if (token := getattr(self, name)) is not None}
+        return {name: token for name in _SPECIALS if (token := getattr(self, name)) is not None}
 
     @cached_property
     def _file(self) -> tokenizers.Tokenizer:
@@ -352,7 +352,7 @@ def _stated(config: Path) -> dict[str, str]:
     entries = json.loads(config.read_text("utf-8")) if config.is_file() else {}
     if not isinstance(entries, dict):
         raise ValueError(f"{config} is not a JSON object; restore it, or remove it")
-    named = {name: entries[f"{name}_token"] for name in SPECIALS if entries.get(f"{name}_token")}
+    named = {name: entries[f"{name}_token"] for name in _SPECIALS if entries.get(f"{name}_token")}
     tokens: dict[str, Any] = {n: v.get("content") if isinstance(v, dict) else v for n, v in named.items()}
     if wrong := [name for name, token in tokens.items() if not isinstance(token, str)]:
         raise ValueError(f"{config}: {wrong[0]}_token is {tokens[wrong[0]]!r:.40}; it must be a string")
@@ -385,6 +385,6 @@ def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = (
         show_progress=False,
     )
     backend.train_from_iterator(texts, trainer)
-    names = {name: f"<|{name}|>" if name in specials else None for name in SPECIALS}
+    names = {name: f"<|{name}|>" if name in specials else None for name in _SPECIALS}
     backend.add_special_tokens([token for token in names.values() if token is not None])
     return HubTokenizer(backend.to_str(), **names)

@@ -45,7 +45,7 @@ class SubBlocks:
             return
         for row in range(len(canvas.z)):
             index = torch.tensor([row], device=canvas.z.device)
-            reader = SubBlockDenoiser(denoise, process.vocab.masked, self.size)
+            reader = _SubBlockDenoiser(denoise, process.vocab.masked, self.size)
             for inner in self._written(reader.part, process, canvas.rows(index), rng.rows(index)):
                 canvas = _with_row(canvas, inner, index)
                 yield canvas
@@ -80,7 +80,7 @@ def _with_row(canvas: Canvas, inner: Canvas, index: Tensor) -> Canvas:
     return replace(canvas, z=z, confidence=old.index_copy(0, index, sure))
 
 
-class SubBlockDenoiser:
+class _SubBlockDenoiser:
     """A denoiser for the parts of one block of one row; it remembers the block as it was when it was read whole."""
 
     block = None
@@ -105,14 +105,14 @@ class SubBlockDenoiser:
         pad, inside = (None if a is None else a[:, lo:hi] for a in (context.pad, context.inside))
         near = replace(context, cache=self._held.cache, place=place[:, lo:hi], pad=pad, inside=inside)
         part = self._denoise(z[:, lo:hi], t if t.shape[1] == 1 else t[:, lo:hi], near)
-        return WindowPrediction(part, lo, hi)
+        return _WindowPrediction(part, lo, hi)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise ValueError("a part of a block is never finished for good: no Blocks inside of Parts")
 
 
 @dataclass(frozen=True)
-class WindowPrediction(Prediction):
+class _WindowPrediction(Prediction):
     """A prediction for columns lo..hi of a window, asked as if it were for the whole window; nothing else may be."""
 
     inner: Prediction

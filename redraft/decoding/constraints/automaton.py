@@ -14,29 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redraft.core.vocab import Vocab
-from redraft.decoding.constraints.dfa import AutomatonTooLarge, Dfa, can_reach, unique_columns
-from redraft.decoding.constraints.token_bytes import TokenBytes
+from redraft.decoding.constraints.dfa import AutomatonTooLarge, _can_reach, _Dfa, _unique_columns
+from redraft.decoding.constraints.token_bytes import _TokenBytes
 
 
-class NotTokenizable(ValueError):
+class _NotTokenizable(ValueError):
     """No tokens of a vocabulary spell a text that obeys a rule."""
 
 
 _MOST_CELLS = 10**8  # states × tokens
 
-Ints = NDArray[np.int64]
+_Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class TokenAutomaton:
+class _TokenAutomaton:
     """An automaton on tokens, starting in state 0; the last state is the one behind the end token.
 
     Edges, steps (source, class, target), come in the order of their sources; class −1 is that of tokens that lead
     nowhere.
     """
 
-    class_of: Ints  # (V,) the class of each token; −1: it leads nowhere
-    after: Ints  # (S, C) the next state; S, one more than there are, where there is none
+    class_of: _Ints  # (V,) the class of each token; −1: it leads nowhere
+    after: _Ints  # (S, C) the next state; S, one more than there are, where there is none
     final: NDArray[np.bool_]  # (S,) the text may stop here, before anything else
     end: int | None  # the class of the end token, None if there is none
     filler: tuple[int, ...]  # classes of tokens that may stand behind the end
@@ -78,7 +78,7 @@ class TokenAutomaton:
             reached = np.isin(np.arange(self.states), after)
 
 
-def token_automaton(dfa: Dfa, spelling: TokenBytes, vocab: Vocab, text_begins: bool) -> TokenAutomaton:
+def _token_automaton(dfa: _Dfa, spelling: _TokenBytes, vocab: Vocab, text_begins: bool) -> _TokenAutomaton:
     """The texts of an automaton on bytes, as sequences of tokens that spell them in any way, then the end token."""
     inner, first = _trie(spelling.inner), _trie(spelling.at(text_begins))
     table = np.vstack([dfa.table, np.full((1, 256), -1, np.int32)])  # −1 is the last row
@@ -103,7 +103,7 @@ def token_automaton(dfa: Dfa, spelling: TokenBytes, vocab: Vocab, text_begins: b
     return _grouped(renumber[np.concatenate(rows)], dfa.final[states], vocab)
 
 
-def _grouped(table: Ints, final: NDArray[np.bool_], vocab: Vocab) -> TokenAutomaton:
+def _grouped(table: _Ints, final: NDArray[np.bool_], vocab: Vocab) -> _TokenAutomaton:
     """(S, V) next states, −1 for none → classes; the end token and the state behind it are added."""
     ended = len(table)
     table = np.vstack([table, np.full((1, table.shape[1]), -1)])
@@ -112,34 +112,34 @@ def _grouped(table: Ints, final: NDArray[np.bool_], vocab: Vocab) -> TokenAutoma
     if vocab.eos is not None:
         table[final, vocab.eos] = ended
         table[ended, fillers] = ended
-    kind, first = unique_columns(table)
+    kind, first = _unique_columns(table)
     columns = table[:, first]
-    useful = np.append(can_reach(columns, final), False)
+    useful = np.append(_can_reach(columns, final), False)
     useful[ended] = vocab.eos is not None
     if not useful[0]:
-        raise NotTokenizable
+        raise _NotTokenizable
     columns = np.where(useful[columns], columns, -1)
-    again, shared = unique_columns(columns)
+    again, shared = _unique_columns(columns)
     live = (columns[:, shared] >= 0).any(0)
     number = np.where(live, np.cumsum(live) - 1, -1)  # of those that lead anywhere
     class_of, columns = number[again][kind], columns[:, shared[live]]
     end = None if vocab.eos is None else int(class_of[vocab.eos])
     after = np.where(columns < 0, len(table), columns)
-    return TokenAutomaton(class_of, after, final, end, tuple(sorted({int(class_of[token]) for token in fillers})))
+    return _TokenAutomaton(class_of, after, final, end, tuple(sorted({int(class_of[token]) for token in fillers})))
 
 
 @dataclass(frozen=True, eq=False)
 class _Trie:
     """The spellings of a vocabulary with common beginnings shared, level by level."""
 
-    levels: tuple[tuple[Ints, NDArray[np.uint8]], ...]  # per level: the parent of each node, and its byte
-    node: Ints  # (V,) where each token ends; the number of nodes for tokens without spelling
+    levels: tuple[tuple[_Ints, NDArray[np.uint8]], ...]  # per level: the parent of each node, and its byte
+    node: _Ints  # (V,) where each token ends; the number of nodes for tokens without spelling
 
-    def read(self, table: NDArray[np.int32], states: Ints) -> Ints:
+    def read(self, table: NDArray[np.int32], states: _Ints) -> _Ints:
         """(n,) states of bytes → (n, V) the states after each token, −1 for none; some states at a time."""
         return np.concatenate([self._some(table, part) for part in np.array_split(states, len(states) // 64 + 1)])
 
-    def _some(self, table: NDArray[np.int32], states: Ints) -> Ints:
+    def _some(self, table: NDArray[np.int32], states: _Ints) -> _Ints:
         level = states[:, None].astype(np.int32)
         found = [level]
         for parent, byte in self.levels:
@@ -151,7 +151,7 @@ class _Trie:
 
 @lru_cache(8)
 def _trie(spelled: Sequence[bytes | None]) -> _Trie:
-    levels: list[tuple[Ints, NDArray[np.uint8]]] = []
+    levels: list[tuple[_Ints, NDArray[np.uint8]]] = []
     node = np.full(len(spelled), -1, np.int64)
     at, before, begin = {b"": 0}, 0, 1
     open_tokens = [(token, piece) for token, piece in enumerate(spelled) if piece]

@@ -11,10 +11,10 @@ import sys
 
 # The library stops at the first match it prefers: of `a|ab` it would never accept "ab". Behind this character, which
 # ends every text and stands in none, there is nothing to prefer.
-END = "\U0010ffff"
+_END = "\U0010ffff"
 
 
-def main() -> None:
+def _main() -> None:
     """stdin: one JSON object; stdout: a line of JSON, then the edges (state, byte, next state) as 32-bit integers."""
     asked = json.load(sys.stdin.buffer)
     limit = asked["megabytes"] << 20
@@ -30,13 +30,13 @@ def main() -> None:
 
 
 def _compiled(asked: dict) -> tuple[array.array, dict]:
-    """The edges of an automaton whose texts all end with END, its first state and its final ones."""
+    """The edges of an automaton whose texts all end with _END, its first state and its final ones."""
     from outlines_core import Index, Vocabulary
 
     regex = asked["regex"] if "regex" in asked else _from_schema(asked["schema"])
     vocabulary = Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})
     Index(regex, vocabulary)  # alone first: brackets that close ours must be an error
-    index = Index(f"(?:{regex}){END}", vocabulary)
+    index = Index(f"(?:{regex}){_END}", vocabulary)
     edges = array.array("i")
     for state, row in index.get_transitions().items():
         for byte, after in row.items():
@@ -52,4 +52,4 @@ def _from_schema(schema: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from redraft.decoding.constraints.child import END
-from redraft.decoding.constraints.dfa import MOST_STATES, AutomatonTooLarge, Dfa, minimize
+from redraft.decoding.constraints.child import _END
+from redraft.decoding.constraints.dfa import _MOST_STATES, AutomatonTooLarge, _Dfa, _minimize
 
 _SECONDS = 10.0  # then the child is killed
 _MEGABYTES = 1024  # of the child
@@ -21,12 +21,12 @@ _LONGEST = 20_000  # characters of a pattern or a schema
 _SIMPLER = "use a simpler one, with smaller counts {m,n}"
 
 
-def compile_regex(regex: str, seconds: float = _SECONDS) -> Dfa:
+def _compile_regex(regex: str, seconds: float = _SECONDS) -> _Dfa:
     """The texts that a regular expression matches as a whole (Rust's syntax: no look-around, no backreferences)."""
     return _compiled(json.dumps({"regex": _unanchored(regex)}), f"the pattern {_shown(regex)}", seconds)
 
 
-def compile_schema(schema: str, seconds: float = _SECONDS) -> Dfa:
+def _compile_schema(schema: str, seconds: float = _SECONDS) -> _Dfa:
     """The JSON texts of a schema, on one line, keys in the order of the schema."""
     return _compiled(json.dumps({"schema": schema}), f"the JSON schema {_shown(schema)}", seconds)
 
@@ -43,7 +43,7 @@ def _shown(text: str) -> str:
 
 
 @lru_cache(256)
-def _compiled(asked: str, name: str, seconds: float) -> Dfa:
+def _compiled(asked: str, name: str, seconds: float) -> _Dfa:
     if len(asked) > _LONGEST:
         raise AutomatonTooLarge(f"{name} has {len(asked):,} characters; {_SIMPLER}, at most {_LONGEST:,} characters")
     if importlib.util.find_spec("outlines_core") is None:
@@ -51,7 +51,7 @@ def _compiled(asked: str, name: str, seconds: float) -> Dfa:
     said, edges = _said_by_child(asked, name, seconds)
     if "error" in said:
         raise _error(said["error"], name)
-    found = minimize(_open_ended(edges, said["start"], said["final"], name))
+    found = _minimize(_open_ended(edges, said["start"], said["final"], name))
     if found.empty:
         raise ValueError(f"{name} matches no text at all; check what it intersects or excludes")
     return found
@@ -88,10 +88,10 @@ def _error(said: str, name: str) -> ValueError:
     return ValueError(f"{name} cannot be read: {said[:200]}")
 
 
-def _open_ended(edges: NDArray[np.int32], start: int, final: list[int], name: str) -> Dfa:
+def _open_ended(edges: NDArray[np.int32], start: int, final: list[int], name: str) -> _Dfa:
     """The automaton without END: states from which END leads to a final state are final."""
     states = np.unique(np.concatenate([[start], edges[:, 0], edges[:, 2], final]))
-    if len(states) > 4 * MOST_STATES:
+    if len(states) > 4 * _MOST_STATES:
         raise AutomatonTooLarge(f"{name} has {len(states):,} states; {_SIMPLER}")
     ids = np.concatenate([[start], states[states != start]])  # the first state is state 0
     order = np.argsort(ids)
@@ -100,6 +100,6 @@ def _open_ended(edges: NDArray[np.int32], start: int, final: list[int], name: st
     table[source, edges[:, 1]] = target
     table, accepted = np.vstack([table, np.full((1, 256), -1)]), np.isin(np.append(ids, -1), final)
     at = np.arange(len(ids))
-    for byte in END.encode():
+    for byte in _END.encode():
         at = table[at, byte]  # −1 is the last row
-    return Dfa(table[:-1].astype(np.int32), accepted[at] & (at >= 0))
+    return _Dfa(table[:-1].astype(np.int32), accepted[at] & (at >= 0))

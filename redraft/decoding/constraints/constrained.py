@@ -15,9 +15,9 @@ from redraft.core.processes.base import Process, TokenProcess
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
-from redraft.decoding.constraints.automaton import Ints
+from redraft.decoding.constraints.automaton import _Ints
 from redraft.decoding.constraints.placement import PlacedRuleSet
-from redraft.decoding.constraints.query import ConstraintQuery
+from redraft.decoding.constraints.query import _ConstraintQuery
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Constrained:
 
     def moved(self, pred: VectorPrediction, marks: PlacedRuleSet) -> VectorPrediction:
         """A prediction of vectors that leans to texts that obey."""
-        return guide_vectors(pred, marks, self.scale)
+        return _guide_vectors(pred, marks, self.scale)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class _Obedient(DenoiserWrapper):
         return replace(self.denoise.absorb(z, replace(context, marks=None), t), marks=context.marks)
 
 
-def guide_vectors(pred: VectorPrediction, marks: PlacedRuleSet, scale: float) -> VectorPrediction:
+def _guide_vectors(pred: VectorPrediction, marks: PlacedRuleSet, scale: float) -> VectorPrediction:
     """A prediction of vectors that leans to texts that obey: x̂ + γ·∂log Z/∂x̂ where places are to be written.
 
     A network that names tokens says log p_γ = (1 − γ)·log p(w) + γ·log p(w | obeys), and x̂ is the mean of that.
@@ -102,7 +102,7 @@ def guide_vectors(pred: VectorPrediction, marks: PlacedRuleSet, scale: float) ->
 def _obeying(log_p: Tensor, marks: PlacedRuleSet, where: Tensor) -> Tensor:
     """(N, V) log-marginals under the rules, of what (N, V) was said at the marked places."""
     given = torch.stack([part.given for part in marks.parts]).any(0)
-    return ConstraintQuery(marks, marks.parts[0].tokens, given, where, log_p, where).log_x()
+    return _ConstraintQuery(marks, marks.parts[0].tokens, given, where, log_p, where).log_x()
 
 
 class ConstrainedPrediction(Prediction):
@@ -128,7 +128,7 @@ class ConstrainedPrediction(Prediction):
         asked = self._asked(where)
         (which,) = rng.split(1)
         kinds = asked.kinds(which.uniform(where.shape[1]), temperature)
-        return JointDraw(asked.log_x(), asked, kinds, rng.uniform(where.shape[1])[where], temperature)
+        return _JointDraw(asked.log_x(), asked, kinds, rng.uniform(where.shape[1])[where], temperature)
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
@@ -159,12 +159,12 @@ class ConstrainedPrediction(Prediction):
         picked._heard = needed[index], said[number[index][needed[index]]]
         return picked
 
-    def _asked(self, where: Tensor, z: Tensor | None = None) -> ConstraintQuery:
+    def _asked(self, where: Tensor, z: Tensor | None = None) -> _ConstraintQuery:
         settled = self._evidence == torch.inf
         z, settled = (self._z, settled) if z is None else (z, settled | (z != self._z))
         spans = torch.stack([part.span for part in self._marks.parts]).any(0)
         needed = (where | spans) & where.any(-1, keepdim=True) & ~settled
-        return ConstraintQuery(self._marks, z, settled, needed, self._said(needed), where)
+        return _ConstraintQuery(self._marks, z, settled, needed, self._said(needed), where)
 
     def _said(self, needed: Tensor) -> Tensor:
         """(N, V) fp32 log-probabilities; the inner prediction is not asked twice for the same."""
@@ -180,12 +180,12 @@ class ConstrainedPrediction(Prediction):
 
 
 @dataclass(frozen=True, eq=False)
-class JointDraw(Draw):
+class _JointDraw(Draw):
     """Tokens that obey together; the classes of all positions are drawn before, so any of them may be dropped."""
 
     log_x: Tensor
-    asked: ConstraintQuery
-    kinds: Ints  # (N,)
+    asked: _ConstraintQuery
+    kinds: _Ints  # (N,)
     u: Tensor  # (N,)
     temperature: float
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-MOST_STATES = 20_000  # of any automaton, products included: beyond it, patterns are mistakes or attacks
+_MOST_STATES = 20_000  # of any automaton, products included: beyond it, patterns are mistakes or attacks
 _ASCII_WORD = frozenset((string.ascii_letters + string.digits + "_").encode())
 _BEYOND_ASCII = frozenset(range(128, 256))
 
@@ -19,7 +19,7 @@ class AutomatonTooLarge(ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Dfa:
+class _Dfa:
     """A deterministic automaton on bytes that starts in state 0; a text belongs to it if it ends in a final state."""
 
     table: NDArray[np.int32]  # (S, 256): the next state, −1 if no text goes on so
@@ -42,54 +42,54 @@ class Dfa:
         return not self.final.any()
 
 
-def intersection(a: Dfa, b: Dfa) -> Dfa:
+def _intersection(a: _Dfa, b: _Dfa) -> _Dfa:
     """Texts that belong to each of two automata."""
     return _product(a, b, np.logical_and)
 
 
-def union(a: Dfa, b: Dfa) -> Dfa:
+def _union(a: _Dfa, b: _Dfa) -> _Dfa:
     """Texts that belong to one of two automata, or to both."""
     return _product(a, b, np.logical_or)
 
 
-def complement(a: Dfa) -> Dfa:
+def _complement(a: _Dfa) -> _Dfa:
     """All strings of bytes that do not belong to it."""
     total = _total(a)
-    return minimize(Dfa(total.table, ~total.final))
+    return _minimize(_Dfa(total.table, ~total.final))
 
 
-def all_strings() -> Dfa:
+def _all_strings() -> _Dfa:
     """Every string of bytes."""
-    return Dfa(np.zeros((1, 256), np.int32), np.ones(1, np.bool_))
+    return _Dfa(np.zeros((1, 256), np.int32), np.ones(1, np.bool_))
 
 
-def literals(texts: Iterable[str]) -> Dfa:
+def _literals(texts: Iterable[str]) -> _Dfa:
     """Exactly these texts."""
     table, final = [[-1] * 256], [False]
     for text in texts:
         state = 0
         for byte in text.encode():
             if table[state][byte] < 0:
-                if len(table) >= MOST_STATES:
-                    raise AutomatonTooLarge(f"a list of texts with more than {MOST_STATES:,} different beginnings")
+                if len(table) >= _MOST_STATES:
+                    raise AutomatonTooLarge(f"a list of texts with more than {_MOST_STATES:,} different beginnings")
                 table[state][byte] = len(table)
                 table.append([-1] * 256)
                 final.append(False)
             state = table[state][byte]
         final[state] = True
-    return minimize(Dfa(np.array(table, np.int32), np.array(final)))
+    return _minimize(_Dfa(np.array(table, np.int32), np.array(final)))
 
 
-def with_optional_space(dfa: Dfa) -> Dfa:
+def _with_optional_space(dfa: _Dfa) -> _Dfa:
     """Its texts behind a space, and as they are unless they begin with white space."""
     first = np.where(np.isin(np.arange(256), list(b" \t\n\v\f\r\x1c\x1d\x1e\x1f")), -1, dfa.table[0])
     first[ord(" ")] = 0
     table = np.vstack([first, dfa.table])
     shifted = np.where(table < 0, -1, table + 1).astype(np.int32)
-    return minimize(Dfa(shifted, np.concatenate([dfa.final[:1], dfa.final])))
+    return _minimize(_Dfa(shifted, np.concatenate([dfa.final[:1], dfa.final])))
 
 
-def containing_word(words: Sequence[str], *, accents_join: bool) -> Dfa:
+def _containing_word(words: Sequence[str], *, accents_join: bool) -> _Dfa:
     """Texts in which one of these words occurs, not as a part of a longer word.
 
     Letters, digits and _ of ASCII continue a word. Other characters, which may be letters or quotation marks, do so
@@ -111,7 +111,7 @@ class _Search:
     words: tuple[bytes, ...]
     joins: frozenset[int]  # bytes that continue a word
 
-    def dfa(self) -> Dfa:
+    def dfa(self) -> _Dfa:
         queue: list[tuple[bool, _Partial] | None] = [(False, frozenset())]
         numbers, rows, final = {queue[0]: 0}, [], []
         for state in queue:  # grows while it is read
@@ -120,9 +120,9 @@ class _Search:
             numbers.update((new, number) for number, new in enumerate(queue[len(numbers) :], len(numbers)))
             rows.append([numbers[new] for new in after])
             final.append(state is _FOUND or any(read == len(self.words[word]) for word, read in state[1]))
-            if len(numbers) > MOST_STATES:
-                raise AutomatonTooLarge(f"{len(self.words)} words need more than {MOST_STATES:,} states")
-        return minimize(Dfa(np.array(rows, np.int32), np.array(final)))
+            if len(numbers) > _MOST_STATES:
+                raise AutomatonTooLarge(f"{len(self.words)} words need more than {_MOST_STATES:,} states")
+        return _minimize(_Dfa(np.array(rows, np.int32), np.array(final)))
 
     def _next(self, state: tuple[bool, _Partial] | None, byte: int) -> tuple[bool, _Partial] | None:
         if state is _FOUND:
@@ -143,14 +143,14 @@ class _Search:
         return joins, grown
 
 
-def _total(a: Dfa) -> Dfa:
+def _total(a: _Dfa) -> _Dfa:
     """The same with a state for texts that cannot go on."""
     sink = len(a)
     table = np.vstack([np.where(a.table < 0, sink, a.table), np.full((1, 256), sink)]).astype(np.int32)
-    return Dfa(table, np.append(a.final, False))
+    return _Dfa(table, np.append(a.final, False))
 
 
-def _product(a: Dfa, b: Dfa, combine: Callable[..., NDArray[np.bool_]]) -> Dfa:
+def _product(a: _Dfa, b: _Dfa, combine: Callable[..., NDArray[np.bool_]]) -> _Dfa:
     """The pairs of states that texts reach."""
     a, b = _total(a), _total(b)
     if len(a) * len(b) > 10**8:
@@ -165,20 +165,20 @@ def _product(a: Dfa, b: Dfa, combine: Callable[..., NDArray[np.bool_]]) -> Dfa:
         number[frontier] = np.arange(count, count + len(frontier))
         count += len(frontier)
         found.append(frontier)
-        if count > 4 * MOST_STATES:
-            raise AutomatonTooLarge(f"the patterns together have more than {MOST_STATES:,} states")
+        if count > 4 * _MOST_STATES:
+            raise AutomatonTooLarge(f"the patterns together have more than {_MOST_STATES:,} states")
     pairs, table = np.concatenate(found), number[np.concatenate(tables)]
     combined = combine(a.final[pairs // len(b)], b.final[pairs % len(b)])
-    return minimize(Dfa(table.astype(np.int32), combined))
+    return _minimize(_Dfa(table.astype(np.int32), combined))
 
 
-def minimize(a: Dfa) -> Dfa:
+def _minimize(a: _Dfa) -> _Dfa:
     """The smallest automaton of the same texts: states that nothing reaches or that lead nowhere go, equal ones merge.
 
     Moore's refinement: states are apart if one is final and the other not, or if some byte leads them apart. Bytes
     that lead everywhere to the same are looked at once.
     """
-    kind, first = unique_columns(a.table)
+    kind, first = _unique_columns(a.table)
     table, final = _useful(a.table[:, first], a.final)
     group, count = np.unique(final, return_inverse=True)[1], 0
     while group.max() >= count:  # as long as there are more groups than before
@@ -187,10 +187,10 @@ def minimize(a: Dfa) -> Dfa:
     kept = np.unique(group, return_index=True)[1]
     order = np.argsort(kept)  # state 0 stays the first one
     place = np.append(np.argsort(order), -1)
-    return Dfa(place[np.append(group, -1)[table[kept[order]]]].astype(np.int32)[:, kind], final[kept[order]])
+    return _Dfa(place[np.append(group, -1)[table[kept[order]]]].astype(np.int32)[:, kind], final[kept[order]])
 
 
-def unique_columns(table: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _unique_columns(table: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(S, N) → (N,) the number of each column among those that differ, and (K,) where each of these stands first."""
     kind = _grouped(table.T)
     first = np.unique(kind, return_index=True)[1]
@@ -210,7 +210,7 @@ def _grouped(rows: NDArray[np.integer]) -> NDArray[np.int64]:
     return group
 
 
-def can_reach(table: NDArray[np.integer], final: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _can_reach(table: NDArray[np.integer], final: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """(S,) from which states a final one can be reached; a table (S, anything) of next states, −1 for none."""
     source, column = (table >= 0).nonzero()
     target = table[source, column]
@@ -223,7 +223,7 @@ def can_reach(table: NDArray[np.integer], final: NDArray[np.bool_]) -> NDArray[n
 
 def _useful(table: NDArray[np.integer], final: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Only states that can be reached and lead to a final one, and the first state, in the order they are found."""
-    table = np.where(np.append(can_reach(table, final), False)[table], table, -1)  # −1 is the last one
+    table = np.where(np.append(_can_reach(table, final), False)[table], table, -1)  # −1 is the last one
     number = np.full(len(table) + 1, -1, np.int64)
     number[0] = 0
     found: NDArray[np.int64] = np.zeros(1, np.int64)

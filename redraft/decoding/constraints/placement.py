@@ -13,17 +13,17 @@ from torch import Tensor
 from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.core.vocab import Vocab
-from redraft.decoding.constraints.automaton import NotTokenizable, TokenAutomaton, token_automaton
-from redraft.decoding.constraints.dynamic_program import MAX_PRODUCT, SUM_PRODUCT, AutomatonProgram, Bools
+from redraft.decoding.constraints.automaton import _NotTokenizable, _token_automaton, _TokenAutomaton
+from redraft.decoding.constraints.dynamic_program import _MAX_PRODUCT, _SUM_PRODUCT, _AutomatonProgram, _Bools
 from redraft.decoding.constraints.rules import Length, Rule, compile_rule
-from redraft.decoding.constraints.token_bytes import token_bytes
+from redraft.decoding.constraints.token_bytes import _token_bytes
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedRule:
     """One rule on some columns of each row; it travels in `Context.marks`, row by row and window by window."""
 
-    program: AutomatonProgram
+    program: _AutomatonProgram
     span: Tensor  # (B, L) bool: columns that obey the rule, together and from left to right
     may_end: Tensor  # (B, L) bool: the end token may stand here
     must_end: Tensor  # (B, L) bool: nothing but end tokens may stand here
@@ -33,7 +33,7 @@ class PlacedRule:
     goals: Tensor  # (B, S) bool: states in which the last column may leave
 
     @property
-    def automaton(self) -> TokenAutomaton:
+    def automaton(self) -> _TokenAutomaton:
         return self.program.automaton
 
     def rows(self, index: Tensor) -> PlacedRule:
@@ -80,7 +80,7 @@ class PlacedRule:
             raise ValueError("the text written so far does not obey the rule any more; this should never happen")
         return torch.from_numpy(state).to(self.state.device)
 
-    def allowed(self, z: Tensor, known: Tensor) -> Bools:
+    def allowed(self, z: Tensor, known: Tensor) -> _Bools:
         """(B, L, C) which classes may stand where: where `known` (B, L), that of the token alone."""
         automaton, kinds = self.automaton, np.arange(self.automaton.classes)
         allowed = np.ones((*z.shape, automaton.classes), np.bool_)
@@ -91,10 +91,10 @@ class PlacedRule:
         own = automaton.class_of[_numpy(z)][..., None] == kinds
         return allowed & (own | ~_numpy(known)[..., None])
 
-    def possible(self, allowed: Bools) -> Tensor:
+    def possible(self, allowed: _Bools) -> Tensor:
         """(B, S) bool: from which states before the first column a goal can be reached."""
         values, _ = self.program.backward(
-            allowed.astype(np.float64), _numpy(self.span), _numpy(self.goals), SUM_PRODUCT
+            allowed.astype(np.float64), _numpy(self.span), _numpy(self.goals), _SUM_PRODUCT
         )
         return torch.from_numpy(values[0] > 0).to(self.state.device)
 
@@ -102,16 +102,16 @@ class PlacedRule:
         """(B, L) ids of the likeliest text as a whole, for (B, L, V) log-weights of tokens; −1 outside the rule."""
         span, state, goals = (_numpy(a) for a in (self.span, self.state, self.goals))
         live = self.program.live(log_p.flatten(0, 1).float())
-        sums = self.program.summed(live, live.amax(-1, keepdim=True), 1.0, MAX_PRODUCT).reshape(*span.shape, -1)
-        weights = np.where(self.allowed(self.tokens, self.given), sums, MAX_PRODUCT.zero)
-        values, _ = self.program.backward(weights, span, goals, MAX_PRODUCT)
-        kinds = torch.from_numpy(self.program.path(weights, span, state, values, None, MAX_PRODUCT)).to(log_p.device)
+        sums = self.program.summed(live, live.amax(-1, keepdim=True), 1.0, _MAX_PRODUCT).reshape(*span.shape, -1)
+        weights = np.where(self.allowed(self.tokens, self.given), sums, _MAX_PRODUCT.zero)
+        values, _ = self.program.backward(weights, span, goals, _MAX_PRODUCT)
+        kinds = torch.from_numpy(self.program.path(weights, span, state, values, None, _MAX_PRODUCT)).to(log_p.device)
         own = torch.from_numpy(self.automaton.class_of).to(log_p.device) == kinds[..., None]
         best = log_p.masked_fill(~own, -torch.inf).argmax(-1)
         return torch.where(self.span, torch.where(self.given, self.tokens, best), -1)
 
 
-Logits = Callable[[Tensor], Tensor]  # vectors (B, N, D) → log-weights of tokens (B, L, V), up to a constant
+_Logits = Callable[[Tensor], Tensor]  # vectors (B, N, D) → log-weights of tokens (B, L, V), up to a constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ class PlacedRuleSet:
     """Rules on columns of their own."""
 
     parts: tuple[PlacedRule, ...]
-    logits: Logits | None = None  # what vectors say of tokens, on a canvas of vectors
+    logits: _Logits | None = None  # what vectors say of tokens, on a canvas of vectors
 
     def rows(self, index: Tensor) -> PlacedRuleSet:
         return replace(self, parts=tuple(part.rows(index) for part in self.parts))
@@ -135,7 +135,7 @@ class PlacedRuleSet:
         """The columns up to `last` (B, 1) or (1, 1), to be left so that the text can still come to its end."""
         return replace(self, parts=tuple(part.until(last) for part in self.parts))
 
-    def reading(self, logits: Logits) -> PlacedRuleSet:
+    def reading(self, logits: _Logits) -> PlacedRuleSet:
         return replace(self, logits=logits)
 
     def likeliest(self, z: Tensor) -> Tensor:
@@ -226,19 +226,19 @@ def possible_lengths(rule: Rule, tokenizer: Tokenizer, most: int, text_begins: b
 
 
 @lru_cache(64)
-def _program(rule: Rule, tokenizer: Tokenizer, text_begins: bool) -> AutomatonProgram:
+def _program(rule: Rule, tokenizer: Tokenizer, text_begins: bool) -> _AutomatonProgram:
     try:
-        return AutomatonProgram(
-            token_automaton(compile_rule(rule), token_bytes(tokenizer), tokenizer.vocab, text_begins)
+        return _AutomatonProgram(
+            _token_automaton(compile_rule(rule), _token_bytes(tokenizer), tokenizer.vocab, text_begins)
         )
-    except NotTokenizable:
+    except _NotTokenizable:
         raise ValueError(f"the model has no tokens that spell a text which obeys {rule}; use its words") from None
 
 
 def _by_beginning(span: Tensor, text: Tensor, tokenizer: Tokenizer) -> list[tuple[bool, Tensor]]:
     """The columns of rows in which they begin a text, and of others: some tokenizers write no space there."""
     begins = (span & (text.cumsum(-1) == 1)).any(-1, keepdim=True)
-    others, spelled = span.any(-1, keepdim=True) & ~begins, token_bytes(tokenizer)
+    others, spelled = span.any(-1, keepdim=True) & ~begins, _token_bytes(tokenizer)
     if spelled.at(True) == spelled.at(False) or not (bool(begins.any()) and bool(others.any())):
         return [(bool(begins.any()), span)]
     return [(True, span & begins), (False, span & others)]
@@ -253,7 +253,7 @@ def _text(canvas: Canvas, vocab: Vocab) -> Tensor:
     return text & (starts.flip(-1).cumsum(-1).flip(-1) == 0)
 
 
-def _laid(program: AutomatonProgram, length: Length, span: Tensor, canvas: Canvas, vocab: Vocab) -> PlacedRule:
+def _laid(program: _AutomatonProgram, length: Length, span: Tensor, canvas: Canvas, vocab: Vocab) -> PlacedRule:
     """Where the text may end: only behind the last given token, and only if no other text follows."""
     given = canvas.fixed if canvas.context.pad is None else canvas.fixed & ~canvas.context.pad
     others = ~span if canvas.context.pad is None else ~span & ~canvas.context.pad

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from redraft.decoding.constraints.automaton import Ints
+from redraft.decoding.constraints.automaton import _Ints
 from redraft.decoding.constraints.dynamic_program import (
-    LOG_PROB_FLOOR,
-    LOG_SUM_PRODUCT,
-    MAX_PRODUCT,
-    SAFE_LOG_PROB,
-    SUM_PRODUCT,
-    AutomatonProgram,
-    Bools,
-    Floats,
-    Semiring,
+    _LOG_PROB_FLOOR,
+    _LOG_SUM_PRODUCT,
+    _MAX_PRODUCT,
+    _SAFE_LOG_PROB,
+    _SUM_PRODUCT,
+    _AutomatonProgram,
+    _Bools,
+    _Floats,
+    _Semiring,
 )
 from redraft.decoding.constraints.placement import PlacedRule, PlacedRuleSet
 
@@ -28,7 +28,7 @@ _NO_RULE = -2  # instead of a class: any token may stand here
 
 
 @dataclass(frozen=True, eq=False)
-class ConstraintQuery:
+class _ConstraintQuery:
     """The inner prediction at the positions that were needed, and the positions of interest."""
 
     marks: PlacedRuleSet
@@ -39,7 +39,7 @@ class ConstraintQuery:
     where: Tensor  # (B, L) bool: N positions of interest
 
     @cached_property
-    def passes(self) -> tuple[ForwardBackward, ...]:
+    def passes(self) -> tuple[_ForwardBackward, ...]:
         """The rules one by one, each for the rows of interest that it is about."""
         at = torch.full(self.needed.shape, -1, device=self.said.device).masked_scatter(
             self.needed, torch.arange(len(self.said), device=self.said.device)
@@ -48,14 +48,14 @@ class ConstraintQuery:
         about = [(part, asked & part.span.any(-1)) for part in self.marks.parts]
         return tuple(self._passes(part, rows, at) for part, rows in about if bool(rows.any()))
 
-    def _passes(self, part: PlacedRule, asked: Tensor, at: Tensor) -> ForwardBackward:
+    def _passes(self, part: PlacedRule, asked: Tensor, at: Tensor) -> _ForwardBackward:
         rows = asked.nonzero().squeeze(-1)
         if len(rows) == len(self.z):
-            return ForwardBackward(part, self.z, self.settled, at, self.said, rows)
-        return ForwardBackward(part.rows(rows), self.z[rows], self.settled[rows], at[rows], self.said, rows)
+            return _ForwardBackward(part, self.z, self.settled, at, self.said, rows)
+        return _ForwardBackward(part.rows(rows), self.z[rows], self.settled[rows], at[rows], self.said, rows)
 
     @cached_property
-    def _among(self) -> list[tuple[ForwardBackward, Tensor, Ints, Ints]]:
+    def _among(self) -> list[tuple[_ForwardBackward, Tensor, _Ints, _Ints]]:
         """Each rule that somebody wants to know about, and where."""
         found = [(each, *each.among(self.where)) for each in self.passes]
         return [one for one in found if len(one[1])]
@@ -83,14 +83,14 @@ class ConstraintQuery:
         log_x[certain, self.z[self.where][certain]] = 0.0
         return log_x
 
-    def kinds(self, u: Tensor, temperature: float) -> Ints:
+    def kinds(self, u: Tensor, temperature: float) -> _Ints:
         """(N,) the classes of a text drawn by u (B, L), or of the likeliest one if the temperature is 0."""
         kinds = np.full(int(self.where.sum()), _NO_RULE)
         for each, index, row, column in self._among:
             kinds[index.numpy()] = each.drawn(u, temperature)[row, column]
         return kinds
 
-    def within(self, kinds: Ints) -> Tensor:
+    def within(self, kinds: _Ints) -> Tensor:
         """(N, V) what was said of the tokens of the drawn classes; nothing is left of others."""
         log_x, drawn = self.said_there, torch.from_numpy(kinds)[:, None]
         for each, index, _, _ in self._among:
@@ -101,7 +101,7 @@ class ConstraintQuery:
                 log_x = log_x.index_copy(0, index, part)
         return log_x
 
-    def likeliest(self, kinds: Ints) -> Tensor:
+    def likeliest(self, kinds: _Ints) -> Tensor:
         """(N,) the likeliest token of each drawn class; of equals the lowest id."""
         if len(self._among) == 1 and len(self._among[0][1]) == len(self.said_there):
             each, index, row, column = self._among[0]
@@ -121,12 +121,12 @@ def _restricted(log_x: Tensor, own: Tensor) -> Tensor:
     found = torch.where(own, log_x, -torch.inf)
     lost = found.amax(-1) == -torch.inf
     if bool(lost.any()):
-        found[lost] = log_x[lost].clamp(min=-LOG_PROB_FLOOR).masked_fill(~own[lost], -torch.inf)
+        found[lost] = log_x[lost].clamp(min=-_LOG_PROB_FLOOR).masked_fill(~own[lost], -torch.inf)
     return found
 
 
 @dataclass(frozen=True, eq=False)
-class ForwardBackward:
+class _ForwardBackward:
     """One rule over some rows: forward and backward totals, on plain numbers, or on logarithms if these run out."""
 
     marked: PlacedRule
@@ -137,20 +137,20 @@ class ForwardBackward:
     rows: Tensor  # (b,) numbers of the rows in the batch
 
     @property
-    def program(self) -> AutomatonProgram:
+    def program(self) -> _AutomatonProgram:
         return self.marked.program
 
     @cached_property
-    def span(self) -> Bools:
+    def span(self) -> _Bools:
         return self.marked.span.cpu().numpy()
 
     @cached_property
-    def free(self) -> Bools:
+    def free(self) -> _Bools:
         """(b, L) undecided positions of the rule."""
         return self.span & ~self.settled.cpu().numpy()
 
     @cached_property
-    def allowed(self) -> Bools:
+    def allowed(self) -> _Bools:
         return self.marked.allowed(self.z, self.settled)
 
     @cached_property
@@ -171,7 +171,7 @@ class ForwardBackward:
         said = said if len(index) == len(said) and bool((index.diff() == 1).all()) else said[index]
         return self.program.live(said), said.amax(-1, keepdim=True)
 
-    def likeliest(self, kinds: Ints, row: Ints, column: Ints) -> Tensor:
+    def likeliest(self, kinds: _Ints, row: _Ints, column: _Ints) -> Tensor:
         """(n,) the likeliest token of these classes at these positions; only its own tokens are looked at."""
         live, (order, begin) = self.heard[0].cpu().numpy(), self.program.grouped
         end = np.append(begin[1:], live.shape[1])
@@ -179,7 +179,7 @@ class ForwardBackward:
         held = zip(number, begin[kinds], end[kinds], strict=True)
         return torch.from_numpy(order[np.array([lo + live[i, lo:hi].argmax() for i, lo, hi in held], np.int64)])
 
-    def weights(self, temperature: float, algebra: Semiring) -> Floats:
+    def weights(self, temperature: float, algebra: _Semiring) -> _Floats:
         """(b, L, C) what each class weighs at each position; settled positions have one class."""
         weights = np.where(self.allowed, algebra.one, algebra.zero)
         if self.free.any():
@@ -188,14 +188,14 @@ class ForwardBackward:
         return weights
 
     @cached_property
-    def summed(self) -> tuple[Semiring, Floats, Floats, Floats, Floats]:
+    def summed(self) -> tuple[_Semiring, _Floats, _Floats, _Floats, _Floats]:
         """The algebra that will do, (b, L, C) weights, (L + 1, b, S) forward and backward totals, (b,) log-scales."""
         state, goals = self.marked.state.cpu().numpy(), self.marked.goals.cpu().numpy()
-        for algebra in (SUM_PRODUCT, LOG_SUM_PRODUCT):
+        for algebra in (_SUM_PRODUCT, _LOG_SUM_PRODUCT):
             weights = self.weights(1.0, algebra)
             behind, scale = self.program.backward(weights, self.span, goals, algebra)
             ahead = self.program.forward(weights, self.span, state, algebra)
-            if algebra is SUM_PRODUCT and float((ahead * behind).sum(-1).min(initial=1.0)) > SAFE_LOG_PROB:
+            if algebra is _SUM_PRODUCT and float((ahead * behind).sum(-1).min(initial=1.0)) > _SAFE_LOG_PROB:
                 return algebra, weights, ahead, behind, scale
         if not np.isfinite(behind[0][np.arange(len(state)), state]).all():
             raise ValueError("no text obeys the rule beside the tokens written so far; this should never happen")
@@ -207,7 +207,7 @@ class ForwardBackward:
         row, column = ((place >= 0) & torch.from_numpy(self.free)).nonzero(as_tuple=True)
         return place[row, column], row.numpy(), column.numpy()
 
-    def marginals(self, row: Ints, column: Ints) -> Tensor:
+    def marginals(self, row: _Ints, column: _Ints) -> Tensor:
         """(n, C + 1) what is added to log-probabilities of tokens of each class; −∞ for tokens that lead nowhere."""
         algebra, weights, ahead, behind, _ = self.summed
         around = self.program.around(ahead[column, row], behind[column + 1, row], algebra)
@@ -216,40 +216,40 @@ class ForwardBackward:
         with np.errstate(divide="ignore"):
             added = (
                 around - total
-                if algebra is LOG_SUM_PRODUCT
+                if algebra is _LOG_SUM_PRODUCT
                 else np.log(around) - np.log(total) - self._top(row, column)
             )
         added = np.concatenate([added, np.full((len(added), 1), -np.inf)], 1)
         return torch.from_numpy(added).to(self.said)
 
-    def _top(self, row: Ints, column: Ints) -> Floats:
+    def _top(self, row: _Ints, column: _Ints) -> _Floats:
         """(n, 1) plain sums are relative to the likeliest token."""
         tops = np.zeros(self.free.shape)
         tops[self.free] = self.heard[1].squeeze(-1).double().cpu().numpy()
         return tops[row, column][:, None]
 
-    def drawn(self, u: Tensor, temperature: float) -> Ints:
+    def drawn(self, u: Tensor, temperature: float) -> _Ints:
         """(b, L) classes of a text, drawn with one number for each position, or the likeliest ones."""
         state, goals, numbers = (a.cpu().numpy() for a in (self.marked.state, self.marked.goals, u[self.rows]))
         if temperature == 0:
-            weights = self.weights(1.0, MAX_PRODUCT)
-            values, _ = self.program.backward(weights, self.span, goals, MAX_PRODUCT)
+            weights = self.weights(1.0, _MAX_PRODUCT)
+            values, _ = self.program.backward(weights, self.span, goals, _MAX_PRODUCT)
             if not np.isfinite(values[0][np.arange(len(state)), state]).all():  # something else has excluded too much
-                weights = self.weights(1.0, LOG_SUM_PRODUCT)
-                values, _ = self.program.backward(weights, self.span, goals, MAX_PRODUCT)
-            return self.program.path(weights, self.span, state, values, None, MAX_PRODUCT)
+                weights = self.weights(1.0, _LOG_SUM_PRODUCT)
+                values, _ = self.program.backward(weights, self.span, goals, _MAX_PRODUCT)
+            return self.program.path(weights, self.span, state, values, None, _MAX_PRODUCT)
         if temperature == 1:
             algebra, weights, _, values, _ = self.summed
         else:
-            algebra, weights = LOG_SUM_PRODUCT, self.weights(temperature, LOG_SUM_PRODUCT)
+            algebra, weights = _LOG_SUM_PRODUCT, self.weights(temperature, _LOG_SUM_PRODUCT)
             values, _ = self.program.backward(weights, self.span, goals, algebra)
         return self.program.path(weights, self.span, state, values, numbers, algebra)
 
-    def log_total(self) -> Floats:
+    def log_total(self) -> _Floats:
         """(b,) log-probability that the rule is obeyed."""
         algebra, _, _, behind, scale = self.summed
         first = behind[0][np.arange(len(self.rows)), self.marked.state.cpu().numpy()]
-        if algebra is LOG_SUM_PRODUCT:
+        if algebra is _LOG_SUM_PRODUCT:
             return first
         row, column = self.free.nonzero()
         tops = np.zeros(self.free.shape)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 from redraft.decoding.constraints import dfa
-from redraft.decoding.constraints.compiler import compile_regex, compile_schema
-from redraft.decoding.constraints.dfa import Dfa
+from redraft.decoding.constraints.compiler import _compile_regex, _compile_schema
+from redraft.decoding.constraints.dfa import _Dfa
 
 
 class Rule(ABC):
@@ -20,7 +20,7 @@ class Rule(ABC):
         return AllOf((*_parts(self), *_parts(other)))
 
     @abstractmethod
-    def automaton(self) -> Dfa:
+    def automaton(self) -> _Dfa:
         """The texts that obey the rule, as an automaton on bytes."""
 
     @property
@@ -50,8 +50,8 @@ class Regex(TextRule):
     def __post_init__(self) -> None:
         _require_text(self.pattern, "a pattern")
 
-    def automaton(self) -> Dfa:
-        return compile_regex(self.pattern)
+    def automaton(self) -> _Dfa:
+        return _compile_regex(self.pattern)
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Json(TextRule):
         if not isinstance(parsed, dict):
             raise ValueError(f"the JSON schema is {self.schema:.60}; give an object such as {_EXAMPLE}")
 
-    def automaton(self) -> Dfa:
-        return compile_schema(self.schema)
+    def automaton(self) -> _Dfa:
+        return _compile_schema(self.schema)
 
 
 _EXAMPLE = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}'
@@ -99,8 +99,8 @@ class OneOf(TextRule):
     def __init__(self, *texts: str) -> None:
         object.__setattr__(self, "texts", _words(texts, "OneOf", "text"))
 
-    def automaton(self) -> Dfa:
-        return dfa.literals(self.texts)
+    def automaton(self) -> _Dfa:
+        return dfa._literals(self.texts)
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ class Banned(TextRule):
     def __init__(self, *words: str) -> None:
         object.__setattr__(self, "words", _words(words, "Banned", "word"))
 
-    def automaton(self) -> Dfa:
-        return dfa.complement(dfa.containing_word(self.words, accents_join=False))
+    def automaton(self) -> _Dfa:
+        return dfa._complement(dfa._containing_word(self.words, accents_join=False))
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class Required(TextRule):
     def __init__(self, *words: str) -> None:
         object.__setattr__(self, "words", _words(words, "Required", "word"))
 
-    def automaton(self) -> Dfa:
-        return reduce(dfa.intersection, (dfa.containing_word([word], accents_join=True) for word in self.words))
+    def automaton(self) -> _Dfa:
+        return reduce(dfa._intersection, (dfa._containing_word([word], accents_join=True) for word in self.words))
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,8 @@ class Length(Rule):
         if self.most is not None and self.most < self.least:
             raise ValueError(f"a text of at least {self.least} and at most {self.most} tokens does not exist")
 
-    def automaton(self) -> Dfa:
-        return dfa.all_strings()
+    def automaton(self) -> _Dfa:
+        return dfa._all_strings()
 
     @property
     def length(self) -> Length:
@@ -166,9 +166,9 @@ class AllOf(Rule):
 
     rules: tuple[Rule, ...]
 
-    def automaton(self) -> Dfa:
+    def automaton(self) -> _Dfa:
         about_text = [_compiled(rule) for rule in self.rules if not isinstance(rule, Length)]
-        found = reduce(dfa.intersection, about_text, dfa.all_strings())
+        found = reduce(dfa._intersection, about_text, dfa._all_strings())
         if found.empty:
             raise ValueError(f"no text obeys all of {', '.join(map(str, self.rules))}; leave one out")
         return found
@@ -184,8 +184,8 @@ class AnyOf(TextRule):
 
     rules: tuple[TextRule, ...]
 
-    def automaton(self) -> Dfa:
-        return reduce(dfa.union, map(_compiled, self.rules))
+    def automaton(self) -> _Dfa:
+        return reduce(dfa._union, map(_compiled, self.rules))
 
 
 @dataclass(frozen=True)
@@ -197,8 +197,8 @@ class WithOptionalSpace(Rule):
     def __str__(self) -> str:
         return str(self.rule)
 
-    def automaton(self) -> Dfa:
-        return dfa.with_optional_space(_compiled(self.rule))
+    def automaton(self) -> _Dfa:
+        return dfa._with_optional_space(_compiled(self.rule))
 
     @property
     def length(self) -> Length:
@@ -206,11 +206,11 @@ class WithOptionalSpace(Rule):
 
 
 @lru_cache(256)
-def _compiled(rule: Rule) -> Dfa:
+def _compiled(rule: Rule) -> _Dfa:
     return rule.automaton()
 
 
-def compile_rule(rule: Rule) -> Dfa:
+def compile_rule(rule: Rule) -> _Dfa:
     """The automaton of a rule, from memory if it was compiled before."""
     return _compiled(rule)
 

@@ -14,7 +14,7 @@ _SPACE = "▁"  # how SentencePiece writes a space
 
 
 @dataclass(frozen=True)
-class TokenBytes:
+class _TokenBytes:
     """The bytes of every id; None for ids that no constrained text may have: special, unknown and empty ones."""
 
     inner: tuple[bytes | None, ...]  # behind other tokens
@@ -27,14 +27,14 @@ class TokenBytes:
 
 
 @lru_cache(16)
-def token_bytes(tokenizer: Tokenizer) -> TokenBytes:
+def _token_bytes(tokenizer: Tokenizer) -> _TokenBytes:
     """What the tokens of a tokenizer spell; an error if that depends on more than whether the text begins there."""
     found = _spelled(tokenizer)
     _require_right(tokenizer, found)
     return found
 
 
-def _spelled(tokenizer: Tokenizer) -> TokenBytes:
+def _spelled(tokenizer: Tokenizer) -> _TokenBytes:
     vocab = tokenizer.vocab
     named = {vocab.bos, vocab.eos, vocab.pad, vocab.mask}
     pieces = ["" if token in named else tokenizer.piece(token) for token in range(vocab.size)]
@@ -47,14 +47,14 @@ def _spelled(tokenizer: Tokenizer) -> TokenBytes:
     begin = len(tokenizer.join([anchor]))
     first = tuple(tokenizer.join([piece]).encode() if piece else None for piece in pieces)
     inner = tuple(tokenizer.join([anchor, piece])[begin:].encode() if piece else None for piece in pieces)
-    return TokenBytes(inner, first, spaced=inner != first)
+    return _TokenBytes(inner, first, spaced=inner != first)
 
 
-def _alike(pieces: tuple[bytes | None, ...]) -> TokenBytes:
-    return TokenBytes(pieces, pieces)
+def _alike(pieces: tuple[bytes | None, ...]) -> _TokenBytes:
+    return _TokenBytes(pieces, pieces)
 
 
-def _of_hub(tokenizer: HubTokenizer, pieces: list[str]) -> TokenBytes:
+def _of_hub(tokenizer: HubTokenizer, pieces: list[str]) -> _TokenBytes:
     """By the decoder of the file: bytes written as letters (GPT-2), or ▁ for spaces and <0x0A> for bytes (Llama)."""
     decoder = json.loads(tokenizer.definition).get("decoder") or {}
     kinds = [decoder.get("type"), *(part.get("type") for part in decoder.get("decoders", []))]
@@ -64,7 +64,7 @@ def _of_hub(tokenizer: HubTokenizer, pieces: list[str]) -> TokenBytes:
         inner = tuple(_of_sentence_piece(piece) or None for piece in pieces)
         strips = "Metaspace" in kinds or "Strip" in kinds
         first = tuple(piece[1:] if strips and piece and piece.startswith(b" ") else piece for piece in inner)
-        return TokenBytes(inner, tuple(piece or None for piece in first))
+        return _TokenBytes(inner, tuple(piece or None for piece in first))
     raise ValueError(
         f"patterns do not know how a tokenizer with the decoder {decoder.get('type')} spells text; "
         "use one of bytes, characters, words, byte-level BPE or SentencePiece"
@@ -92,7 +92,7 @@ def _of_sentence_piece(piece: str) -> bytes:
     return piece.replace(_SPACE, " ").encode()
 
 
-def _require_right(tokenizer: Tokenizer, found: TokenBytes, rounds: int = 32) -> None:
+def _require_right(tokenizer: Tokenizer, found: _TokenBytes, rounds: int = 32) -> None:
     """Texts of random tokens must be what the tokenizer makes of them."""
     known = np.array([token for token, piece in enumerate(found.inner) if piece and found.first[token]])
     if not len(known):

@@ -19,12 +19,12 @@ class Guidance(Protocol):
     def __call__(self, denoise: Denoiser) -> Denoiser: ...
 
 
-def require_scale(scale: float) -> None:
+def _require_scale(scale: float) -> None:
     if not scale >= 0:
         raise ValueError(f"scale={scale}; use 0 (unconditional), 1 (conditional) or more (exaggerated)")
 
 
-def mix_predictions(without: Prediction, given: Prediction, scale: float, posteriors: bool = False) -> Prediction:
+def _mix_predictions(without: Prediction, given: Prediction, scale: float, posteriors: bool = False) -> Prediction:
     """(1 − γ)·without + γ·given: x̂ of vectors, log-probabilities of tokens."""
     if not (isinstance(without, VectorPrediction) and isinstance(given, VectorPrediction)):
         return MixedPrediction(without, given, scale, posteriors)
@@ -73,7 +73,7 @@ class MixedPrediction(GuidedPosterior):
 
 
 @dataclass(frozen=True)
-class BranchCaches:
+class _BranchCaches:
     """What each branch remembers about finished windows."""
 
     given: Cache
@@ -87,25 +87,25 @@ class BranchCaches:
     def exact(self) -> bool:
         return self.given.exact and self.without.exact
 
-    def rows(self, index: Tensor) -> BranchCaches:
-        return BranchCaches(self.given.rows(index), self.without.rows(index))
+    def rows(self, index: Tensor) -> _BranchCaches:
+        return _BranchCaches(self.given.rows(index), self.without.rows(index))
 
 
-def split_caches(context: Context) -> tuple[Cache | None, Cache | None]:
+def _split_caches(context: Context) -> tuple[Cache | None, Cache | None]:
     """The cache of the branch with its condition, and of the one without."""
     own = context.cache
-    return (own.given, own.without) if isinstance(own, BranchCaches) else (own, own)
+    return (own.given, own.without) if isinstance(own, _BranchCaches) else (own, own)
 
 
-def join_contexts(given: Context, without: Context) -> Context:
+def _join_contexts(given: Context, without: Context) -> Context:
     """The context of two branches that have both absorbed a window."""
     assert given.cache is not None
     assert without.cache is not None
-    return replace(given, cache=BranchCaches(given.cache, without.cache))
+    return replace(given, cache=_BranchCaches(given.cache, without.cache))
 
 
 @dataclass(frozen=True)
-class CachedTokens:
+class _CachedTokens:
     """A cache, and the ids that are in it."""
 
     cache: Cache
@@ -119,12 +119,12 @@ class CachedTokens:
     def exact(self) -> bool:
         return self.cache.exact
 
-    def rows(self, index: Tensor) -> CachedTokens:
-        return CachedTokens(self.cache.rows(index), self.tokens[index])
+    def rows(self, index: Tensor) -> _CachedTokens:
+        return _CachedTokens(self.cache.rows(index), self.tokens[index])
 
 
-def split_cached_tokens(context: Context) -> tuple[Tensor | None, Context]:
+def _split_cached_tokens(context: Context) -> tuple[Tensor | None, Context]:
     """The tokens that were read before, and the context as the inner denoiser knows it."""
-    if not isinstance(context.cache, CachedTokens):
+    if not isinstance(context.cache, _CachedTokens):
         return None, context
     return context.cache.tokens, replace(context, cache=context.cache.cache)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
-from redraft.decoding.guidance.base import join_contexts, mix_predictions, require_scale, split_caches
+from redraft.decoding.guidance.base import _join_contexts, _mix_predictions, _require_scale, _split_caches
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ClassifierFree:
     posteriors: bool = True  # False: mixes x̂ under uniform and hybrid noise too
 
     def __post_init__(self) -> None:
-        require_scale(self.scale)
+        _require_scale(self.scale)
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
         return denoise if self.scale == 1 else _WithAndWithout(denoise, self.scale, self.none, self.posteriors)
@@ -47,19 +47,19 @@ class _WithAndWithout(DenoiserWrapper):
             return self.denoise(z, t, without)
         if context.cond is None and context.label is None:
             raise ValueError("there is no condition to exaggerate: guidance needs a context with cond or label")
-        return mix_predictions(self.denoise(z, t, without), self.denoise(z, t, given), self.scale, self.posteriors)
+        return _mix_predictions(self.denoise(z, t, without), self.denoise(z, t, given), self.scale, self.posteriors)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         given, without = _branches(context, self.none)
         after = self.denoise.absorb(z, without, t)
         if self.scale == 0:
             return replace(context, cache=after.cache, hint=after.hint)
-        return join_contexts(self.denoise.absorb(z, given, t), after)
+        return _join_contexts(self.denoise.absorb(z, given, t), after)
 
 
 def _branches(context: Context, none: int | None) -> tuple[Context, Context]:
     """The context with its condition and without."""
-    given, without = split_caches(context)
+    given, without = _split_caches(context)
     label = None if none is None or context.label is None else torch.full_like(context.label, none)
     unconditional = replace(context, cond=None, cond_pad=None, label=label, cache=without)
     return replace(context, cache=given), unconditional
@@ -78,7 +78,7 @@ class NegativePrompt:
     scale: float = 1.5
 
     def __post_init__(self) -> None:
-        require_scale(self.scale)
+        _require_scale(self.scale)
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
         return denoise if self.scale == 1 else _TwoPrompts(denoise, self.mask, self.scale)
@@ -92,20 +92,20 @@ class _TwoPrompts(DenoiserWrapper):
     scale: float
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        given, without = split_caches(context)
+        given, without = _split_caches(context)
         other, late = self._other(z, t, context)
         unconditional = self.denoise(other, late, replace(context, cache=without))
         if self.scale == 0:
             return unconditional
-        return mix_predictions(unconditional, self.denoise(z, t, replace(context, cache=given)), self.scale)
+        return _mix_predictions(unconditional, self.denoise(z, t, replace(context, cache=given)), self.scale)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        given, without = split_caches(context)
+        given, without = _split_caches(context)
         other, late = self._other(z, torch.zeros_like(z, dtype=torch.float32) if t is None else t, context)
         after = self.denoise.absorb(other, replace(context, cache=without), None if t is None else late)
         if self.scale == 0:
             return after
-        return join_contexts(self.denoise.absorb(z, replace(context, cache=given), t), after)
+        return _join_contexts(self.denoise.absorb(z, replace(context, cache=given), t), after)
 
     def _other(self, z: Tensor, t: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """z with the other prompt, and its times: what is masked is noise."""

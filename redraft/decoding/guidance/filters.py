@@ -12,7 +12,7 @@ from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs, reverse_log_probs
 from redraft.core.vocab import ABOVE_ZERO, FINITE, require_range
-from redraft.decoding.guidance.base import CachedTokens, split_cached_tokens
+from redraft.decoding.guidance.base import _CachedTokens, _split_cached_tokens
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class _Filtering(DenoiserWrapper):
     filter: LogitFilter
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        before, context = split_cached_tokens(context)
+        before, context = _split_cached_tokens(context)
         pred = self.denoise(z, t, context)
         if pred.joint:
             raise ValueError("a filter around Constrained would break its rules; put Constrained outside the filter")
@@ -83,12 +83,14 @@ class _Filtering(DenoiserWrapper):
         return FilteredPrediction(pred, self.filter, z, context.pad, before)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        before, context = split_cached_tokens(context)
+        before, context = _split_cached_tokens(context)
         after = self.denoise.absorb(z, context, t)
         if self.filter.repetition == 1 or after.cache is None:
             return after
         read = z if context.pad is None else z.masked_fill(context.pad, -1)
-        return replace(after, cache=CachedTokens(after.cache, read if before is None else torch.cat([before, read], 1)))
+        return replace(
+            after, cache=_CachedTokens(after.cache, read if before is None else torch.cat([before, read], 1))
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,9 @@ from redraft.core import ops
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.vocab import FINITE, require_range
-from redraft.decoding.guidance.base import CachedTokens, require_scale, split_cached_tokens
+from redraft.decoding.guidance.base import _CachedTokens, _require_scale, _split_cached_tokens
 
-FutureLogProb = Callable[[Tensor, Tensor], Tensor]  # (B, n) tokens so far, (B, C) candidates → (B, C) log p(y | both)
+_FutureLogProb = Callable[[Tensor, Tensor], Tensor]  # (B, n) tokens so far, (B, C) candidates → (B, C) log p(y | both)
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class LookAhead:
     below `least` times the likeliest are not tried: where one word is certain, nothing is asked.
     """
 
-    future: FutureLogProb
+    future: _FutureLogProb
     scale: float = 1.0
     top: int = 16  # tokens; as many as there are, and least=0: exact
     least: float = 1e-4
 
     def __post_init__(self) -> None:
-        require_scale(self.scale)
+        _require_scale(self.scale)
         require_range(self, 1, FINITE, "top")
         require_range(self, 0, 1, "least")
 
@@ -47,23 +47,23 @@ class _Looking(DenoiserWrapper):
     by: LookAhead
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        before, context = split_cached_tokens(context)
+        before, context = _split_cached_tokens(context)
         pred = self.denoise(z, t, context)
         if not pred.normalised:
             raise ValueError("free intensities (a Score head) cannot be guided as probabilities; use Subs or Softmax")
-        return LookAheadPrediction(pred, self.by, z if before is None else torch.cat([before, z], 1), z.shape[1])
+        return _LookAheadPrediction(pred, self.by, z if before is None else torch.cat([before, z], 1), z.shape[1])
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         if context.pad is not None and bool(context.pad.any()):
             raise ValueError("looking ahead reads rows without padding; write texts of one length at a time")
-        before, context = split_cached_tokens(context)
+        before, context = _split_cached_tokens(context)
         after = self.denoise.absorb(z, context, t)
         assert after.cache is not None
-        return replace(after, cache=CachedTokens(after.cache, z if before is None else torch.cat([before, z], 1)))
+        return replace(after, cache=_CachedTokens(after.cache, z if before is None else torch.cat([before, z], 1)))
 
 
 @dataclass(frozen=True, eq=False)
-class LookAheadPrediction(Prediction):
+class _LookAheadPrediction(Prediction):
     """A prediction weighed by what may follow; it is asked for few columns, one pass for each."""
 
     inner: Prediction

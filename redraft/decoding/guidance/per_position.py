@@ -10,7 +10,7 @@ from torch import Tensor
 from redraft.core import ops
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction, VectorPrediction
-from redraft.decoding.guidance.base import require_scale
+from redraft.decoding.guidance.base import _require_scale
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class PositionClassifier:
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        require_scale(self.scale)
+        _require_scale(self.scale)
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
         return denoise if self.scale == 0 else _Suited(denoise, self)
@@ -51,7 +51,7 @@ class _Suited(DenoiserWrapper):
             raise ValueError("AtPlaces weighs probabilities of tokens, and this network predicts none; use Steer")
         place = torch.arange(z.shape[1], device=z.device)[None] if context.place is None else context.place
         if not isinstance(pred, VectorPrediction):
-            return PositionGuidedPrediction(pred, self.wanted, place.expand_as(z))
+            return _PositionGuidedPrediction(pred, self.wanted, place.expand_as(z))
         return _mean_of_suited(pred, self.wanted.weighed(pred.log_weights, place.expand(z.shape[:2])))  # type: ignore[arg-type]
 
 
@@ -62,7 +62,7 @@ def _mean_of_suited(pred: VectorPrediction, log_weights: Tensor) -> VectorPredic
 
 
 @dataclass(frozen=True, eq=False)
-class PositionGuidedPrediction(Prediction):
+class _PositionGuidedPrediction(Prediction):
     """A prediction weighed place by place; the inner one is queried only where this one is."""
 
     inner: Prediction

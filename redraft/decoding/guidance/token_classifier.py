@@ -24,9 +24,9 @@ from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs, reverse_log_probs
 from redraft.core.vocab import require_range
-from redraft.decoding.guidance.base import require_scale
+from redraft.decoding.guidance.base import _require_scale
 
-LogProb = Callable[[Tensor, Tensor, Context], Tensor]  # one-hot z (B, L, V) as floats, t, context → (B,) log p(y | z)
+_LogProb = Callable[[Tensor, Tensor, Context], Tensor]  # one-hot z (B, L, V) as floats, t, context → (B,) log p(y | z)
 _AT_ONCE = 2**25  # numbers of one-hot vectors that a classifier reads in one call
 
 
@@ -38,13 +38,13 @@ class TokenClassifier:
     below `least` times the likeliest are not tried and not written: where one word is certain, nothing is asked.
     """
 
-    log_prob: LogProb
+    log_prob: _LogProb
     scale: float = 1.0
     posteriors: bool = True  # False: weighs x̂ under uniform and hybrid noise too
     least: float = 0.0  # 0: every token is tried
 
     def __post_init__(self) -> None:
-        require_scale(self.scale)
+        _require_scale(self.scale)
         require_range(self, 0, 1, "least")
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
@@ -59,22 +59,22 @@ class FirstOrderClassifier:
     Exact for a classifier whose log-probability is linear in the one-hot tokens.
     """
 
-    log_prob: LogProb
+    log_prob: _LogProb
     scale: float = 1.0
     posteriors: bool = True  # False: weighs x̂ under uniform and hybrid noise too
 
     def __post_init__(self) -> None:
-        require_scale(self.scale)
+        _require_scale(self.scale)
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
         return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, _slopes, self.posteriors)
 
 
-LogOdds = Callable[[LogProb, Tensor, Tensor, Context, Tensor, Tensor], Tensor]
+_LogOdds = Callable[[_LogProb, Tensor, Tensor, Context, Tensor, Tensor], Tensor]
 
 
 def _tried(
-    log_prob: LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, log_p: Tensor, least: float = 0.0
+    log_prob: _LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, log_p: Tensor, least: float = 0.0
 ) -> Tensor:
     """(N, V) log p(y | z with each token at each marked position); −∞ for tokens that are not tried"""
     rows, columns = where.nonzero(as_tuple=True)
@@ -92,7 +92,7 @@ def _tried(
     return odds.index_put((place, token), torch.cat(found))
 
 
-def _slopes(log_prob: LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, log_p: Tensor) -> Tensor:
+def _slopes(log_prob: _LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, log_p: Tensor) -> Tensor:
     """(N, V) ∂ log p(y | z)/∂ one-hot z; what stands there now is the same for all tokens and does not count"""
     with torch.enable_grad():
         x = F.one_hot(z, log_p.shape[-1]).float().requires_grad_()
@@ -102,19 +102,19 @@ def _slopes(log_prob: LogProb, z: Tensor, t: Tensor, context: Context, where: Te
 @dataclass(frozen=True)
 class _Steering(DenoiserWrapper):
     scale: float
-    log_prob: LogProb
-    odds: LogOdds
+    log_prob: _LogProb
+    odds: _LogOdds
     posteriors: bool
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
         if not pred.normalised:
             raise ValueError("free intensities (a Score head) cannot be guided as probabilities; use Subs or Softmax")
-        return ClassifierGuidedPrediction(pred, self, z, t, context)
+        return _ClassifierGuidedPrediction(pred, self, z, t, context)
 
 
 @dataclass(frozen=True, eq=False)
-class ClassifierGuidedPrediction(GuidedPosterior):
+class _ClassifierGuidedPrediction(GuidedPosterior):
     """A prediction that a classifier weighs; both are asked only where somebody asks."""
 
     inner: Prediction

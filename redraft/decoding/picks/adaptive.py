@@ -22,12 +22,12 @@ from redraft.core.processes.masked import PickResult
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 from redraft.decoding.picks.order import (
+    _even_count,
+    _take_best,
     drawn_confidence,
-    even_count,
     require_temperature,
     round_scores,
     scatter_scores,
-    take_best,
 )
 
 
@@ -39,9 +39,9 @@ class AdaptivePick(ABC):
         """As `Pick`; the share is the least that is revealed, but always one token; below 0 none need be."""
 
 
-def minimum_count(hidden: Tensor, share: Tensor) -> np.ndarray:
+def _minimum_count(hidden: Tensor, share: Tensor) -> np.ndarray:
     """(B,) how many are revealed in any case."""
-    return np.where(ops.to_numpy(share)[:, 0] < 0, 0.0, np.maximum(even_count(hidden, share), 1))
+    return np.where(ops.to_numpy(share)[:, 0] < 0, 0.0, np.maximum(_even_count(hidden, share), 1))
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class ConfidenceThreshold(AdaptivePick):
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         def count(c: np.ndarray) -> np.ndarray:
-            return np.maximum((c >= self.threshold).sum(-1), minimum_count(hidden, share))
+            return np.maximum((c >= self.threshold).sum(-1), _minimum_count(hidden, share))
 
-        return take_best(pred, hidden, drawn_confidence, count, temperature=self.temperature, rng=rng)
+        return _take_best(pred, hidden, drawn_confidence, count, temperature=self.temperature, rng=rng)
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class FactorThreshold(AdaptivePick):
             n, many = np.arange(1, c.shape[1] + 1), np.isfinite(c).sum(-1)
             sure = np.logical_and.accumulate((n == 1) | (c >= 1 - self.factor / (n + 1)), -1)
             found = np.minimum(sure.sum(-1), many)
-            return np.maximum(np.where(found == many - 1, many, found), minimum_count(hidden, share))
+            return np.maximum(np.where(found == many - 1, many, found), _minimum_count(hidden, share))
 
-        return take_best(pred, hidden, drawn_confidence, count, temperature=self.temperature, rng=rng)
+        return _take_best(pred, hidden, drawn_confidence, count, temperature=self.temperature, rng=rng)
 
 
 @dataclass(frozen=True)
@@ -109,9 +109,9 @@ class FrechetProfile(AdaptivePick):
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         def count(c: np.ndarray) -> np.ndarray:
             sure = c.cumsum(-1) - np.arange(1, c.shape[1] + 1) + c > self.margin  # the left side falls as n grows
-            return np.maximum(sure.sum(-1), minimum_count(hidden, share))
+            return np.maximum(sure.sum(-1), _minimum_count(hidden, share))
 
-        return take_best(pred, hidden, drawn_confidence, count, temperature=self.temperature, rng=rng)
+        return _take_best(pred, hidden, drawn_confidence, count, temperature=self.temperature, rng=rng)
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,9 @@ class EntropyBound(AdaptivePick):
         def count(scores: np.ndarray) -> np.ndarray:
             shown = np.isfinite(scores)
             h = np.where(shown, -scores, 0)
-            return np.maximum((shown & (h.cumsum(-1) - h <= self.bound)).sum(-1), minimum_count(hidden, share))
+            return np.maximum((shown & (h.cumsum(-1) - h <= self.bound)).sum(-1), _minimum_count(hidden, share))
 
-        return take_best(pred, hidden, _order, count, temperature=self.temperature, rng=rng)
+        return _take_best(pred, hidden, _order, count, temperature=self.temperature, rng=rng)
 
 
 def _order(drawn: Draw) -> Tensor:
@@ -178,7 +178,7 @@ class Klass(AdaptivePick):
         calm = self._calm(seen, drawn.log_x, hidden)
         c = scatter_scores(round_scores(drawn_confidence(drawn)), hidden)
         ready = ops.to_numpy(hidden) & ops.to_numpy(calm >= self.history) & (c > self.threshold)
-        count = np.maximum(ready.sum(-1), minimum_count(hidden, share))
+        count = np.maximum(ready.sum(-1), _minimum_count(hidden, share))
         where = ops.Ranking.of(c + 2 * ready, hidden).first(count)
         then = _KlassAfter(self, _Seen(drawn.log_x, hidden, calm))
         return PickResult.of(where, drawn, where[hidden])._replace(then=then)
@@ -236,9 +236,9 @@ class WideInNarrowOut(AdaptivePick):
         threshold = np.where(ops.to_numpy(revoked) > 0, self.keep, self.draft)[:, None]
 
         def count(c: np.ndarray) -> np.ndarray:
-            return np.maximum((c >= threshold).sum(-1), minimum_count(hidden, share))
+            return np.maximum((c >= threshold).sum(-1), _minimum_count(hidden, share))
 
-        choice = take_best(pred, hidden, drawn_confidence, count, temperature=self.temperature, rng=rng)
+        choice = _take_best(pred, hidden, drawn_confidence, count, temperature=self.temperature, rng=rng)
         full = hidden.any(-1) & ~(hidden & ~choice.where).any(-1)
         doubted = full & (revoked < self.rounds) & (share < 1).squeeze(-1)
         again = self._doubtful(canvas, choice) & doubted[:, None]

@@ -18,7 +18,7 @@ from redraft.core.processes.masked import PickResult
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 
-PickScore = Callable[[Draw], Tensor]  # (N,) of each position; the highest are revealed first
+_PickScore = Callable[[Draw], Tensor]  # (N,) of each position; the highest are revealed first
 
 
 def drawn_confidence(drawn: Draw) -> Tensor:
@@ -31,7 +31,7 @@ def require_temperature(temperature: float) -> None:
         raise ValueError(f"temperature={temperature}; 0 takes the likeliest token, above 0 draws")
 
 
-def even_count(hidden: Tensor, share: Tensor) -> np.ndarray:
+def _even_count(hidden: Tensor, share: Tensor) -> np.ndarray:
     """(B,) the share of the hidden positions as a number, rounded up; 1e-6, so that a third of 6 is 2 and not 3."""
     return np.ceil(ops.to_numpy(hidden).sum(-1) * ops.to_numpy(share)[:, 0] - 1e-6)
 
@@ -48,10 +48,10 @@ def scatter_scores(values: np.ndarray, where: Tensor) -> np.ndarray:
     return found
 
 
-def take_best(
+def _take_best(
     pred: Prediction,
     hidden: Tensor,
-    score: PickScore,
+    score: _PickScore,
     count: Callable[[np.ndarray], np.ndarray],
     *,
     temperature: float,
@@ -85,7 +85,7 @@ class AnyOrder:
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         which, what = rng.split(2)
-        where = ops.Ranking.of(ops.to_numpy(which.uniform(hidden.shape[1])), hidden).first(even_count(hidden, share))
+        where = ops.Ranking.of(ops.to_numpy(which.uniform(hidden.shape[1])), hidden).first(_even_count(hidden, share))
         if not ops.to_numpy(where).any():
             return PickResult.nothing(hidden)
         return PickResult.of(where, pred.draw(where, rng=what, temperature=self.temperature))
@@ -101,7 +101,9 @@ class LeftToRight:
         require_temperature(self.temperature)
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        where = hidden & (hidden.cumsum(-1) <= hidden.new_tensor(even_count(hidden, share), dtype=torch.int64)[:, None])
+        where = hidden & (
+            hidden.cumsum(-1) <= hidden.new_tensor(_even_count(hidden, share), dtype=torch.int64)[:, None]
+        )
         if not where.any():
             return PickResult.nothing(hidden)
         return PickResult.of(where, pred.draw(where, rng=rng, temperature=self.temperature))
@@ -121,9 +123,9 @@ class RankedPick(ABC):
         """(N,) scores; the highest are revealed first."""
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        count = even_count(hidden, share)
+        count = _even_count(hidden, share)
         wanted = hidden & hidden.new_tensor(count > 0)[:, None]  # a row that reveals nothing costs nothing
-        return take_best(pred, wanted, self.score, lambda _: count, temperature=self.temperature, rng=rng)
+        return _take_best(pred, wanted, self.score, lambda _: count, temperature=self.temperature, rng=rng)
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class RequiredFirst:
         if not pred.joint:
             return self.pick(pred, canvas, hidden, share, rng=rng)
         first, later = rng.split(2)
-        demanded = self._demanded(pred, hidden, np.minimum(even_count(hidden, share), 1), first)
+        demanded = self._demanded(pred, hidden, np.minimum(_even_count(hidden, share), 1), first)
         rest = hidden & ~demanded.where.any(-1, keepdim=True)
         return _both(demanded, self.pick(pred, canvas, rest, share, rng=later))
 

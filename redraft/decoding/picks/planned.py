@@ -12,7 +12,7 @@ from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Prediction
 from redraft.core.processes.masked import PickResult
 from redraft.core.randomness import Rng
-from redraft.decoding.picks.order import even_count, require_temperature, round_scores
+from redraft.decoding.picks.order import _even_count, require_temperature, round_scores
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class CriticPick:
         text = canvas.z.masked_scatter(hidden, drawn.tokens())
         scores = round_scores(-self.critic.error_logits(text, canvas.context))
         free = ~canvas.fixed if self.remask else hidden
-        kept = ops.Ranking.of(scores, free).first(ops.to_numpy((free & ~hidden).sum(-1)) + even_count(hidden, share))
+        kept = ops.Ranking.of(scores, free).first(ops.to_numpy((free & ~hidden).sum(-1)) + _even_count(hidden, share))
         where = hidden & kept
         return PickResult.of(where, drawn, where[hidden])._replace(again=free & ~kept & ~hidden)
 

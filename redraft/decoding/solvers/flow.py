@@ -17,7 +17,7 @@ from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import time_column
 from redraft.decoding.solvers.grids import UniformLogSnrGrid
 from redraft.decoding.solvers.ode import Heun
-from redraft.decoding.solvers.step import SolverStep, noise_scales, require_gaussian
+from redraft.decoding.solvers.step import SolverStep, _require_gaussian, noise_scales
 
 
 def encode_to_noise(
@@ -27,7 +27,7 @@ def encode_to_noise(
 
     Equal steps of log-SNR. There is no hint on the way: the flow is a function of z and t alone.
     """
-    path = require_gaussian(process).path
+    path = _require_gaussian(process).path
     times = UniformLogSnrGrid()(path, steps + 1)[-2::-1]
     canvas = canvas.write(noise_scales(path, times[0]).signal * canvas.z)
     yield times[0], canvas
@@ -47,7 +47,7 @@ def flow_log_likelihood(
     (Hutchinson). This is the density of z/a at the clean end, with the noise that is left there; a density of vectors
     is not a likelihood of tokens.
     """
-    path, free = require_gaussian(process).path, ~canvas.fixed[..., None]
+    path, free = _require_gaussian(process).path, ~canvas.fixed[..., None]
     probes = free * (_coordinates(canvas.z) if exact else randomness.sign_like(canvas.z, rng)[None])
     count = free.expand_as(canvas.z).sum((1, 2)).to(ops.widest_float(canvas.z.device))
     rates, log_ratios = [], []

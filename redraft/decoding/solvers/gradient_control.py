@@ -17,7 +17,7 @@ from redraft.decoding.samplers.base import time_column
 from redraft.decoding.solvers.ode import Ddim
 from redraft.decoding.solvers.step import SolverStep
 
-EnergyGradient = Callable[[Tensor], Tensor]  # the gradient of a cost, by z
+_EnergyGradient = Callable[[Tensor], Tensor]  # the gradient of a cost, by z
 
 
 class Energy(Protocol):
@@ -53,7 +53,7 @@ class PositionEnergy:
 class DescentRule(Protocol):
     """How z moves down a slope."""
 
-    def __call__(self, z: Tensor, slope: EnergyGradient, steps: int) -> Tensor: ...
+    def __call__(self, z: Tensor, slope: _EnergyGradient, steps: int) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class SignDescent:
 
     rate: float = 0.1
 
-    def __call__(self, z: Tensor, slope: EnergyGradient, steps: int) -> Tensor:
+    def __call__(self, z: Tensor, slope: _EnergyGradient, steps: int) -> Tensor:
         for _ in range(steps):
             z = z - self.rate * slope(z).sign()
         return z
@@ -74,7 +74,7 @@ class AdagradDescent:
 
     rate: float = 0.1
 
-    def __call__(self, z: Tensor, slope: EnergyGradient, steps: int) -> Tensor:
+    def __call__(self, z: Tensor, slope: _EnergyGradient, steps: int) -> Tensor:
         total = torch.zeros_like(z)
         for _ in range(steps):
             gradient = slope(z)
@@ -117,7 +117,7 @@ class GradientControl:
         z = self.solver.step(move)
         return self.descent(z, self._slope(move), self.inner) if self.until <= move.s <= self.since else z
 
-    def _slope(self, move: SolverStep) -> EnergyGradient:
+    def _slope(self, move: SolverStep) -> _EnergyGradient:
         (mean, spread), canvas = self.solver.law(move), move.canvas
         t = canvas.time(time_column(canvas, move.s))
 

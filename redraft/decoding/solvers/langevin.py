@@ -16,7 +16,7 @@ from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import require_steps
 from redraft.decoding.solvers.grids import NoiseGrid, TruncatedGrid, UniformLogSnrGrid
 from redraft.decoding.solvers.ode import Ddim, Solver
-from redraft.decoding.solvers.step import NoiseScales, SolverStep, float64_scalar
+from redraft.decoding.solvers.step import NoiseScales, SolverStep, _float64_scalar
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class EulerMaruyama(Solver):
     grid: NoiseGrid = TruncatedGrid(0.01)
 
     def step(self, move: SolverStep) -> Tensor:
-        t, dt = float64_scalar(move.t), move.t - move.s
+        t, dt = _float64_scalar(move.t), move.t - move.s
         drift, diffusion = move.path.drift(t), move.path.diffusion(t)
         mean = move.z + dt * (diffusion * score_from_x(move.x, move.z, *move.at) - drift * move.z)
         return mean if move.last else mean + (diffusion * dt).sqrt() * move.noise(move.rng)
@@ -54,7 +54,7 @@ class Langevin(Solver):
     def step(self, move: SolverStep) -> Tensor:
         z, x = move.z, move.x
         for k in range(self.inner):
-            z = langevin_step(z, x, move.at, self.rate * move.at.noise**2, move.noise(move.rng.fold(k)))
+            z = _langevin_step(z, x, move.at, self.rate * move.at.noise**2, move.noise(move.rng.fold(k)))
             if move.s == 0 or k < self.inner - 1:
                 x = move.ask(z, move.t)
         return x if move.s == 0 else z
@@ -83,11 +83,11 @@ class PredictorCorrector:
         for k in range(self.corrections if move.s else 0):
             x, noise = move.ask(z, move.s), move.noise(move.rng.fold(k))
             length = _norm(score_from_x(x, z, *move.to), move.canvas)
-            z = langevin_step(z, x, move.to, (2 * self.ratio * _norm(noise, move.canvas) / length) ** 2, noise)
+            z = _langevin_step(z, x, move.to, (2 * self.ratio * _norm(noise, move.canvas) / length) ** 2, noise)
         return z
 
 
-def langevin_step(z: Tensor, x: Tensor, at: NoiseScales, delta: float | Tensor, noise: Tensor) -> Tensor:
+def _langevin_step(z: Tensor, x: Tensor, at: NoiseScales, delta: float | Tensor, noise: Tensor) -> Tensor:
     """A Langevin step z + δ/2·∇log q + √δ·n."""
     return z + delta / 2 * score_from_x(x, z, *at) + delta**0.5 * noise
 

@@ -23,10 +23,10 @@ from redraft.decoding.samplers.base import initial_canvas, require_steps, start_
 from redraft.decoding.solvers.grids import NoiseGrid, UniformTimeGrid
 from redraft.decoding.solvers.step import (
     SolverStep,
-    StepRule,
-    extrapolate_midpoint,
-    float64_scalar,
-    require_gaussian,
+    _extrapolate_midpoint,
+    _float64_scalar,
+    _require_gaussian,
+    _StepRule,
     run_steps,
 )
 
@@ -48,9 +48,11 @@ class Solver(ABC):
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         return self.run(self.step, denoise, process, canvas, rng=rng)
 
-    def run(self, rule: StepRule, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+    def run(
+        self, rule: _StepRule, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng
+    ) -> Iterator[Canvas]:
         """From noise to x by another rule, at the times of this solver."""
-        path = require_gaussian(process).path
+        path = _require_gaussian(process).path
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
         times = [start_time(canvas) * t for t in self.grid(path, self.steps)]
@@ -93,7 +95,7 @@ class OdeEuler(Solver):
     def step(self, move: SolverStep) -> Tensor:
         if move.s == 0:
             return move.x
-        signal, noise = move.path.slopes(float64_scalar(move.t))
+        signal, noise = move.path.slopes(_float64_scalar(move.t))
         return move.z + (move.s - move.t) * (signal * move.x + noise * move.eps)
 
 
@@ -119,7 +121,7 @@ class DpmPP(Solver):
 
     def step(self, move: SolverStep) -> Tensor:
         signal, noise = move.to
-        return noise / move.at.noise * move.z - signal * math.expm1(-move.h) * extrapolate_midpoint(move)
+        return noise / move.at.noise * move.z - signal * math.expm1(-move.h) * _extrapolate_midpoint(move)
 
 
 @dataclass(frozen=True)
@@ -132,5 +134,5 @@ class DpmPPSde(Solver):
     def step(self, move: SolverStep) -> Tensor:
         signal, noise = move.to
         share = -math.expm1(-2 * move.h)
-        mean = noise / move.at.noise * math.exp(-move.h) * move.z + signal * share * extrapolate_midpoint(move)
+        mean = noise / move.at.noise * math.exp(-move.h) * move.z + signal * share * _extrapolate_midpoint(move)
         return mean + noise * math.sqrt(share) * move.noise(move.rng)

@@ -37,7 +37,7 @@ class ArgmaxProjection:
     """The corner of the likeliest token."""
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
-        return _corners(pred, require_token_weights(pred).argmax(-1))
+        return _corners(pred, _require_token_weights(pred).argmax(-1))
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class NucleusProjection:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        require_top_p(self.top_p)
+        _require_top_p(self.top_p)
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
-        log_p = require_token_weights(pred)
+        log_p = _require_token_weights(pred)
         allowed = log_p.masked_fill(~ops.nucleus_mask(log_p, self.top_p), -torch.inf)
         tokens = randomness.sample_categorical(allowed.flatten(0, 1), rng.uniform(log_p.shape[1]).flatten())
         return _corners(pred, tokens.view(log_p.shape[:2]))
@@ -63,16 +63,16 @@ class MultiHotProjection:
     top_p: float = 0.9
 
     def __post_init__(self) -> None:
-        require_top_p(self.top_p)
+        _require_top_p(self.top_p)
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
-        log_p = require_token_weights(pred)
+        log_p = _require_token_weights(pred)
         if isinstance(pred, VectorPrediction) and pred.table is not None:
             raise ValueError("MultiHot is a point of the simplex; tokens with vectors of their own need Sampled")
         return 2 * ops.nucleus_mask(log_p, self.top_p).to(log_p.dtype) - 1
 
 
-def require_token_weights(pred: Prediction) -> Tensor:
+def _require_token_weights(pred: Prediction) -> Tensor:
     """(B, N, V) log-weights of tokens, from a network that names them."""
     if not isinstance(pred, VectorPrediction) or pred.log_weights is None:
         raise ValueError("this network names no tokens to project to; use Renoise(project=Average()), or Ddim")
@@ -81,12 +81,12 @@ def require_token_weights(pred: Prediction) -> Tensor:
 
 def _corners(pred: Prediction, tokens: Tensor) -> Tensor:
     """(B, N) → (B, N, D) the vectors of tokens: ±1 on the simplex"""
-    log_p = require_token_weights(pred)
+    log_p = _require_token_weights(pred)
     table = pred.table if isinstance(pred, VectorPrediction) else None
     return 2 * F.one_hot(tokens, log_p.shape[-1]).to(log_p.dtype) - 1 if table is None else F.embedding(tokens, table)
 
 
-def require_top_p(top_p: float) -> None:
+def _require_top_p(top_p: float) -> None:
     if not 0 < top_p <= 1:
         raise ValueError(f"top_p={top_p}; the nucleus is a share of the probability, above 0 and at most 1")
 

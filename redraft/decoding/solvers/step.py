@@ -40,10 +40,10 @@ class NoiseScales(NamedTuple):
 
 def noise_scales(path: NoisePath, t: float) -> NoiseScales:
     """The scales of a path at t; clean at t = 0."""
-    return NoiseScales(*path.scales(float64_scalar(t)))
+    return NoiseScales(*path.scales(_float64_scalar(t)))
 
 
-def float64_scalar(t: float) -> Tensor:
+def _float64_scalar(t: float) -> Tensor:
     """() float64: torch treats it as a scalar, so scales in full precision do not change the dtype of the state."""
     return torch.tensor(t, dtype=torch.float64)
 
@@ -112,11 +112,11 @@ class SolverStep:
         return self.denoise(canvas.z, canvas.time(time_column(canvas, t)), canvas.context)
 
 
-StepRule = Callable[[SolverStep], Tensor]  # what stands at s
+_StepRule = Callable[[SolverStep], Tensor]  # what stands at s
 
 
 def run_steps(
-    rule: StepRule, times: list[float], denoise: Denoiser, path: NoisePath, canvas: Canvas, *, rng: Rng
+    rule: _StepRule, times: list[float], denoise: Denoiser, path: NoisePath, canvas: Canvas, *, rng: Rng
 ) -> Iterator[Canvas]:
     """The loop of all solvers, from the first time to the last; each canvas keeps x̂ as the hint of the next step."""
     before: PreviousStep | None = None
@@ -128,14 +128,14 @@ def run_steps(
         yield canvas
 
 
-def require_gaussian(process: Process) -> Gaussian:
+def _require_gaussian(process: Process) -> Gaussian:
     """The process, which must be Gaussian: solvers need vectors."""
     if not isinstance(process, Gaussian):
         raise ValueError(f"solvers are for Gaussian noise, not {type(process).__name__}; use Ancestral(steps)")
     return process
 
 
-def extrapolate_midpoint(move: SolverStep) -> Tensor:
+def _extrapolate_midpoint(move: SolverStep) -> Tensor:
     """D = x̂ + (x̂ − x̂ of the step before)·h/(2·h of the step before): x̂ extrapolated to the midpoint."""
     if move.before is None or move.s == 0 or move.before.h == 0:  # h = 0: the schedule is flat at its end
         return move.x

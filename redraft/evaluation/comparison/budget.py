@@ -91,7 +91,7 @@ def train_under_budget(
         quiet: print no progress
     """
     torch.set_num_threads(1)
-    run = with_eval_points(with_budget_steps(run, out, budget, timed), moments)
+    run = _with_eval_points(with_budget_steps(run, out, budget, timed), moments)
     model = fit(run, out, quiet=quiet)
     precision = json.loads((out / "run.json").read_text())["precision"]["name"]
     return TrainedMethod(
@@ -99,7 +99,7 @@ def train_under_budget(
     )
 
 
-def with_eval_points(run: Run, moments: int) -> Run:
+def _with_eval_points(run: Run, moments: int) -> Run:
     """The same run, whose held-out text is measured so many times."""
     return run if moments == 1 else replace(run, eval_every=max(1, -(-run.steps // moments)), eval_rows=64)
 

@@ -17,7 +17,7 @@ from redraft.evaluation.comparison.row_file import RowFile
 from redraft.evaluation.judges import Judge
 from redraft.training.runs.memory import parameter_count
 
-ROWS_FILE, SETTINGS_FILE = "rows.jsonl", "settings.json"
+_ROWS_FILE, _SETTINGS_FILE = "rows.jsonl", "settings.json"
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Comparison:
 
     @property
     def ledger(self) -> RowFile:
-        return RowFile(self.out / ROWS_FILE)
+        return RowFile(self.out / _ROWS_FILE)
 
     def rows(self) -> list[dict[str, Any]]:
         """Those that are measured so far."""
@@ -86,7 +86,7 @@ class Comparison:
         """Rows measured otherwise cannot be compared with those of this command: they need another place."""
         said = {"budget": str(self.budget), **asdict(self.effort), "judge": self.judge_name}
         said = json.loads(json.dumps(said))  # as it is read again
-        file = self.out / SETTINGS_FILE
+        file = self.out / _SETTINGS_FILE
         if not file.exists():
             self.out.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(said) + "\n", "utf-8")
@@ -113,11 +113,11 @@ def summaries(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     fall with their number.
     """
     names = list(dict.fromkeys(row["method"] for row in rows))
-    found = [summary(name, [row for row in rows if row["method"] == name]) for name in names]
+    found = [_summary(name, [row for row in rows if row["method"] == name]) for name in names]
     return sorted(found, key=lambda each: float(each["bits"]["mean"]))
 
 
-def summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _summary(name: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     first = rows[0]
     bits = "excess" if all("excess" in row for row in rows) else "bits_per_char"
     points = [p for p in first["written"] if all(p in row["written"] for row in rows)]

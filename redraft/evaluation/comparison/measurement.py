@@ -38,8 +38,8 @@ from redraft.training.runs.run import Run
 from redraft.training.samples import blank_canvases
 
 _CHOSEN = 64  # rows of the valid split, on which the end of a diffusion of vectors is chosen
-ENDS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0)  # log-SNR
-NOISIER = (-3.0, -4.0, -5.0, -6.0, -8.0)  # tried one after another where the noisiest is the best so far
+_ENDS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0)  # log-SNR
+_NOISIER = (-3.0, -4.0, -5.0, -6.0, -8.0)  # tried one after another where the noisiest is the best so far
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def measure_model(
     """Bits of unseen text; texts by the run's own sampler and at several numbers of steps; the first of them."""
     written: dict[str, Any] = {}
     shown: list[str] = []
-    for name, sampler in samplers_to_measure(model, run, effort.write_steps).items():
+    for name, sampler in _samplers_to_measure(model, run, effort.write_steps).items():
         figures, record = write_and_judge(model, run, sampler, effort.samples, seed=seed, judge=judge)
         written[name], shown = figures, shown or [each.text for each in record[:4]]
     return {**unseen_bits(model, run, effort.rows, effort.draws, seed=seed), "written": written, "texts": shown}
@@ -67,7 +67,7 @@ def measure_model(
 # --- unseen text ---
 
 
-def test_rows(run: Run, split: Split, count: int) -> HeldOut:
+def _test_rows(run: Run, split: Split, count: int) -> HeldOut:
     """Rows of other text; a source is given there, even if it was learnt like the rest."""
     framing = replace(run.framing, joint=False) if isinstance(run.framing, PairRows) else run.framing
     return HeldOut.of(run.data, split, run.tokenizer, framing, count)
@@ -79,11 +79,11 @@ def unseen_bits(model: DiffusionLM, run: Run, rows: int, draws: int = 4, *, seed
     Vectors: where the diffusion ends is chosen on the valid split, and the share of tokens that survive the codec is
     told. Where the truth is known: bits per character above it, paired.
     """
-    test, found = test_rows(run, "test", rows), {}
+    test, found = _test_rows(run, "test", rows), {}
     if model.codec is not None:
         found["reconstruction"] = reconstruction_accuracy(model, test.batches)
     if isinstance(model.process, Gaussian):
-        found["end"] = best_end(model, test_rows(run, "valid", min(rows, _CHOSEN)).batches, draws, seed=seed)
+        found["end"] = _best_end(model, _test_rows(run, "valid", min(rows, _CHOSEN)).batches, draws, seed=seed)
         model = with_final_logsnr(model, found["end"])
     likely = likelihood(model, test.batches, draws=draws, seed=seed)
     for unit in ("token", "char"):
@@ -95,10 +95,10 @@ def unseen_bits(model: DiffusionLM, run: Run, rows: int, draws: int = 4, *, seed
     return found
 
 
-def best_end(model: DiffusionLM, batches: Sequence[Batch], draws: int, *, seed: int) -> float:
+def _best_end(model: DiffusionLM, batches: Sequence[Batch], draws: int, *, seed: int) -> float:
     """The log-SNR at which the diffusion should end: vectors of many numbers tell their words through much noise."""
     assert isinstance(model.process, Gaussian)
-    ends, noisier = ([end for end in some if end > model.process.path.noisiest] for some in (ENDS, NOISIER))
+    ends, noisier = ([end for end in some if end > model.process.path.noisiest] for some in (_ENDS, _NOISIER))
     best, likely = best_token_bound(model, batches, ends, draws=draws, seed=seed)
     for lower in noisier if best == min(ends) else ():
         _, further = best_token_bound(model, batches, (lower,), draws=draws, seed=seed)
@@ -111,23 +111,23 @@ def best_end(model: DiffusionLM, batches: Sequence[Batch], draws: int, *, seed: 
 # --- written text ---
 
 
-def samplers_to_measure(model: DiffusionLM, run: Run, counts: Sequence[int]) -> dict[str, Sampler]:
+def _samplers_to_measure(model: DiffusionLM, run: Run, counts: Sequence[int]) -> dict[str, Sampler]:
     """The run's own sampler, and the same with other numbers of steps for a whole text; each once."""
     found: dict[str, Sampler] = {"own": run.sampler}
     for steps in counts:
-        sampler = with_total_steps(model, run.sampler, steps, run.framing.length)
+        sampler = _with_total_steps(model, run.sampler, steps, run.framing.length)
         if sampler is not None and sampler not in found.values():
             found[str(steps)] = sampler
     return found
 
 
-def with_total_steps(model: DiffusionLM, sampler: Sampler, steps: int, length: int) -> Sampler | None:
+def _with_total_steps(model: DiffusionLM, sampler: Sampler, steps: int, length: int) -> Sampler | None:
     """The sampler with so many steps for a row of `length` tokens, shared out among its blocks; None: it has no steps.
 
     A third of the steps are corrections, where it corrects: the same number of calls as the others.
     """
     if isinstance(sampler, SelfCorrection):
-        inner, third = with_total_steps(model, sampler.sampler, steps - steps // 3, length), max(1, steps // 3)
+        inner, third = _with_total_steps(model, sampler.sampler, steps - steps // 3, length), max(1, steps // 3)
         return None if inner is None else replace(sampler, sampler=inner, steps=third)
     sizes = [model.block, *(_size(layer) for layer in sampler_layers(sampler))]
     size = min((size for size in sizes if size is not None), default=length)

@@ -16,7 +16,7 @@ from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
 
 _MOMENTS = 8  # of a training at which held-out text is measured, for the curve
-CURVES = ("valid_excess_bits_per_char", "valid_bits_per_char")  # the first that a log has
+_CURVES = ("valid_excess_bits_per_char", "valid_bits_per_char")  # the first that a log has
 
 
 class Method(Protocol):
@@ -99,7 +99,7 @@ class TrainingRecipe:
             base = f" --base {place}"
 
     def curve(self, out: Path, seed: int) -> list[list[float]]:
-        return logged_curve(self.place(out, seed))
+        return _logged_curve(self.place(out, seed))
 
     def _home(self, out: Path) -> Path:
         return out / self.name.replace("/", "_").replace(":", "_")
@@ -140,13 +140,13 @@ class PretrainedMethod:
         return iter(())
 
     def curve(self, out: Path, seed: int) -> list[list[float]]:
-        return logged_curve(self.place(out, seed))
+        return _logged_curve(self.place(out, seed))
 
 
-def logged_curve(place: Path) -> list[list[float]]:
+def _logged_curve(place: Path) -> list[list[float]]:
     """The curve of a log."""
     log: list[dict[str, Any]] = metrics.read_metrics(place)
-    key = next((key for key in CURVES if any(key in line for line in log)), None)
+    key = next((key for key in _CURVES if any(key in line for line in log)), None)
     return [[line["step"], line[key]] for line in log if key in line]
 
 

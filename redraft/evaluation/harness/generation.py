@@ -15,7 +15,7 @@ from redraft.core.processes.masked import Masked
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.base import Sampler, final_canvas
 from redraft.evaluation.harness.requests import AnswerRequest, RowLayout
-from redraft.evaluation.harness.scoring import BATCH_ROWS, NoProgress, ProgressCallback, rows_at_once
+from redraft.evaluation.harness.scoring import _BATCH_ROWS, NoProgress, ProgressCallback, _rows_at_once
 from redraft.models.canvas_builder import make_hole
 from redraft.tasks.arguments.aliases import ALIASES, settings_from
 from redraft.tasks.arguments.settings import DecodingSettings
@@ -82,8 +82,8 @@ class AnswerWriter:
             order = [i for i, each in enumerate(kinds) if each == kind]
             order.sort(key=lambda i: len(sized[i][0].context))
             while order:
-                longest = max(len(self.layout.before(sized[i][0])) for i in order[:BATCH_ROWS])
-                rows = rows_at_once(self.layout.it, self.layout.filled(longest + kind[0]))
+                longest = max(len(self.layout.before(sized[i][0])) for i in order[:_BATCH_ROWS])
+                rows = _rows_at_once(self.layout.it, self.layout.filled(longest + kind[0]))
                 yield order[:rows]
                 order = order[rows:]
 

@@ -18,10 +18,10 @@ from redraft.evaluation.harness.scoring import AnswerScore, NoProgress, Progress
 from redraft.tasks.engine.model import ModelOrPath, as_text_model
 
 _T = TypeVar("_T")
-JOINT = "\uf8e0"  # marks special tokens that are mere text: a letter of private use
+_JOINT = "\uf8e0"  # marks special tokens that are mere text: a letter of private use
 
 
-class Redraft(LM):
+class _Redraft(LM):
     """Answers the three kinds of requests that tasks are made of; `report` keeps what the harness has no place for.
 
     model: a model, or the directory of one; a directory knows its run, which says how rows look.
@@ -101,7 +101,7 @@ class Redraft(LM):
 
     def _prompt(self, history: list[dict[str, str]], add_generation_prompt: bool) -> str:
         self.chats = True
-        return prompt_text(self._hub, history, JOINT, self.templates, add_generation_prompt=add_generation_prompt)
+        return prompt_text(self._hub, history, _JOINT, self.templates, add_generation_prompt=add_generation_prompt)
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
         """The template itself, for the record of the harness."""
@@ -122,7 +122,7 @@ class Redraft(LM):
     def encode(self, text: str) -> list[int]:
         """The ids of a text of a task; in a chat special tokens are spelt out."""
         tokenizer = self.layout.it.tokenizer
-        ids = encode_rendered(self._hub, text, JOINT) if self.chats else tokenizer.encode(text)
+        ids = encode_rendered(self._hub, text, _JOINT) if self.chats else tokenizer.encode(text)
         self.report.read(tokenizer, ids)
         return ids
 

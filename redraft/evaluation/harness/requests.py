@@ -20,7 +20,7 @@ from redraft.training.data.pair_framing import ChatRows, EncoderRows, PairRows
 
 _LENGTH = 2048  # tokens of a row, for models that say nothing about it
 
-Encode = Callable[[str], list[int]]
+_Encode = Callable[[str], list[int]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class RowLayout:
 
     # --- text → ids ---
 
-    def request(self, context: str, answer: str, encode: Encode) -> AnswerRequest:
+    def request(self, context: str, answer: str, encode: _Encode) -> AnswerRequest:
         """Both texts as ids. They are cut apart after they were encoded together, and spaces between them belong to
         the answer, as the harness expects; a model of pairs reads them one by one.
         """

@@ -19,7 +19,7 @@ from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.model import TextModel
 from redraft.training.heldout import likelihood
 
-BATCH_ROWS = 64  # at a time, if memory allows
+_BATCH_ROWS = 64  # at a time, if memory allows
 
 
 class ProgressCallback(Protocol):
@@ -93,7 +93,7 @@ class Scorer:
         sizes = [self.layout.filled(len(self.layout.before(part)) + len(part.answer)) for part in parts]
         order = sorted(range(len(parts)), key=lambda i: (min(len(parts[i].answer), 8), sizes[i]))
         while order:
-            rows = rows_at_once(self.layout.it, max(sizes[i] for i in order[:BATCH_ROWS]))
+            rows = _rows_at_once(self.layout.it, max(sizes[i] for i in order[:_BATCH_ROWS]))
             yield order[:rows]
             order = order[rows:]
 
@@ -146,7 +146,7 @@ def _surest(confidence: Tensor, hidden: Tensor, block: int | None) -> Tensor:
     return ops.top_per_row(scores, among, torch.ones(len(among), device=hidden.device)).view(B, -1)[:, :L]
 
 
-def rows_at_once(it: TextModel, length: int) -> int:
+def _rows_at_once(it: TextModel, length: int) -> int:
     """How many rows of this length fit into half of the free memory."""
     free = it.free
-    return BATCH_ROWS if free is None else int(min(BATCH_ROWS, max(1, free // 2 // (length * it.bytes_per_token))))
+    return _BATCH_ROWS if free is None else int(min(_BATCH_ROWS, max(1, free // 2 // (length * it.bytes_per_token))))

@@ -14,9 +14,9 @@ from redraft.evaluation.harness.scoring import NoProgress, ProgressCallback
 from redraft.tasks.engine.model import ModelOrPath
 
 if TYPE_CHECKING:
-    from redraft.evaluation.harness.lm import Redraft
+    from redraft.evaluation.harness.lm import _Redraft
 
-INSTALL = "tasks need the package lm-eval, which is not installed: pip install 'redraft[tasks]'"
+_INSTALL = "tasks need the package lm-eval, which is not installed: pip install 'redraft[tasks]'"
 
 
 class TaskFigure(NamedTuple):
@@ -27,17 +27,17 @@ class TaskFigure(NamedTuple):
     more: dict[str, float | str | None]  # error over questions, number of questions, how likelihoods were estimated
 
 
-def as_lm(model: ModelOrPath, **settings: Any) -> Redraft:
-    """A model as an `LM` of the harness, for `lm_eval.simple_evaluate`; the settings are those of `Redraft`."""
+def as_lm(model: ModelOrPath, **settings: Any) -> _Redraft:
+    """A model as an `LM` of the harness, for `lm_eval.simple_evaluate`; the settings are those of `_Redraft`."""
     with _quiet():
         require_package()
-        from redraft.evaluation.harness.lm import Redraft
+        from redraft.evaluation.harness.lm import _Redraft
 
-        return Redraft(model, **settings)
+        return _Redraft(model, **settings)
 
 
 def evaluate_tasks(
-    lm: Redraft,
+    lm: _Redraft,
     tasks: Sequence[str],
     *,
     include: Path | None = None,
@@ -88,7 +88,7 @@ def require_package() -> None:
     try:
         import lm_eval.api.model  # noqa: F401
     except ImportError as error:
-        raise ValueError(INSTALL if error.name == "lm_eval" else f"{INSTALL} ({error})") from error
+        raise ValueError(_INSTALL if error.name == "lm_eval" else f"{_INSTALL} ({error})") from error
 
 
 def _manager(tasks: Sequence[str], include: Path | None, watch: ProgressCallback) -> Any:
@@ -119,7 +119,7 @@ def _is_file(task: str) -> bool:
     return False
 
 
-def _figures(found: Mapping[str, Any], lm: Redraft) -> Iterator[TaskFigure]:
+def _figures(found: Mapping[str, Any], lm: _Redraft) -> Iterator[TaskFigure]:
     results = {**found["results"], **found.get("groups", {})}
     for task, metrics in results.items():
         parts = _leaves(task, found.get("group_subtasks", {}))
@@ -138,7 +138,7 @@ def _leaves(task: str, groups: Mapping[str, Sequence[str]]) -> list[str]:
     return [leaf for part in below for leaf in _leaves(part, groups)] or [task]
 
 
-def _about(found: Mapping[str, Any], task: str, parts: Sequence[str], lm: Redraft) -> dict[str, float | str | None]:
+def _about(found: Mapping[str, Any], task: str, parts: Sequence[str], lm: _Redraft) -> dict[str, float | str | None]:
     """How many questions and examples there were, and how their likelihoods were estimated."""
     counts = [found["n-samples"][part]["effective"] for part in parts if part in found.get("n-samples", {})]
     more: dict[str, float | str | None] = {"rows": sum(counts)}

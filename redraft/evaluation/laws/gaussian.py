@@ -25,12 +25,12 @@ from redraft.core.randomness import Rng, rng, sample_categorical
 from redraft.core.vocab import Vocab
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler, final_canvas
-from redraft.evaluation.laws.law import P_MIN, Integral, Law, chi_square, integral, law_at_least, law_equal
+from redraft.evaluation.laws.law import _P_MIN, Law, _chi_square, _Integral, _law_at_least, _law_equal, integral
 
-VECTOR_VOCAB = Vocab(4)
+_VECTOR_VOCAB = Vocab(4)
 _DRAWS = 20_000
-ERRORS = 5.0  # a correct estimate may be off by this many standard errors; the seeds are fixed
-PAIRS = ((0.2, 0.5), (0.5, 0.9), (0.1, 0.95))  # s, t
+_ERRORS = 5.0  # a correct estimate may be off by this many standard errors; the seeds are fixed
+_PAIRS = ((0.2, 0.5), (0.5, 0.9), (0.1, 0.95))  # s, t
 # --- the toys ---
 
 
@@ -127,7 +127,7 @@ class MixtureOracle:
 
 
 @dataclass(frozen=True)
-class WarpedPath(NoisePath):
+class _WarpedPath(NoisePath):
     """Another path at the time t^power: the same noise levels at other times."""
 
     path: NoisePath
@@ -147,7 +147,7 @@ class WarpedPath(NoisePath):
         return self.path.prior_std
 
 
-def sampled_vectors(process: Gaussian, mixture: Mixture, sampler: Sampler, keys: Rng, each: int = 1000) -> Tensor:
+def _sampled_vectors(process: Gaussian, mixture: Mixture, sampler: Sampler, keys: Rng, each: int = 1000) -> Tensor:
     """(B, each, D) vectors that a sampler writes with the best denoiser."""
     z = torch.zeros(len(keys.key), each, mixture.means.shape[1], dtype=torch.float64)
     canvas = Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool))
@@ -157,30 +157,30 @@ def sampled_vectors(process: Gaussian, mixture: Mixture, sampler: Sampler, keys:
 # --- the laws ---
 
 
-def laws(process: Gaussian) -> Iterator[Law]:
+def _laws(process: Gaussian) -> Iterator[Law]:
     """All laws of Gaussian noise on one process."""
-    yield from vector_forward_laws(process)
-    yield from vector_reverse_laws(process)
-    yield from conversion_laws(process)
-    yield from vector_bound_laws(process)
-    yield from vector_sampling_laws(process)
+    yield from _vector_forward_laws(process)
+    yield from _vector_reverse_laws(process)
+    yield from _conversion_laws(process)
+    yield from _vector_bound_laws(process)
+    yield from _vector_sampling_laws(process)
 
 
-def vector_forward_laws(process: Gaussian) -> Iterator[Law]:
+def _vector_forward_laws(process: Gaussian) -> Iterator[Law]:
     x = torch.tensor([[[0.7, -1.3]]], dtype=torch.float64).expand(3, _DRAWS, 2)
     t = torch.tensor([[0.1], [0.5], [0.95]])
     clean = process.noise(x, 0 * t, rng=rng(1, 3)).z
-    yield law_equal(process, "time zero is clean", float((clean != x).sum()), 0, 0)
+    yield _law_equal(process, "time zero is clean", float((clean != x).sum()), 0, 0)
     a, s = process.path.scales(t[..., None])
     noisy = process.noise(x, t, rng=rng(2, 3)).z
-    yield law_equal(process, "draws match marginals (standard errors)", _errors(noisy, a * x, s), 0, ERRORS)
+    yield _law_equal(process, "draws match marginals (standard errors)", _errors(noisy, a * x, s), 0, _ERRORS)
     blank = Canvas(torch.zeros_like(x), torch.zeros(3, _DRAWS, dtype=torch.bool))
     prior = process.prior(blank, rng=rng(3, 3)).z
     std = torch.full_like(prior, process.path.prior_std)
-    yield law_equal(process, "so do those of the prior", _errors(prior, torch.zeros_like(prior), std), 0, ERRORS)
-    yield law_equal(process, "marginals compose", max(_composed(process, *pair) for pair in PAIRS), 0, 1e-9)
+    yield _law_equal(process, "so do those of the prior", _errors(prior, torch.zeros_like(prior), std), 0, _ERRORS)
+    yield _law_equal(process, "marginals compose", max(_composed(process, *pair) for pair in _PAIRS), 0, 1e-9)
     far = 300 * x[:1, :1]  # otherwise the differences would be tiny
-    yield law_equal(process, "prior KL", float(process.prior_kl(far)), _prior_kl(process, far.flatten()), 1e-6)
+    yield _law_equal(process, "prior KL", float(process.prior_kl(far)), _prior_kl(process, far.flatten()), 1e-6)
 
 
 def _errors(z: Tensor, mean: Tensor, std: Tensor) -> float:
@@ -208,18 +208,20 @@ def _prior_kl(process: Gaussian, x: Tensor) -> float:
     return float(((_normal_log(unit) - s.log() - prior.log_prob(z)) * weight).sum())
 
 
-def vector_reverse_laws(process: Gaussian) -> Iterator[Law]:
-    bayes = [_bayes(process, *pair) for pair in PAIRS]
-    yield law_equal(process, "posterior is Bayes' rule", max(bayes), 0, 1e-10)
-    yield law_equal(process, "stepping back keeps marginals", max(_returned(process, *pair) for pair in PAIRS), 0, 1e-9)
+def _vector_reverse_laws(process: Gaussian) -> Iterator[Law]:
+    bayes = [_bayes(process, *pair) for pair in _PAIRS]
+    yield _law_equal(process, "posterior is Bayes' rule", max(bayes), 0, 1e-10)
+    yield _law_equal(
+        process, "stepping back keeps marginals", max(_returned(process, *pair) for pair in _PAIRS), 0, 1e-9
+    )
     x, z = rng(4).normal(2, 1, 2)[0].expand(2, _DRAWS, 2)[:, None]
     s, t = _moment(0.4), _moment(0.7)
     canvas = Canvas(z, torch.zeros(1, _DRAWS, dtype=torch.bool))
     mean, variance = process.reverse(VectorPrediction(x), z, s, t)
     drawn = process.step(VectorPrediction(x), canvas, s, t, rng=rng(5)).z
-    yield law_equal(process, "steps are draws of it", _errors(drawn, mean, variance.sqrt()), 0, ERRORS)
+    yield _law_equal(process, "steps are draws of it", _errors(drawn, mean, variance.sqrt()), 0, _ERRORS)
     end = process.step(VectorPrediction(x), canvas, 0 * s, t, rng=rng(5)).z
-    yield law_equal(process, "the last step gives x̂", float((end - x).abs().max()), 0, 1e-12)
+    yield _law_equal(process, "the last step gives x̂", float((end - x).abs().max()), 0, 1e-12)
 
 
 def _bayes(process: Gaussian, early: float, late: float) -> float:
@@ -244,21 +246,23 @@ def _returned(process: Gaussian, early: float, late: float) -> float:
     return float(torch.maximum(mean_gap.abs(), variance_gap.abs()))
 
 
-def conversion_laws(process: Gaussian) -> Iterator[Law]:
+def _conversion_laws(process: Gaussian) -> Iterator[Law]:
     t = torch.linspace(1e-4, 1, 200, dtype=torch.float64)[:, None, None]
     a, s = process.path.scales(t)
     x, eps = rng(6).normal(2, 200, 1, 2)[0]
     z = a * x + s * eps
     gaps = [_there_and_back(x, z, a, s, *pair) for pair in product(_READINGS, repeat=2)]
-    yield law_equal(process, "ε, v and score are one another", max(gaps), 0, 1e-8)
-    yield law_equal(process, "ε is what was added", float((gaussian.eps_from_x(x, z, a, s) - eps).abs().max()), 0, 1e-9)
+    yield _law_equal(process, "ε, v and score are one another", max(gaps), 0, 1e-8)
+    yield _law_equal(
+        process, "ε is what was added", float((gaussian.eps_from_x(x, z, a, s) - eps).abs().max()), 0, 1e-9
+    )
     mixture = Mixture.of()
     at = z.clone().requires_grad_()
     (slope,) = torch.autograd.grad(mixture.log_density(at, a, s).sum(), at)
     said = gaussian.score_from_x(mixture.posterior_mean(z, a, s), z, a, s)
-    yield law_equal(process, "x̂ of a mixture gives its score", float(((said - slope) * s).abs().max()), 0, 1e-8)
+    yield _law_equal(process, "x̂ of a mixture gives its score", float(((said - slope) * s).abs().max()), 0, 1e-8)
     noise = gaussian.eps_from_x(mixture.posterior_mean(z, a, s), z, a, s)
-    yield law_equal(process, "score = −ε/s", float((said * s + noise).abs().max()), 0, 1e-9)
+    yield _law_equal(process, "score = −ε/s", float((said * s + noise).abs().max()), 0, 1e-9)
 
 
 _Reading = tuple[Callable[..., Tensor], Callable[..., Tensor]]
@@ -276,25 +280,25 @@ def _there_and_back(x: Tensor, z: Tensor, a: Tensor, s: Tensor, one: _Reading, o
     return float(((again - said).abs() / (1 + said.abs())).max())
 
 
-def vector_bound_laws(process: Gaussian) -> Iterator[Law]:
-    yield law_equal(process, "KL of a step = ½ΔSNR·error²", max(_kl_gap(process, *pair) for pair in PAIRS), 0, 1e-9)
+def _vector_bound_laws(process: Gaussian) -> Iterator[Law]:
+    yield _law_equal(process, "KL of a step = ½ΔSNR·error²", max(_kl_gap(process, *pair) for pair in _PAIRS), 0, 1e-9)
     mixture = Mixture.tokens()
     H, oracle = mixture.entropy, MixtureOracle(mixture, process.path)
-    few, many = (vector_bound(process, oracle, steps) @ mixture.weights for steps in (64, 128))
-    yield law_at_least(process, "T-step bound falls with T", float(few - many), 0.01)
-    yield law_equal(process, "… to the entropy, as 1/T", float(many + (many - few)), H, 0.02)
-    each, error = integrated_vector_bound(process, oracle)
-    yield law_equal(process, "bound = entropy", Integral(each @ mixture.weights, error), H, 2e-3)
-    gap = Integral((each + mixture.weights.log()).abs().max(), error)
-    yield law_equal(process, "bound = −log p of each token", gap, 0, 2e-3)
+    few, many = (_vector_bound(process, oracle, steps) @ mixture.weights for steps in (64, 128))
+    yield _law_at_least(process, "T-step bound falls with T", float(few - many), 0.01)
+    yield _law_equal(process, "… to the entropy, as 1/T", float(many + (many - few)), H, 0.02)
+    each, error = _integrated_vector_bound(process, oracle)
+    yield _law_equal(process, "bound = entropy", _Integral(each @ mixture.weights, error), H, 2e-3)
+    gap = _Integral((each + mixture.weights.log()).abs().max(), error)
+    yield _law_equal(process, "bound = −log p of each token", gap, 0, 2e-3)
     even = replace(mixture, weights=torch.full_like(mixture.weights, 0.25))
-    other, error = integrated_vector_bound(process, MixtureOracle(even, process.path))
-    worse = Integral(other @ mixture.weights, error)
-    yield law_equal(process, "bound of a denoiser for even weights", worse, math.log(4), 2e-3)
-    path = WarpedPath(process.path, 2.0)
-    other, error = integrated_vector_bound(replace(process, path=path), MixtureOracle(even, path))
-    again = Integral(other @ mixture.weights, error + worse.error)
-    yield law_equal(process, "… the same noise at other times", again, float(worse), 2e-3)
+    other, error = _integrated_vector_bound(process, MixtureOracle(even, process.path))
+    worse = _Integral(other @ mixture.weights, error)
+    yield _law_equal(process, "bound of a denoiser for even weights", worse, math.log(4), 2e-3)
+    path = _WarpedPath(process.path, 2.0)
+    other, error = _integrated_vector_bound(replace(process, path=path), MixtureOracle(even, path))
+    again = _Integral(other @ mixture.weights, error + worse.error)
+    yield _law_equal(process, "… the same noise at other times", again, float(worse), 2e-3)
 
 
 def _kl_gap(process: Gaussian, early: float, late: float) -> float:
@@ -311,18 +315,18 @@ def _with_std(moments: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     return mean, variance.sqrt().expand_as(mean)
 
 
-def vector_bound(process: Gaussian, oracle: MixtureOracle, steps: int | None = None) -> Tensor:
+def _vector_bound(process: Gaussian, oracle: MixtureOracle, steps: int | None = None) -> Tensor:
     """(K,) bound of each embedded token in nats, by integration over noise and time, or summation over steps.
 
     With the best denoiser for some weights it is −log of the weight, even if tokens occur with other weights.
     """
     if steps is None:
-        return integrated_vector_bound(process, oracle).value
+        return _integrated_vector_bound(process, oracle).value
     grid = torch.arange(steps + 1, dtype=torch.float64) / steps
     return _ends(process, oracle) + _expected(process, oracle, grid[1:], grid[:-1]).sum(0)
 
 
-def integrated_vector_bound(process: Gaussian, oracle: MixtureOracle) -> Integral:
+def _integrated_vector_bound(process: Gaussian, oracle: MixtureOracle) -> _Integral:
     """The same in continuous time, and the error of the integral."""
     found = integral(lambda t: _expected(process, oracle, t), nodes=128)  # most happens in a short time
     return found._replace(value=found.value + _ends(process, oracle))
@@ -355,16 +359,16 @@ def _average(process: Gaussian, oracle: MixtureOracle, t: Tensor, s: Tensor | No
     return nats.view(len(t), len(means), -1) @ weight
 
 
-def vector_sampling_laws(process: Gaussian) -> Iterator[Law]:
+def _vector_sampling_laws(process: Gaussian) -> Iterator[Law]:
     """The error falls as 1/steps: too little spread within the modes, by a twentieth at this number of steps."""
     mixture, sampler = Mixture.of(), Ancestral(steps=128)
-    z = sampled_vectors(process, mixture, sampler, rng(8, 4)).flatten(0, 1)
+    z = _sampled_vectors(process, mixture, sampler, rng(8, 4)).flatten(0, 1)
     mean, covariance = mixture.moments()
-    yield law_equal(process, "ancestral sampling recovers the mean", float((z.mean(0) - mean).abs().max()), 0, 0.08)
-    yield law_equal(process, "… and the covariance", float((z.T.cov() - covariance).abs().max()), 0, 0.08)
+    yield _law_equal(process, "ancestral sampling recovers the mean", float((z.mean(0) - mean).abs().max()), 0, 0.08)
+    yield _law_equal(process, "… and the covariance", float((z.T.cov() - covariance).abs().max()), 0, 0.08)
     mode, width = nearest_modes(z, mixture)
-    yield law_at_least(process, "… and the weights of the modes", chi_square(mode, mixture.weights), P_MIN)
-    yield law_equal(process, "… and their widths", float((width / mixture.std).mean()), 1, 0.1)
+    yield _law_at_least(process, "… and the weights of the modes", _chi_square(mode, mixture.weights), _P_MIN)
+    yield _law_equal(process, "… and their widths", float((width / mixture.std).mean()), 1, 0.1)
 
 
 def nearest_modes(z: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor]:
@@ -395,8 +399,8 @@ def _normal_log(unit: Tensor) -> Tensor:
     return -(unit**2 + math.log(2 * math.pi)) / 2
 
 
-def built_in() -> list[Gaussian]:
+def _built_in() -> list[Gaussian]:
     """The built-in paths; the exploding one has less noise than by default, so that few times suffice."""
     return [
-        Gaussian(VECTOR_VOCAB, path) for path in (VariancePreserving(), VarianceExploding(0.05, 40.0), StraightPath())
+        Gaussian(_VECTOR_VOCAB, path) for path in (VariancePreserving(), VarianceExploding(0.05, 40.0), StraightPath())
     ]

@@ -29,8 +29,16 @@ from redraft.decoding.picks.order import Entropy
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler, final_canvas
 from redraft.decoding.samplers.unmask import Unmask
-from redraft.evaluation.laws.enumeration import DRAWS
-from redraft.evaluation.laws.law import P_MIN, Law, chi_square, distribution_error, integral, law_at_least, law_equal
+from redraft.evaluation.laws.enumeration import _DRAWS
+from redraft.evaluation.laws.law import (
+    _P_MIN,
+    Law,
+    _chi_square,
+    _distribution_error,
+    _law_at_least,
+    _law_equal,
+    integral,
+)
 
 _LONGEST = 3
 _WORDS = 2
@@ -182,7 +190,7 @@ def written_sentences(oracle: SentenceOracle, sampler: Sampler, keys: Rng) -> Te
     return oracle.toy.numbers(final_canvas(sampler(oracle, oracle.process, canvas, rng=keys)))
 
 
-def laws(process: Insertion) -> Iterator[Law]:
+def _laws(process: Insertion) -> Iterator[Law]:
     """All laws of insertion on one process."""
     toy = SentenceLanguage.of()
     yield from _lost_and_found(process)
@@ -194,24 +202,24 @@ def laws(process: Insertion) -> Iterator[Law]:
     }
     for law, (sampler, counted) in samplers.items():
         oracle = SentenceOracle(toy, process, counted)
-        yield law_at_least(process, law, _sentence_p(oracle, sampler), P_MIN)
+        yield _law_at_least(process, law, _sentence_p(oracle, sampler), _P_MIN)
     yield from _all_at_once(process, toy)
 
 
 def _lost_and_found(process: Insertion) -> Iterator[Law]:
     """Tokens are missing, masked and clean as often as the tables say, and the gaps count the missing ones."""
-    times, word = (0.15, 0.5, 0.9), torch.zeros(1, DRAWS, dtype=torch.int64)
+    times, word = (0.15, 0.5, 0.9), torch.zeros(1, _DRAWS, dtype=torch.int64)
     tables = [process.marginal(t) for t in times] + [process.transition(0.15, 0.5), process.transition(0.5, 0.9)]
-    yield law_equal(process, "tables are distributions", max(distribution_error(table) for table in tables), 0, 1e-9)
+    yield _law_equal(process, "tables are distributions", max(_distribution_error(table) for table in tables), 0, 1e-9)
     composed = process.marginal(0.15)[:_WORDS] @ process.transition(0.15, 0.5)
     gap = float((composed - process.marginal(0.5)[:_WORDS]).abs().max())
-    yield law_equal(process, "marginals compose", gap, 0, 1e-9)
+    yield _law_equal(process, "marginals compose", gap, 0, 1e-9)
     draws = [process.noise(word, torch.full((1, 1), t), rng=rng(2)) for t in (0.0, *times, 1.0)]
     clean, *between, noise = [_states(process, drawn) for drawn in draws]
-    yield law_equal(process, "time zero is clean", float((clean == 0).sum()), DRAWS, 0)
-    yield law_equal(process, "the prior is reached", float((noise == process.vocab.size).sum()), DRAWS, 0)
-    worst = min(chi_square(z, process.marginal(t)[0]) for z, t in zip(between, times, strict=True))
-    yield law_at_least(process, "draws match marginals", worst, P_MIN)
+    yield _law_equal(process, "time zero is clean", float((clean == 0).sum()), _DRAWS, 0)
+    yield _law_equal(process, "the prior is reached", float((noise == process.vocab.size).sum()), _DRAWS, 0)
+    worst = min(_chi_square(z, process.marginal(t)[0]) for z, t in zip(between, times, strict=True))
+    yield _law_at_least(process, "draws match marginals", worst, _P_MIN)
 
 
 def _states(process: Insertion, noised: NoisySample) -> Tensor:
@@ -224,9 +232,9 @@ def _states(process: Insertion, noised: NoisySample) -> Tensor:
 def _growing_bound(process: Insertion, oracle: SentenceOracle) -> Iterator[Law]:
     H, worse = oracle.toy.entropy, replace(oracle, blur=0.3)
     exact = integral(lambda t: sentence_integrand(oracle, t))
-    yield law_equal(process, "bound = entropy, length included", exact, H, 1e-3)
+    yield _law_equal(process, "bound = entropy, length included", exact, H, 1e-3)
     more = integral(lambda t: sentence_integrand(worse, t))
-    yield law_at_least(process, "bound rises for a worse denoiser", float(more), H + 0.01)
+    yield _law_at_least(process, "bound rises for a worse denoiser", float(more), H + 0.01)
 
 
 def _all_at_once(process: Insertion, toy: SentenceLanguage) -> Iterator[Law]:
@@ -240,17 +248,17 @@ def _all_at_once(process: Insertion, toy: SentenceLanguage) -> Iterator[Law]:
         pred = oracle(noised.z, noised.t, Context(pad=noised.pad))
         gap = process.nelbo(pred, noised).sum(-1) - masked.nelbo(pred, noised).sum(-1)
         worst = max(worst, float(gap.abs().max()))
-    yield law_equal(process, "all at once: the bound of mask noise", worst, 0, 1e-6)
+    yield _law_equal(process, "all at once: the bound of mask noise", worst, 0, 1e-6)
     p = _sentence_p(replace(oracle, blur=0.0), Ancestral(steps=64))
-    yield law_at_least(process, "all at once: sampling reproduces the joint", p, P_MIN)
+    yield _law_at_least(process, "all at once: sampling reproduces the joint", p, _P_MIN)
 
 
 def _sentence_p(oracle: SentenceOracle, sampler: Sampler) -> float:
     """The p-value of sampled sentences; anything else has probability zero."""
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
-    return chi_square(written_sentences(oracle, sampler, rng(7, DRAWS)), p)
+    return _chi_square(written_sentences(oracle, sampler, rng(7, _DRAWS)), p)
 
 
-def built_in() -> list[Insertion]:
+def _built_in() -> list[Insertion]:
     # equal steps of this schedule are small at the end, where the last step inserts nothing
     return [Insertion(SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0))]

@@ -13,7 +13,7 @@ from torch import Tensor
 from redraft.core.processes.base import Process
 from redraft.core.vocab import Vocab
 
-P_MIN = 1e-4  # a correct sampler fails one χ² test in ten thousand; the seeds are fixed
+_P_MIN = 1e-4  # a correct sampler fails one χ² test in ten thousand; the seeds are fixed
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Law:
     error: float = 0.0  # estimated, of an integral over time
 
 
-class Integral(NamedTuple):
+class _Integral(NamedTuple):
     """An integral over time and its error: the distance from the same integral with half of the nodes."""
 
     value: Tensor
@@ -40,24 +40,24 @@ class Integral(NamedTuple):
         return float(self.value)
 
 
-def law_equal(process: Process, law: str, value: float | Integral, expected: float, tolerance: float) -> Law:
-    error = value.error if isinstance(value, Integral) else 0.0
+def _law_equal(process: Process, law: str, value: float | _Integral, expected: float, tolerance: float) -> Law:
+    error = value.error if isinstance(value, _Integral) else 0.0
     ok = abs(float(value) - expected) + error <= tolerance
-    return Law(law, process_name(process), ok, float(value), expected, "=", tolerance, error)
+    return Law(law, _process_name(process), ok, float(value), expected, "=", tolerance, error)
 
 
-def law_at_least(process: Process, law: str, value: float, expected: float) -> Law:
-    return Law(law, process_name(process), value >= expected, value, expected, ">=")
+def _law_at_least(process: Process, law: str, value: float, expected: float) -> Law:
+    return Law(law, _process_name(process), value >= expected, value, expected, ">=")
 
 
-def process_name(process: Process) -> str:
+def _process_name(process: Process) -> str:
     """The class of a process, and those of its parts."""
     parts: list[object] = [getattr(process, f.name) for f in fields(process)] if is_dataclass(process) else []
     names = [type(part).__name__ for part in parts if is_dataclass(part) and not isinstance(part, Vocab)]
     return type(process).__name__ + (f"({', '.join(names)})" if names else "")
 
 
-def chi_square(draws: Tensor, p: Tensor) -> float:
+def _chi_square(draws: Tensor, p: Tensor) -> float:
     """p-value of drawn states (n,) against probabilities p (K,), rare ones merged; 0 if an impossible one occurs."""
     p = p / p.sum()
     n = draws.numel()
@@ -86,14 +86,14 @@ def quadrature(n: int) -> tuple[Tensor, Tensor]:
     return odds.sigmoid(), (u[1] - u[0]) * math.pi * u.cosh() * odds.sigmoid() * (-odds).sigmoid()
 
 
-def integral(f: Callable[[Tensor], Tensor], nodes: int = 64) -> Integral:
+def integral(f: Callable[[Tensor], Tensor], nodes: int = 64) -> _Integral:
     """∫ f(t) dt over (0, 1): f maps (T,) times in float64 to (T, …), and every component is integrated."""
     time, weight = quadrature(nodes)
     values = f(time).double()
     fine, coarse = weight @ values, 2 * weight[::2] @ values[::2]
-    return Integral(fine, float((fine - coarse).abs().max()))
+    return _Integral(fine, float((fine - coarse).abs().max()))
 
 
-def distribution_error(table: Tensor) -> float:
+def _distribution_error(table: Tensor) -> float:
     """How far the rows of a table are from distributions."""
     return max(float((table.sum(-1) - 1).abs().max()), float((-table).clamp(min=0).max()))

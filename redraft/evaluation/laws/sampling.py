@@ -19,16 +19,16 @@ from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
 from redraft.decoding.samplers.base import Sampler, final_canvas
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.evaluation.laws.enumeration import (
-    DRAWS,
-    WORDS,
+    _DRAWS,
+    _WORDS,
     Oracle,
-    ToyLanguage,
+    _ToyLanguage,
 )
-from redraft.evaluation.laws.law import P_MIN, Law, chi_square, law_at_least
+from redraft.evaluation.laws.law import _P_MIN, Law, _chi_square, _law_at_least
 from redraft.evaluation.laws.schedules import every_schedule
 
 
-def sampling_laws(process: TokenProcess, toy: ToyLanguage) -> Iterator[Law]:
+def _sampling_laws(process: TokenProcess, toy: _ToyLanguage) -> Iterator[Law]:
     samplers: dict[str, tuple[Sampler, int | None]] = {"ancestral sampling": (Ancestral(steps=128), None)}
     for size in (1, 2):
         samplers[f"blocks of {size}: sampling"] = (Blocks(Ancestral(steps=48)), size)
@@ -36,34 +36,34 @@ def sampling_laws(process: TokenProcess, toy: ToyLanguage) -> Iterator[Law]:
         samplers["first hitting"] = (FirstHitting(), None)
         samplers["autoregressive sampling"] = (Blocks(Ancestral(steps=1)), 1)
     for law, (sampler, block) in samplers.items():
-        p = sampling_p_value(process, Oracle(toy, process, block), sampler, rng(7, DRAWS))
-        yield law_at_least(process, f"{law} reproduces the joint", p, P_MIN)
+        p = sampling_p_value(process, Oracle(toy, process, block), sampler, rng(7, _DRAWS))
+        yield _law_at_least(process, f"{law} reproduces the joint", p, _P_MIN)
     if isinstance(process, Masked):
-        yield from order_laws(process, toy)
+        yield from _order_laws(process, toy)
 
 
-def order_laws(process: Masked, toy: ToyLanguage) -> Iterator[Law]:
+def _order_laws(process: Masked, toy: _ToyLanguage) -> Iterator[Law]:
     """One token at a time in any order is exact whatever the schedule: one process is tried with all of them.
 
     The order may depend on what is said of the positions, but not on the tokens that are drawn there.
     """
     for pick in (LeftToRight(1.0), Margin(1.0), EntropyBound(0.0, 1.0)):
-        p = sampling_p_value(process, Oracle(toy, process), Unmask(None, pick), rng(7, DRAWS // 4))
-        yield law_at_least(process, f"one by one, {type(pick).__name__}: sampling reproduces the joint", p, P_MIN)
+        p = sampling_p_value(process, Oracle(toy, process), Unmask(None, pick), rng(7, _DRAWS // 4))
+        yield _law_at_least(process, f"one by one, {type(pick).__name__}: sampling reproduces the joint", p, _P_MIN)
     for schedule in every_schedule() if process.schedule == Linear() else [process.schedule]:
         other = replace(process, schedule=schedule)
-        p = sampling_p_value(other, Oracle(toy, other), Unmask(toy.sequences.shape[1], AnyOrder()), rng(7, DRAWS))
-        yield law_at_least(other, "in any order, one by one: sampling reproduces the joint", p, P_MIN)
+        p = sampling_p_value(other, Oracle(toy, other), Unmask(toy.sequences.shape[1], AnyOrder()), rng(7, _DRAWS))
+        yield _law_at_least(other, "in any order, one by one: sampling reproduces the joint", p, _P_MIN)
 
 
 def sampling_p_value(process: TokenProcess, oracle: Oracle, sampler: Sampler, keys: Rng) -> float:
     """The p-value of a χ² test of sampled sequences against the joint; zero if one is not a sequence at all."""
     length = oracle.toy.sequences.shape[1]
     z = final_canvas(sampler(oracle, process, _blank(len(keys.key), length), rng=keys)).z
-    if bool((z >= WORDS).any()):
+    if bool((z >= _WORDS).any()):
         return 0.0
-    number = (z * WORDS ** torch.arange(length - 1, -1, -1)).sum(-1)
-    return chi_square(number, oracle.toy.p)
+    number = (z * _WORDS ** torch.arange(length - 1, -1, -1)).sum(-1)
+    return _chi_square(number, oracle.toy.p)
 
 
 def _blank(rows: int, length: int) -> Canvas:

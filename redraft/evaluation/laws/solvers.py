@@ -28,13 +28,13 @@ from redraft.decoding.solvers.langevin import EulerMaruyama, Langevin, Predictor
 from redraft.decoding.solvers.ode import Ddim, DpmPP, DpmPPSde, Heun, OdeEuler, Solver
 from redraft.decoding.solvers.renoise import NucleusProjection, Renoise
 from redraft.decoding.solvers.step import SolverStep, noise_scales, run_steps
-from redraft.evaluation.laws.gaussian import VECTOR_VOCAB, Mixture, MixtureOracle, sampled_vectors
-from redraft.evaluation.laws.law import P_MIN, Law, chi_square, law_at_least, law_equal
+from redraft.evaluation.laws.gaussian import _VECTOR_VOCAB, Mixture, MixtureOracle, _sampled_vectors
+from redraft.evaluation.laws.law import _P_MIN, Law, _chi_square, _law_at_least, _law_equal
 
-ROWS, _PLACES = 2, 500
+_ROWS, _PLACES = 2, 500
 _EVEN = UniformLogSnrGrid()
 # log-SNR as far as the mixture needs it: beyond, equal steps of it would be wasted
-PROCESS = Gaussian(VECTOR_VOCAB, VariancePreserving(ClampedLogSnr(CosineSquared(), -9.0, 9.0)))
+PROCESS = Gaussian(_VECTOR_VOCAB, VariancePreserving(ClampedLogSnr(CosineSquared(), -9.0, 9.0)))
 # name, sampler, how far the variance within modes may be off: few steps of DDIM(1) lose some, Langevin has too much
 _SAMPLERS: tuple[tuple[str, Sampler, float], ...] = (
     ("DDIM", Ddim(60, _EVEN), 0.12),
@@ -47,7 +47,7 @@ _SAMPLERS: tuple[tuple[str, Sampler, float], ...] = (
     ("Langevin", Langevin(30, inner=8, rate=0.4), 0.35),
     ("predictor–corrector", PredictorCorrector(Ddim(40), corrections=2), 0.12),
 )
-ORDERS: tuple[tuple[str, type[Solver], float], ...] = (
+_ORDERS: tuple[tuple[str, type[Solver], float], ...] = (
     ("DDIM", Ddim, 0.9),
     ("Euler", OdeEuler, 0.9),
     ("Heun", Heun, 1.8),
@@ -55,53 +55,53 @@ ORDERS: tuple[tuple[str, type[Solver], float], ...] = (
 )
 
 
-def laws(process: Gaussian) -> Iterator[Law]:
+def _laws(process: Gaussian) -> Iterator[Law]:
     """All laws of solvers on one process."""
     mixture = Mixture.of()
     oracle = MixtureOracle(mixture, process.path)
-    yield from convergence_laws(process, oracle)
-    yield from moment_laws(process, mixture)
-    yield from equivalence_laws(process, mixture, oracle)
-    yield from flow_laws(process, mixture, oracle)
-    yield renoise_law(process)
-    yield from guidance_laws(process, mixture, oracle)
+    yield from _convergence_laws(process, oracle)
+    yield from _moment_laws(process, mixture)
+    yield from _equivalence_laws(process, mixture, oracle)
+    yield from _flow_laws(process, mixture, oracle)
+    yield _renoise_law(process)
+    yield from _guidance_laws(process, mixture, oracle)
 
 
-def convergence_laws(process: Gaussian, oracle: Denoiser) -> Iterator[Law]:
+def _convergence_laws(process: Gaussian, oracle: Denoiser) -> Iterator[Law]:
     """Doubling the steps of a method of order p divides its error by 2^p."""
-    for name, kind, least in ORDERS:
-        yield law_at_least(process, f"{name}: order of convergence", convergence_order(process, oracle, kind), least)
+    for name, kind, least in _ORDERS:
+        yield _law_at_least(process, f"{name}: order of convergence", _convergence_order(process, oracle, kind), least)
 
 
-def convergence_order(process: Gaussian, oracle: Denoiser, kind: type[Solver], steps: int = 20) -> float:
+def _convergence_order(process: Gaussian, oracle: Denoiser, kind: type[Solver], steps: int = 20) -> float:
     """log₂ of the change from n to 2n steps over that from 2n to 4n, from the same noise.
 
     Uses medians: a point on the border of two modes may end up in either, however small the steps.
     """
     noise = process.prior(blank_canvas(1, 50), rng=rng(0))
-    coarse, fine, finest = (solve_down(process, oracle, kind(n, _EVEN), noise) for n in (steps, 2 * steps, 4 * steps))
+    coarse, fine, finest = (_solve_down(process, oracle, kind(n, _EVEN), noise) for n in (steps, 2 * steps, 4 * steps))
     return math.log2(float((coarse - fine).norm(dim=-1).median() / (fine - finest).norm(dim=-1).median()))
 
 
-def solve_down(process: Gaussian, oracle: Denoiser, solver: Solver, noise: Canvas) -> Tensor:
+def _solve_down(process: Gaussian, oracle: Denoiser, solver: Solver, noise: Canvas) -> Tensor:
     """x from given noise."""
     times = solver.grid(process.path, solver.steps)
     return final_canvas(run_steps(solver.step, times, oracle, process.path, noise, rng=rng(5, len(noise.z)))).z
 
 
-def moment_laws(process: Gaussian, mixture: Mixture) -> Iterator[Law]:
+def _moment_laws(process: Gaussian, mixture: Mixture) -> Iterator[Law]:
     """Each sampler recovers mean and covariance, the weight of each mode, and the variance within modes."""
     for name, sampler, wide in _SAMPLERS:
-        x = sampled_vectors(process, mixture, sampler, rng(7, ROWS), _PLACES).flatten(0, 1)
+        x = _sampled_vectors(process, mixture, sampler, rng(7, _ROWS), _PLACES).flatten(0, 1)
         mean, covariance = mixture.moments()
         off = max(float((x.mean(0) - mean).abs().max()), float((x.T.cov() - covariance).abs().max()))
-        yield law_equal(process, f"{name}: mean and covariance", off, 0, 0.15)
-        mode = nearest_mode(mixture, x)
-        yield law_at_least(process, f"{name}: weight of each mode", chi_square(mode, mixture.weights), P_MIN)
-        yield law_equal(process, f"{name}: variance within modes", _within(mixture, x, mode), 1, wide)
+        yield _law_equal(process, f"{name}: mean and covariance", off, 0, 0.15)
+        mode = _nearest_mode(mixture, x)
+        yield _law_at_least(process, f"{name}: weight of each mode", _chi_square(mode, mixture.weights), _P_MIN)
+        yield _law_equal(process, f"{name}: variance within modes", _within(mixture, x, mode), 1, wide)
 
 
-def nearest_mode(mixture: Mixture, x: Tensor) -> Tensor:
+def _nearest_mode(mixture: Mixture, x: Tensor) -> Tensor:
     """(n,) the component that each point most likely comes from."""
     return mixture.log_mode(x, *(x.new_full((1, 1), scale) for scale in (1.0, 0.0))).argmax(-1)
 
@@ -111,10 +111,10 @@ def _within(mixture: Mixture, x: Tensor, mode: Tensor) -> float:
     return float(((x - mixture.means[mode]) / mixture.std[mode, None]).square().mean())
 
 
-def equivalence_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
+def _equivalence_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
     """Equal numbers for equal draws."""
-    pair = [sampled_vectors(process, mixture, s, rng(7, 2), 20) for s in (Ddim(12, eta=1.0), Ancestral(12))]
-    yield law_equal(process, "DDIM(1) = ancestral", _gap(*pair), 0, 1e-9)
+    pair = [_sampled_vectors(process, mixture, s, rng(7, 2), 20) for s in (Ddim(12, eta=1.0), Ancestral(12))]
+    yield _law_equal(process, "DDIM(1) = ancestral", _gap(*pair), 0, 1e-9)
     worst: list[float] = []
     for t, s in ((1.0, 0.8), (0.7, 0.4), (0.3, 0.05)):
         canvas = process.noise(mixture.sample(rng(3), 50), torch.tensor([[t]]), rng=rng(4))
@@ -124,18 +124,18 @@ def equivalence_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> I
         euler = move.to.signal * (move.z / move.at.signal + (move.to.ratio - move.at.ratio) * slope)
         worst += [_gap(one, DpmPP().step(move)), _gap(one, euler)]
         worst += [_gap(Ddim(eta=1.0).step(move), DpmPPSde().step(move))]
-    yield law_equal(process, "DDIM = first-order DPM-Solver++ = Euler in (y, ς)", max(worst), 0, 1e-9)
+    yield _law_equal(process, "DDIM = first-order DPM-Solver++ = Euler in (y, ς)", max(worst), 0, 1e-9)
 
 
-def flow_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
+def _flow_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
     """The flow up and down again is the identity, and its likelihood is the density."""
     x, steps = mixture.sample(rng(8, 8), 1), 100
     canvas = Canvas(x, torch.zeros(x.shape[:2], dtype=torch.bool))
     *_, (_, noise) = encode_to_noise(oracle, process, canvas, steps=steps, rng=rng(9, 8))
-    back = solve_down(process, oracle, Heun(steps + 1, _EVEN), noise)
-    yield law_equal(process, "the flow up and down returns x", _gap(back, x), 0, 0.02)
+    back = _solve_down(process, oracle, Heun(steps + 1, _EVEN), noise)
+    yield _law_equal(process, "the flow up and down returns x", _gap(back, x), 0, 0.02)
     flow = flow_log_likelihood(oracle, process, canvas, steps=steps, rng=rng(9, 8), exact=True)
-    yield law_equal(
+    yield _law_equal(
         process, "likelihood of the flow = density", _gap(flow, density(mixture, process.path, x[:, 0])), 0, 0.05
     )
 
@@ -168,31 +168,31 @@ class TokenOracle:
         raise ValueError("tokens are independent here: there is nothing to remember about finished ones")
 
 
-def renoise_law(process: Gaussian) -> Law:
+def _renoise_law(process: Gaussian) -> Law:
     oracle = TokenOracle.of(process)
-    p = chi_square(renoised(oracle, Renoise(20, project=NucleusProjection())), oracle.mixture.weights)
-    return law_at_least(process, "renoising drawn tokens keeps their frequencies", p, P_MIN)
+    p = _chi_square(renoised(oracle, Renoise(20, project=NucleusProjection())), oracle.mixture.weights)
+    return _law_at_least(process, "renoising drawn tokens keeps their frequencies", p, _P_MIN)
 
 
 def renoised(oracle: TokenOracle, sampler: Sampler) -> Tensor:
     """(n,) the tokens that a sampler writes."""
-    canvas = blank_canvas(ROWS, _PLACES, 3)
-    return final_canvas(sampler(oracle, oracle.process, canvas, rng=rng(7, ROWS))).z.argmax(-1).flatten()
+    canvas = blank_canvas(_ROWS, _PLACES, 3)
+    return final_canvas(sampler(oracle, oracle.process, canvas, rng=rng(7, _ROWS))).z.argmax(-1).flatten()
 
 
-def guidance_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
+def _guidance_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
     """With the exact classifier of noisy points and γ = 1, guidance gives the prediction and samples of one mode."""
     guided = GradientClassifier(ModeClassifier(mixture, process.path, 1), process)(oracle)
     alone = Mixture(mixture.means[1:2], mixture.std[1:2], torch.ones(1, dtype=torch.float64))
     t = torch.tensor([[0.05], [0.4], [0.8], [1.0]])
     z = process.noise(mixture.sample(rng(3, 4), 50), t, rng=rng(4, 4)).z
     gap = _gap(guided(z, t, Context()).x, alone.posterior_mean(z, *process.path.scales(t[..., None])))
-    yield law_equal(process, "classifier guidance: x̂ of one mode", gap, 0, 1e-9)
-    x = final_canvas(Heun(20, _EVEN)(guided, process, blank_canvas(ROWS, _PLACES), rng=rng(7, ROWS))).z.flatten(0, 1)
+    yield _law_equal(process, "classifier guidance: x̂ of one mode", gap, 0, 1e-9)
+    x = final_canvas(Heun(20, _EVEN)(guided, process, blank_canvas(_ROWS, _PLACES), rng=rng(7, _ROWS))).z.flatten(0, 1)
     off = (x.mean(0) - alone.means[0]) / alone.std
-    yield law_equal(process, "classifier guidance: mean of one mode", float(off.abs().max()), 0, 0.15)
+    yield _law_equal(process, "classifier guidance: mean of one mode", float(off.abs().max()), 0, 0.15)
     within = _within(alone, x, torch.zeros(len(x), dtype=torch.int64))
-    yield law_equal(process, "classifier guidance: variance of one mode", within, 1, 0.12)
+    yield _law_equal(process, "classifier guidance: variance of one mode", within, 1, 0.12)
 
 
 @dataclass(frozen=True)
@@ -217,5 +217,5 @@ def _gap(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
 
 
-def built_in() -> list[Gaussian]:
+def _built_in() -> list[Gaussian]:
     return [PROCESS]

@@ -1,6 +1,6 @@
 """The proof: every built-in process, or those of a user's file, held to the laws of its kind.
 
-A kind is a file of this room with `laws(process)`, which yields one row per law, and `built_in()`, the processes that
+A kind is a file of this room with `_laws(process)`, which yields one row per law, and `_built_in()`, the processes that
 `redraft check` tries. Each has a toy of its own whose best denoiser is known exactly.
 """
 
@@ -24,11 +24,11 @@ def check_process(process: TokenProcess | Gaussian) -> Iterator[Law]:
     """All laws on one process, on the toy of its kind."""
     match process:
         case Gaussian():
-            return gaussian.laws(process)
+            return gaussian._laws(process)
         case Insertion():
-            return insertion.laws(process)
+            return insertion._laws(process)
         case _:
-            return tokens.laws(process)
+            return tokens._laws(process)
 
 
 def check_all(processes: Iterable[TokenProcess | Gaussian]) -> Iterator[Law]:
@@ -38,10 +38,10 @@ def check_all(processes: Iterable[TokenProcess | Gaussian]) -> Iterator[Law]:
 
 def check_built_in() -> Iterator[Law]:
     """All laws of every kind, on the built-in processes."""
-    yield from _each(tokens.laws, tokens.built_in())
-    yield from _each(insertion.laws, insertion.built_in())
-    yield from _each(gaussian.laws, gaussian.built_in())
-    yield from _each(solvers.laws, solvers.built_in())
+    yield from _each(tokens._laws, tokens._built_in())
+    yield from _each(insertion._laws, insertion._built_in())
+    yield from _each(gaussian._laws, gaussian._built_in())
+    yield from _each(solvers._laws, solvers._built_in())
 
 
 def _each(laws: Callable[[_P], Iterator[Law]], processes: Iterable[_P]) -> Iterator[Law]:

@@ -22,11 +22,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from redraft.models.checkpoints.serialization import JSON, parse_json, read_bytes, read_json
+from redraft.models.checkpoints.serialization import JSON, _parse_json, read_bytes, read_json
 
-FORMAT = 1
+_FORMAT = 1
 MANIFEST = "manifest.json"
-PLAIN_NAME = re.compile(r"\w[\w.-]*\.(safetensors|json|md)", re.ASCII)  # plain names: no path, no pickle
+_PLAIN_NAME = re.compile(r"\w[\w.-]*\.(safetensors|json|md)", re.ASCII)  # plain names: no path, no pickle
 _PART = re.compile(r"(.+)-(\d+)of(\d+)", re.ASCII)
 _STEP = re.compile(r"step-(\d{8,})(\.old)?", re.ASCII)
 _CHUNK = 1 << 20  # bytes read and hashed at a time
@@ -91,7 +91,7 @@ class ExportedModel:
 
 
 @dataclass(frozen=True)
-class TensorTarget:
+class _TensorTarget:
     """Where tensors go as they are read, one by one."""
 
     device: torch.device | str = "cpu"
@@ -120,8 +120,8 @@ def read_checkpoint(
     if manifest["step"] is None:
         raise CheckpointError(f"{path} is an exported model, not a checkpoint; read it with import_model")
     entries = {Path(name): entry for name, entry in manifest["files"].items() if only is None or _whole(name) in only}
-    target = TensorTarget(device, dtype)
-    documents = {n.stem: read_document(path / n, entry) for n, entry in entries.items() if n.suffix == ".json"}
+    target = _TensorTarget(device, dtype)
+    documents = {n.stem: _read_document(path / n, entry) for n, entry in entries.items() if n.suffix == ".json"}
     tensors = {n.stem: _tensors(path / n, target, entry) for n, entry in entries.items() if n.suffix == ".safetensors"}
     return Checkpoint(manifest["step"], _joined(tensors), documents)
 
@@ -146,7 +146,7 @@ def latest_checkpoint(parent: Path) -> Path | None:
     """The newest checkpoint that verifies, None if there is none at all; damaged ones are named in the log."""
     found = checkpoints(parent)
     for path in found:
-        if is_verified(path):
+        if _is_verified(path):
             return path
     _refuse_damaged(found, parent)
     return None
@@ -168,7 +168,7 @@ def _refuse_damaged(found: list[Path], parent: Path) -> None:
         raise CheckpointError(f"none of the {len(found)} checkpoints in {parent} verifies; remove them to start anew")
 
 
-def verify(path: Path) -> dict[str, Any]:
+def _verify(path: Path) -> dict[str, Any]:
     """The manifest, after comparing every byte of every file with it; a CheckpointError says what is wrong."""
     manifest = _manifest(path)
     for name, entry in manifest["files"].items():
@@ -189,16 +189,16 @@ def read_export(path: Path, device: torch.device | str = "cpu", dtype: torch.dty
     if missing := {"model.safetensors", "config.json"} - listed.keys():
         pickles = "; pickled weights are never opened, convert them to safetensors"
         raise CheckpointError(f"{path} lacks {' and '.join(sorted(missing))}{pickles}")
-    described = read_document(path / "config.json", listed["config.json"])
+    described = _read_document(path / "config.json", listed["config.json"])
     known = "tokenizer.json" in listed
-    tokenizer = read_document(path / "tokenizer.json", listed["tokenizer.json"]) if known else None
-    tensors = _tensors(path / "model.safetensors", TensorTarget(device, dtype), listed["model.safetensors"])
+    tokenizer = _read_document(path / "tokenizer.json", listed["tokenizer.json"]) if known else None
+    tensors = _tensors(path / "model.safetensors", _TensorTarget(device, dtype), listed["model.safetensors"])
     return ExportedModel(tensors, described, tokenizer)
 
 
 def read_export_config(path: Path) -> JSON:
     """The config of a model directory, without its weights."""
-    return read_document(path / "config.json", _listed(path).get("config.json"))
+    return _read_document(path / "config.json", _listed(path).get("config.json"))
 
 
 def _listed(path: Path) -> dict[str, Any]:
@@ -218,10 +218,10 @@ def step_number(path: Path) -> int:
     return int(match[1]) if match else -1
 
 
-def is_verified(path: Path) -> bool:
+def _is_verified(path: Path) -> bool:
     """Whether a checkpoint verifies; if not, the log says what is wrong."""
     with _damage_logged():
-        verify(path)
+        _verify(path)
         return True
     return False
 
@@ -238,21 +238,21 @@ def _damage_logged() -> Iterator[None]:
 def _manifest(path: Path) -> dict[str, Any]:
     """The manifest, if it is whole, belongs to this directory, and lists nothing but plain files of known kinds."""
     file = path / MANIFEST
-    manifest = read_document(file)
+    manifest = _read_document(file)
     match manifest:
-        case {"format": int(version)} if version > FORMAT:
-            raise CheckpointError(f"{file} has format {version}; this version reads up to {FORMAT}: upgrade redraft")
+        case {"format": int(version)} if version > _FORMAT:
+            raise CheckpointError(f"{file} has format {version}; this version reads up to {_FORMAT}: upgrade redraft")
         case {"format": 1, "step": int() | None, "files": dict(files), "digest": str(digest)}:
             pass
         case _:
             raise CheckpointError(f"{file} is not a manifest of this library")
-    if manifest_digest({key: value for key, value in manifest.items() if key != "digest"}) != digest:
+    if _manifest_digest({key: value for key, value in manifest.items() if key != "digest"}) != digest:
         raise CheckpointError(f"{file} is damaged or edited: its digest does not fit")
     if step_number(path) not in (-1, manifest["step"]):
         raise CheckpointError(f"{path} holds step {manifest['step']}; it is damaged or renamed")
     for name, entry in files.items():
         if (
-            not PLAIN_NAME.fullmatch(name)
+            not _PLAIN_NAME.fullmatch(name)
             or not isinstance(entry, dict)
             or entry.keys() != {"size", "sha256", "tensors"}
         ):
@@ -277,7 +277,7 @@ class _Hash(Protocol):
     def update(self, data: memoryview | bytes) -> None: ...
 
 
-def _tensors(file: Path, target: TensorTarget, entry: Mapping[str, JSON] | None = None) -> dict[str, Tensor]:
+def _tensors(file: Path, target: _TensorTarget, entry: Mapping[str, JSON] | None = None) -> dict[str, Tensor]:
     """The tensors of a file, read and hashed in one pass, each into its own memory."""
     tensors: dict[str, Tensor] = {}
     with _reading(file), open(file, "rb") as stream:
@@ -333,13 +333,13 @@ def _joined(files: Mapping[str, dict[str, Tensor]]) -> dict[str, Mapping[str, Te
     }
 
 
-def read_document(file: Path, entry: Mapping[str, JSON] | None = None) -> JSON:
+def _read_document(file: Path, entry: Mapping[str, JSON] | None = None) -> JSON:
     """The JSON value in a file, which must agree with its entry in the manifest, if there is one."""
     with _reading(file):
         data = read_bytes(file)
         _require_size(file, len(data), entry)
         _require_digest(file, hashlib.sha256(data).hexdigest(), entry)
-        return parse_json(data)
+        return _parse_json(data)
 
 
 def _check(file: Path, entry: Mapping[str, JSON]) -> None:
@@ -368,7 +368,7 @@ def _require_layout(
         raise CheckpointError(f"{file} holds other tensors, dtypes or shapes than the manifest says")
 
 
-def tensor_shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+def _tensor_shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """{"weight": "float32[4, 6]"}"""
     return {name: _shape(tensor.dtype, list(tensor.shape)) for name, tensor in tensors.items()}
 
@@ -377,6 +377,6 @@ def _shape(dtype: torch.dtype, shape: list[int]) -> str:
     return f"{str(dtype).removeprefix('torch.')}{shape}"
 
 
-def manifest_digest(manifest: Mapping[str, JSON]) -> str:
+def _manifest_digest(manifest: Mapping[str, JSON]) -> str:
     """The digest that a manifest ends with."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

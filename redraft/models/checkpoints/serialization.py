@@ -69,10 +69,10 @@ def read_bytes(file: Path, most: int = 2**28) -> bytes:
 
 def read_json(file: Path) -> JSON:
     """The value in a JSON file; OSError or ValueError if it cannot be read."""
-    return parse_json(read_bytes(file))
+    return _parse_json(read_bytes(file))
 
 
-def parse_json(data: bytes) -> JSON:
+def _parse_json(data: bytes) -> JSON:
     """The value of a JSON text; ValueError if it is not JSON."""
     try:
         return json.loads(data)
@@ -87,10 +87,10 @@ def digest(value: object, besides: Collection[str] = ()) -> str:
     the fields `besides` of the value itself.
     """
     described = _encode(value, "config", brief=True)
-    return json_digest({key: item for key, item in described.items() if key not in besides} if besides else described)
+    return _json_digest({key: item for key, item in described.items() if key not in besides} if besides else described)
 
 
-def json_digest(data: JSON) -> str:
+def _json_digest(data: JSON) -> str:
     """The digest of what `to_json` wrote. Equal values have equal ones: keys are sorted, and 1.0 counts as 1."""
     plain = json.loads(json.dumps(data), parse_float=_whole)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"))

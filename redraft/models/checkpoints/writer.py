@@ -31,17 +31,17 @@ from safetensors.torch import save as serialise
 from torch import Tensor
 
 from redraft.models.checkpoints.reader import (
-    FORMAT,
+    _FORMAT,
+    _PLAIN_NAME,
     MANIFEST,
-    PLAIN_NAME,
     CheckpointError,
+    _is_verified,
+    _manifest_digest,
+    _read_document,
+    _tensor_shapes,
+    _verify,
     checkpoints,
-    is_verified,
-    manifest_digest,
-    read_document,
     step_number,
-    tensor_shapes,
-    verify,
 )
 from redraft.models.checkpoints.serialization import JSON
 
@@ -147,7 +147,7 @@ def _publish(
     target: Path, contents: Mapping[str, _Content], step: int | None, team: WorkerGroup = SingleWorker()
 ) -> None:
     """Write a directory under a hidden name, sync, rename, verify. Each worker writes, the first one renames."""
-    if wrong := [name for name in contents if not PLAIN_NAME.fullmatch(name) or name == MANIFEST]:
+    if wrong := [name for name in contents if not _PLAIN_NAME.fullmatch(name) or name == MANIFEST]:
         raise ValueError(f"{wrong[0]!r} cannot be a file of a checkpoint; use letters, digits, '_', '.', '-'")
     draft = target.parent / _DRAFT_NAME.format(team.agree(os.getpid()), team.agree(secrets.randbits(32)))
     if team.rank == 0:
@@ -162,9 +162,9 @@ def _publish(
         team.wait()
         if team.rank == 0:
             for worker in range(1, team.world):
-                files |= read_document(_notes(draft, worker))
+                files |= _read_document(_notes(draft, worker))
                 _notes(draft, worker).unlink()
-            _name(draft, target, {"format": FORMAT, "step": step, "files": files})
+            _name(draft, target, {"format": _FORMAT, "step": step, "files": files})
     finally:
         if team.rank == 0:
             shutil.rmtree(draft, ignore_errors=True)
@@ -172,12 +172,12 @@ def _publish(
 
 def _name(draft: Path, target: Path, manifest: dict[str, JSON]) -> None:
     """The step that makes it a checkpoint: manifest, sync, rename, verify."""
-    _write(draft / MANIFEST, _text("manifest", manifest | {"digest": manifest_digest(manifest)}))
+    _write(draft / MANIFEST, _text("manifest", manifest | {"digest": _manifest_digest(manifest)}))
     _sync(draft)
     _make_room(target)
     draft.rename(target)
     _sync(target.parent)
-    verify(target)
+    _verify(target)
 
 
 def _notes(draft: Path, worker: int) -> Path:
@@ -193,7 +193,7 @@ def _write(path: Path, content: _Content) -> dict[str, JSON]:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": tensor_shapes(tensors)}
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": _tensor_shapes(tensors)}
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -229,7 +229,7 @@ def _sync(directory: Path) -> None:
 
 def _make_room(target: Path) -> None:
     """Set a sound directory of that name aside, where `latest_checkpoint` still finds it; drop a damaged one."""
-    if target.exists() and is_verified(target):
+    if target.exists() and _is_verified(target):
         _discard(_aside(target))
         target.rename(_aside(target))
     _discard(target)
@@ -244,7 +244,7 @@ def _prune(older: list[Path], keep: int) -> None:
     for path in older:
         if keep == 0:
             _discard(path)
-        elif is_verified(path):
+        elif _is_verified(path):
             keep -= 1
 
 

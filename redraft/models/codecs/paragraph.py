@@ -91,11 +91,11 @@ class ParagraphCodec(Codec):
         kl = kl_to_standard_normal(mean, log_variance).sum((1, 2))
         return {
             "reconstruction": self.decoder.forgetful(z, tokens, pad, self.config.forget, rng=past),
-            "kl": self.config.beta * spread_over_tokens(kl, tokens, pad),
+            "kl": self.config.beta * _spread_over_tokens(kl, tokens, pad),
         }
 
 
-def spread_over_tokens(nats: Tensor, tokens: Tensor, pad: Tensor | None) -> Tensor:
+def _spread_over_tokens(nats: Tensor, tokens: Tensor, pad: Tensor | None) -> Tensor:
     """(B,) nats of a row, spread evenly over its tokens (B, L): costs of latents beside those of tokens."""
     where = torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad
     return torch.where(where, nats[:, None] / where.sum(-1, keepdim=True).clamp(min=1), 0.0)

@@ -31,7 +31,7 @@ class ForeignCheckpoint:
     attention: str | None = None  # causal, full or block:SIZE; None: to be found
 
 
-class InferredVocab(NamedTuple):
+class _InferredVocab(NamedTuple):
     """The vocabulary of a checkpoint."""
 
     vocab: Vocab
@@ -39,7 +39,7 @@ class InferredVocab(NamedTuple):
     assumed: tuple[str, ...] = ()
 
 
-class InterpretedModel(NamedTuple):
+class _InterpretedModel(NamedTuple):
     """What a checkpoint means, in our terms."""
 
     model: DiffusionLMConfig
@@ -47,22 +47,22 @@ class InterpretedModel(NamedTuple):
     assumed: tuple[str, ...] = ()  # what its files do not say, a sentence for each
 
     @classmethod
-    def of(cls, model: DiffusionLMConfig, known: InferredVocab, *assumed: str) -> InterpretedModel:
+    def of(cls, model: DiffusionLMConfig, known: _InferredVocab, *assumed: str) -> _InterpretedModel:
         return cls(model, known.tokenizer, (*known.assumed, *assumed))
 
 
-Interpreter: TypeAlias = Callable[[ForeignCheckpoint, TransformerConfig], InterpretedModel]
+_Interpreter: TypeAlias = Callable[[ForeignCheckpoint, TransformerConfig], _InterpretedModel]
 
 
 @dataclass(frozen=True)
-class Format:
+class _Format:
     """How a project stores its weights, and what they mean."""
 
     layout: Layout
-    meaning: Interpreter
+    meaning: _Interpreter
 
 
-def parse_attention(attention: str) -> AttentionPattern:
+def _parse_attention(attention: str) -> AttentionPattern:
     """causal, full or block:32 as a pattern."""
     if block := re.fullmatch(r"block:([1-9]\d{0,6})", attention):
         return BlockCausal(int(block[1]))
@@ -71,15 +71,15 @@ def parse_attention(attention: str) -> AttentionPattern:
     return Causal() if attention == "causal" else Full()
 
 
-def embedding_rows(network: TransformerConfig) -> int:
+def _embedding_rows(network: TransformerConfig) -> int:
     """How many ids the weights have rows for, which every layout says."""
     assert network.ids is not None
     return network.ids
 
 
-def vocab_with_mask(
+def _vocab_with_mask(
     original: ForeignCheckpoint, size: int, stated: object = None, *, last: bool = False
-) -> InferredVocab:
+) -> _InferredVocab:
     """The vocabulary of a model that fills masks.
 
     stated: the mask by the settings, if they name it.
@@ -94,13 +94,13 @@ def vocab_with_mask(
     mask = chosen if stated is None else stated
     if mask is not None or named is not None:
         assumed = () if mask is not None else (f"the mask is {hub.mask} of its tokenizer, id {named}",)  # type: ignore[union-attr]
-        return InferredVocab(*_agreed(hub, size, named if mask is None else mask, own=chosen is not None), assumed)
+        return _InferredVocab(*_agreed(hub, size, named if mask is None else mask, own=chosen is not None), assumed)
     if not last:
         raise LayoutError(
             "neither its config.json nor a tokenizer.json beside it names the mask token; say which it is: mask=ID, "
             "on the command line --mask ID"
         )
-    return InferredVocab(*_agreed(hub, size, size - 1 if hub is None else hub.vocab.mask), _last(hub, size))
+    return _InferredVocab(*_agreed(hub, size, size - 1 if hub is None else hub.vocab.mask), _last(hub, size))
 
 
 def _last(hub: HubTokenizer | None, size: int) -> tuple[str, ...]:
@@ -140,19 +140,19 @@ def _agreed(
     return hub.vocab, hub
 
 
-def vocab_without_mask(original: ForeignCheckpoint, size: int) -> InferredVocab:
+def _vocab_without_mask(original: ForeignCheckpoint, size: int) -> _InferredVocab:
     """The vocabulary of a model whose noise knows no mask."""
     _refuse_mask(original, "has no mask token")
     hub = original.tokenizer
-    return InferredVocab(*_agreed(None if hub is None else replace(hub, mask=None), size, None))
+    return _InferredVocab(*_agreed(None if hub is None else replace(hub, mask=None), size, None))
 
 
-def causal_vocab(original: ForeignCheckpoint, size: int) -> InferredVocab:
+def _causal_vocab(original: ForeignCheckpoint, size: int) -> _InferredVocab:
     """The vocabulary of a plain autoregressive model, and one id more: the mask, for what is still to be written."""
     _refuse_mask(original, "predicts the next token and has no mask token")
     hub = original.tokenizer
     if hub is None:
-        return InferredVocab(Vocab(size + 1, mask=size), None)
+        return _InferredVocab(Vocab(size + 1, mask=size), None)
     new = next(name for name in map("<|mask{}|>".format, ("", *range(99))) if hub.id_of(name) is None)
     hub = replace(hub, mask=new, bos=hub.bos if hub.begins else None)
     vocab = hub.vocab
@@ -161,7 +161,7 @@ def causal_vocab(original: ForeignCheckpoint, size: int) -> InferredVocab:
             f"its tokenizer.json has {vocab.size - 1} ids, where the weights have {size}; put the tokenizer that "
             "belongs to them into the directory"
         )
-    return InferredVocab(vocab, hub)
+    return _InferredVocab(vocab, hub)
 
 
 def _refuse_mask(original: ForeignCheckpoint, why: str) -> None:

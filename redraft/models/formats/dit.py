@@ -22,18 +22,18 @@ from redraft.core.vocab import Vocab
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.formats.checkpoint import (
     ForeignCheckpoint,
-    Format,
-    InterpretedModel,
-    Interpreter,
-    embedding_rows,
-    vocab_with_mask,
-    vocab_without_mask,
+    _embedding_rows,
+    _Format,
+    _InterpretedModel,
+    _Interpreter,
+    _vocab_with_mask,
+    _vocab_without_mask,
 )
 from redraft.models.formats.layout import (
     Layout,
-    NameTable,
+    _matrix_shape,
+    _NameTable,
     flatten_settings,
-    matrix_shape,
     require_int_setting,
     require_setting,
     require_supported,
@@ -44,7 +44,7 @@ from redraft.models.networks.attention import BlockCausal, Full
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.time_conditioning import ConditionOnKeep, ConditionOnSigma, ConditionOnTime
 
-NO_CONDITION = ConditionOnTime(0.0)  # networks that are driven by the time, but always see that of clean tokens
+_NO_CONDITION = ConditionOnTime(0.0)  # networks that are driven by the time, but always see that of clean tokens
 
 
 @dataclass(frozen=True)
@@ -67,62 +67,64 @@ class UniformScoreHead(Head):
         return clip_and_normalize(x).float().log()
 
 
-def _mdlm(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _mdlm(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     settings = flatten_settings(original.settings)
-    known = vocab_with_mask(original, embedding_rows(network), settings.get("mask_index"), last=True)
-    told = ConditionOnSigma(_schedule(settings, eps=1e-3)) if settings.get("time_conditioning") else NO_CONDITION
-    return InterpretedModel.of(
+    known = _vocab_with_mask(original, _embedding_rows(network), settings.get("mask_index"), last=True)
+    told = ConditionOnSigma(_schedule(settings, eps=1e-3)) if settings.get("time_conditioning") else _NO_CONDITION
+    return _InterpretedModel.of(
         DiffusionLMConfig(Masked(known.vocab, _schedule(settings)), network, Subs(), told), known
     )
 
 
-def _sedd(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _sedd(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     settings = flatten_settings(original.settings)
     absorbing = settings["graph"]["type"] == "absorb"
     require_supported(settings, scale_by_sigma=absorbing)
     schedule, told = _schedule(settings), ConditionOnSigma(_schedule(settings, eps=1e-3))
     if absorbing:
-        known = vocab_with_mask(original, embedding_rows(network), settings["tokens"])
-        return InterpretedModel.of(DiffusionLMConfig(Masked(known.vocab, schedule), network, Score(), told), known)
-    known = vocab_without_mask(original, embedding_rows(network))
+        known = _vocab_with_mask(original, _embedding_rows(network), settings["tokens"])
+        return _InterpretedModel.of(DiffusionLMConfig(Masked(known.vocab, schedule), network, Score(), told), known)
+    known = _vocab_without_mask(original, _embedding_rows(network))
     process = Interpolating(known.vocab, schedule, UniformNoise())
-    return InterpretedModel.of(DiffusionLMConfig(process, network, UniformScoreHead(), told), known)
+    return _InterpretedModel.of(DiffusionLMConfig(process, network, UniformScoreHead(), told), known)
 
 
-def _udlm(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _udlm(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     settings = flatten_settings(original.settings)
     require_supported(settings, time_conditioning=True)
-    known = vocab_without_mask(original, embedding_rows(network))
+    known = _vocab_without_mask(original, _embedding_rows(network))
     process = Interpolating(known.vocab, _schedule(settings), UniformNoise())
     told = ConditionOnSigma(_schedule(settings, eps=1e-3))
-    return InterpretedModel.of(DiffusionLMConfig(process, network, Softmax(), told), known)
+    return _InterpretedModel.of(DiffusionLMConfig(process, network, Softmax(), told), known)
 
 
-def _gidd(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _gidd(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     """A visible token may be noise: nothing is carried over."""
     size = require_int_setting(original.settings, "vocab_size")
-    known = vocab_with_mask(original, size, last=True)
+    known = _vocab_with_mask(original, size, last=True)
     process = Interpolating(known.vocab, Linear(), HybridNoise(float(require_setting(original.settings, "p_uniform"))))
-    return InterpretedModel.of(DiffusionLMConfig(process, network, Subs(carry_over=False), ConditionOnTime(1.0)), known)
+    return _InterpretedModel.of(
+        DiffusionLMConfig(process, network, Subs(carry_over=False), ConditionOnTime(1.0)), known
+    )
 
 
-def _flexmdm(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _flexmdm(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     """Its time runs the other way, and is told as it runs, or as the share that is inserted by then."""
     ours, training = original.settings["interpolant"], original.settings.get("training") or {}
     insert, unmask = (_rising(require_setting(ours, name)) for name in ("insert_schedule", "unmask_schedule"))
     told = ConditionOnKeep(insert) if training.get("only_embed_insert") else ConditionOnKeep()
-    known = vocab_with_mask(original, embedding_rows(network), require_int_setting(ours, "mask_token"))
-    vocab = Vocab(embedding_rows(network), mask=known.vocab.mask, pad=require_int_setting(ours, "pad_token"))
+    known = _vocab_with_mask(original, _embedding_rows(network), require_int_setting(ours, "mask_token"))
+    vocab = Vocab(_embedding_rows(network), mask=known.vocab.mask, pad=require_int_setting(ours, "pad_token"))
     vocab = replace(vocab, bos=known.vocab.bos, eos=known.vocab.eos)
-    return InterpretedModel.of(DiffusionLMConfig(Insertion(vocab, insert, unmask), network, Subs(), told), known)
+    return _InterpretedModel.of(DiffusionLMConfig(Insertion(vocab, insert, unmask), network, Subs(), told), known)
 
 
-def _bd3lm(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _bd3lm(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     settings = flatten_settings(original.settings)
     require_supported(settings, time_conditioning=False)
-    known = vocab_with_mask(original, embedding_rows(network), settings.get("mask_index"), last=True)
-    return InterpretedModel.of(
-        DiffusionLMConfig(Masked(known.vocab, _schedule(settings)), network, Subs(), NO_CONDITION), known
+    known = _vocab_with_mask(original, _embedding_rows(network), settings.get("mask_index"), last=True)
+    return _InterpretedModel.of(
+        DiffusionLMConfig(Masked(known.vocab, _schedule(settings)), network, Subs(), _NO_CONDITION), known
     )
 
 
@@ -168,7 +170,7 @@ def _rising(schedule: ForeignSettings) -> Schedule:
             raise LayoutError(f"its schedule {other!r:.80} is not one of the schedules of this library")
 
 
-_TABLE: NameTable = {
+_TABLE: _NameTable = {
     "embedding.weight": ("vocab_embed.embedding",),
     "time.label": ("cond_map.embedding_table",),
     "time": ("sigma_map",),
@@ -185,7 +187,7 @@ _TABLE: NameTable = {
 }
 
 
-_EXPECTED_GAPS: NameTable = {
+_EXPECTED_GAPS: _NameTable = {
     "gaps.norm": ("len_pred.norm",),
     "gaps.modulation": ("len_pred.adaLN",),
     "gaps.hidden": ("len_pred.proj1",),
@@ -193,7 +195,7 @@ _EXPECTED_GAPS: NameTable = {
 }
 
 
-_COUNTED_GAPS: NameTable = {
+_COUNTED_GAPS: _NameTable = {
     "gaps.norm": ("len_pred.norm_final",),
     "gaps.modulation": ("len_pred.adaLN_modulation",),
     "gaps.output": ("len_pred.linear",),
@@ -209,7 +211,7 @@ def _sizes(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
     labels = state.get("cond_map.embedding_table.weight")  # one row per class, and one for none
     config = flatten_settings(config)
     require_supported(config, causal=False, causal_attention=False, adaln=True, tie_word_embeddings=False)
-    vocab, width = matrix_shape(state, "vocab_embed.embedding")
+    vocab, width = _matrix_shape(state, "vocab_embed.embedding")
     interpolant = config.get("interpolant")
     return TransformerConfig(
         ids=vocab,
@@ -220,7 +222,7 @@ def _sizes(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
         norm="layer",
         gated=False,
         mlp_bias=True,
-        time=matrix_shape(state, "sigma_map.mlp.0.weight")[0],
+        time=_matrix_shape(state, "sigma_map.mlp.0.weight")[0],
         classes=None if labels is None else labels.shape[0] - 1,
         head_bias=True,
         gaps=None if interpolant is None else require_int_setting(interpolant, "max_length"),
@@ -228,12 +230,12 @@ def _sizes(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
     )
 
 
-def _table(config: TransformerConfig) -> NameTable:
+def _table(config: TransformerConfig) -> _NameTable:
     return {**_TABLE, **(_COUNTED_GAPS if config.gap_counts else _EXPECTED_GAPS)}
 
 
 dit = Layout(_table, _sizes, {"backbone.": "", "model._orig_mod.": "", "model.": ""})  # _orig_mod: compiled
-_MEANINGS: dict[str, Interpreter] = {
+_MEANINGS: dict[str, _Interpreter] = {
     "MDLM": _mdlm,
     "SEDD": _sedd,
     "UDLM": _udlm,
@@ -241,4 +243,4 @@ _MEANINGS: dict[str, Interpreter] = {
     "FlexMDM": _flexmdm,
     "BD3-LM": _bd3lm,
 }
-FORMATS = {name: Format(dit, meaning) for name, meaning in _MEANINGS.items()}
+_FORMATS = {name: _Format(dit, meaning) for name, meaning in _MEANINGS.items()}

@@ -13,28 +13,28 @@ from redraft.models.heads import Shift
 from redraft.models.networks.attention import BlockCausal, Causal, Full
 from redraft.models.networks.config import TransformerConfig
 
-SettingsJson = dict[str, Any]
+_SettingsJson = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class ExportFormat:
+class _ExportFormat:
     """A format to write: its layout, its settings, and how its readers run it."""
 
     layout: Callable[[TransformerConfig], Layout]
-    settings: Callable[[DiffusionLM], SettingsJson]
-    runs: str  # as `execution` says it
+    settings: Callable[[DiffusionLM], _SettingsJson]
+    runs: str  # as `_execution` says it
     readers: str  # who reads it
     prefix: str = "model."
 
 
-def require_room(found: object, wanted: object, what: str, format: str, other: str) -> None:
+def _require_room(found: object, wanted: object, what: str, format: str, other: str) -> None:
     if found != wanted:
         raise CheckpointError(
             f"the format {format} has no room for this model: it has {what}; formats that have: {other}"
         )
 
 
-def common_settings(model: DiffusionLM) -> SettingsJson:
+def _common_settings(model: DiffusionLM) -> _SettingsJson:
     """The settings that Hugging Face's families share."""
     c = model.config.network
     rows = model.network.embedding.weight.shape[0]
@@ -63,7 +63,7 @@ def common_settings(model: DiffusionLM) -> SettingsJson:
     }
 
 
-def _scaling(config: TransformerConfig) -> SettingsJson | None:
+def _scaling(config: TransformerConfig) -> _SettingsJson | None:
     """How rotary positions are slowed, in the words of transformers 4."""
     if (slowed := config.slowed) is None:
         return None
@@ -73,7 +73,7 @@ def _scaling(config: TransformerConfig) -> SettingsJson | None:
     return {"rope_type": "llama3", "factor": slowed.factor, **ends, "original_max_position_embeddings": slowed.known}
 
 
-CAUSAL, FULL, SHIFTED_FULL, BLOCKS = (
+_CAUSAL, _FULL, _SHIFTED_FULL, _BLOCKS = (
     "causal, the next token from each state",
     "full attention, each masked token from its own state",
     "full attention, each masked token from the state before it",
@@ -81,13 +81,13 @@ CAUSAL, FULL, SHIFTED_FULL, BLOCKS = (
 )
 
 
-def execution(model: DiffusionLM) -> str:
+def _execution(model: DiffusionLM) -> str:
     """How a model is run, in the words of the formats; others in their own."""
     pattern, shifted = model.config.network.pattern, isinstance(model.config.head, Shift)
     if isinstance(pattern, Causal):
-        return CAUSAL
+        return _CAUSAL
     if isinstance(pattern, Full):
-        return SHIFTED_FULL if shifted else FULL
+        return _SHIFTED_FULL if shifted else _FULL
     if isinstance(pattern, BlockCausal) and not shifted:
-        return BLOCKS
+        return _BLOCKS
     return f"{pattern}, each masked token from the state before it" if shifted else str(pattern)

@@ -18,13 +18,13 @@ from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.formats import llada, llama
 from redraft.models.formats.export_format import (
-    SettingsJson,
-    execution,
+    _execution,
+    _SettingsJson,
 )
 from redraft.models.formats.layout import Layout
 
 EXPORT_FORMATS = {
-    name: {**llama.EXPORTS, **llada.EXPORTS}[name] for name in ("llama", "qwen", "llada", "dream", "sdar")
+    name: {**llama._EXPORTS, **llada._EXPORTS}[name] for name in ("llama", "qwen", "llada", "dream", "sdar")
 }
 
 
@@ -40,7 +40,7 @@ def export_as(
     """
     if format not in EXPORT_FORMATS:
         raise CheckpointError(f"there is no format {format}; choose from {', '.join(EXPORT_FORMATS)}")
-    outward, own = EXPORT_FORMATS[format], execution(model)
+    outward, own = EXPORT_FORMATS[format], _execution(model)
     _require_plain(model, format)
     layout = outward.layout(model.config.network)
     if own != outward.runs and not weights_only:
@@ -90,7 +90,7 @@ def _tensors(model: DiffusionLM, layout: Layout, prefix: str) -> dict[str, Tenso
 _QKV = (".q_proj.weight", ".k_proj.weight", ".v_proj.weight")
 
 
-def _tokenizer(model: DiffusionLM) -> dict[str, SettingsJson]:
+def _tokenizer(model: DiffusionLM) -> dict[str, _SettingsJson]:
     """tokenizer.json and tokenizer_config.json; the mask of a causal model is ours alone, and no token of theirs."""
     hub = model.tokenizer
     if not isinstance(hub, HubTokenizer):

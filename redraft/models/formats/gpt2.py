@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from redraft.models.formats.checkpoint import ForeignCheckpoint, Format, InterpretedModel, embedding_rows
-from redraft.models.formats.language import causal_model, mask_filling_model
+from redraft.models.formats.checkpoint import ForeignCheckpoint, _embedding_rows, _Format, _InterpretedModel
+from redraft.models.formats.language import _causal_model, _mask_filling_model
 from redraft.models.formats.layout import (
     Layout,
-    NameTable,
-    matrix_shape,
+    _matrix_shape,
+    _NameTable,
     require_int_setting,
     require_setting,
     require_supported,
@@ -16,7 +16,7 @@ from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeigh
 from redraft.models.networks.attention import Full
 from redraft.models.networks.config import TransformerConfig
 
-_TABLE: NameTable = {
+_TABLE: _NameTable = {
     "embedding": ("wte",),
     "position": ("wpe",),
     "blocks.*.norm1": ("h.*.ln_1",),
@@ -35,7 +35,7 @@ def _sizes(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
     require_supported(config, activation_function="gelu_new", scale_attn_weights=True, add_cross_attention=False)
     require_supported(config, scale_attn_by_inverse_layer_idx=False)
     return TransformerConfig(
-        ids=matrix_shape(state, "wte.weight" if "wte.weight" in state else "lm_head.weight")[0],
+        ids=_matrix_shape(state, "wte.weight" if "wte.weight" in state else "lm_head.weight")[0],
         width=require_int_setting(config, "n_embd"),
         layers=require_int_setting(config, "n_layer"),
         heads=require_int_setting(config, "n_head"),
@@ -61,13 +61,13 @@ gpt2 = Layout(
 )
 
 
-def _diffugpt(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _diffugpt(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     """The mask is one row more than GPT-2 has; where there is none, it is a word, which only the caller knows."""
-    more = embedding_rows(network) - 1 not in (
+    more = _embedding_rows(network) - 1 not in (
         original.settings.get("eos_token_id"),
         original.settings.get("bos_token_id"),
     )
-    return mask_filling_model(original, network, Full(), last=more)
+    return _mask_filling_model(original, network, Full(), last=more)
 
 
-FORMATS = {"GPT-2": Format(gpt2, causal_model), "DiffuGPT": Format(gpt2, _diffugpt)}
+_FORMATS = {"GPT-2": _Format(gpt2, _causal_model), "DiffuGPT": _Format(gpt2, _diffugpt)}

@@ -8,11 +8,11 @@ from redraft.core.processes.masked import Masked
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.formats.checkpoint import (
     ForeignCheckpoint,
-    InterpretedModel,
-    causal_vocab,
-    embedding_rows,
-    parse_attention,
-    vocab_with_mask,
+    _causal_vocab,
+    _embedding_rows,
+    _InterpretedModel,
+    _parse_attention,
+    _vocab_with_mask,
 )
 from redraft.models.formats.storage.tensors import LayoutError
 from redraft.models.heads import Shift, Subs
@@ -26,29 +26,29 @@ _MASKS = {  # words that published models use for the mask, without saying so
 }
 
 
-def causal_model(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _causal_model(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     """GPT-2, Llama, Qwen: each token from those before it. Under other attention they fill masks, as DiffuLLaMA."""
     if original.attention in (None, "causal"):
-        known = causal_vocab(original, embedding_rows(network))
+        known = _causal_vocab(original, _embedding_rows(network))
         network = replace(network, pattern=Causal())
-        return InterpretedModel.of(DiffusionLMConfig(Masked(known.vocab), network, Shift(Subs())), known)
-    return mask_filling_model(
+        return _InterpretedModel.of(DiffusionLMConfig(Masked(known.vocab), network, Shift(Subs())), known)
+    return _mask_filling_model(
         original, network, Full(), "its settings are those of a causal model; taken for one that fills masks"
     )
 
 
-def mask_filling_model(
+def _mask_filling_model(
     original: ForeignCheckpoint,
     network: TransformerConfig,
     usual: AttentionPattern,
     *assumed: str,
     shift: bool = True,
     last: bool = False,
-) -> InterpretedModel:
+) -> _InterpretedModel:
     """A model that fills masks; of those that began as causal ones each state still predicts the next token."""
-    chosen = usual if original.attention is None else parse_attention(original.attention)
+    chosen = usual if original.attention is None else _parse_attention(original.attention)
     if isinstance(chosen, Causal) and shift:
-        return causal_model(original, network)
+        return _causal_model(original, network)
     if isinstance(chosen, Causal):
         raise LayoutError("attention=causal was asked for, but its states do not predict the next token")
     stated = original.settings.get("mask_token_id")
@@ -57,11 +57,11 @@ def mask_filling_model(
             replace(original, mask=_MASKS[original.name]),
             (*assumed, f"the mask is that of {original.name}"),
         )
-    known = vocab_with_mask(original, embedding_rows(network), stated, last=last)
+    known = _vocab_with_mask(original, _embedding_rows(network), stated, last=last)
     model = DiffusionLMConfig(Masked(known.vocab), replace(network, pattern=chosen), Shift(Subs()) if shift else Subs())
-    return InterpretedModel.of(model, known, *assumed)
+    return _InterpretedModel.of(model, known, *assumed)
 
 
-def refuse_other_attention(original: ForeignCheckpoint, known: str) -> None:
+def _refuse_other_attention(original: ForeignCheckpoint, known: str) -> None:
     if original.attention not in (None, known):
         raise LayoutError(f"attention={original.attention} was asked for, but it has attention={known}")

@@ -28,7 +28,7 @@ from redraft.models.formats.storage.tensors import (
 from redraft.models.networks.config import NetworkIO, TransformerConfig
 from redraft.models.networks.transformer import Transformer
 
-NameTable: TypeAlias = Mapping[str, tuple[str, ...]]  # beginnings of names, ours → theirs; * is the number of a layer
+_NameTable: TypeAlias = Mapping[str, tuple[str, ...]]  # beginnings of names, ours → theirs; * is the number of a layer
 
 _BUFFERS = re.compile(
     r"(.*\.)?rotary_emb\.(inv_freq|cos_cached|sin_cached)"
@@ -42,7 +42,7 @@ _BUFFERS = re.compile(
 class Layout:
     """How one family of projects stores a transformer."""
 
-    table: Callable[[TransformerConfig], NameTable]
+    table: Callable[[TransformerConfig], _NameTable]
     sizes: Callable[[ForeignWeights, ForeignSettings], TransformerConfig]  # from their names, the beginnings replaced
     beginnings: Mapping[str, str] = field(default_factory=dict)  # of their names, which differ between versions
     transposed: tuple[str, ...] = ()  # endings of names of tensors stored (in, out), unlike every linear layer
@@ -51,10 +51,10 @@ class Layout:
         self, state: ForeignWeights, settings: ForeignSettings, dtype: torch.dtype | None = None
     ) -> tuple[TransformerConfig, dict[str, Tensor]]:
         """Our config and our state dict; the tensors are new, in `dtype`, by default float32."""
-        given = replace_prefixes(state, self.beginnings)
+        given = _replace_prefixes(state, self.beginnings)
         ours = self.sizes(given, settings)
-        given = drop_tied_copy(given, self.table(ours)) if ours.tied else given
-        sources = self.sources(ours, shapes := required_tensors(ours))
+        given = _drop_tied_copy(given, self.table(ours)) if ours.tied else given
+        sources = self.sources(ours, shapes := _required_tensors(ours))
         self._require(given, {part: shape for parts in sources.values() for part, shape in parts.items()})
         dtype = dtype or torch.float32
         return ours, {n: self._read({p: given[p] for p in parts}, shapes[n], dtype) for n, parts in sources.items()}
@@ -62,7 +62,7 @@ class Layout:
     def sources(self, config: TransformerConfig, shapes: Mapping[str, torch.Size]) -> dict[str, dict[str, torch.Size]]:
         """Our names → the tensors of theirs that are stacked into one of ours, each with its shape (rows, columns)."""
         table = self.table(config)
-        return {name: dict(_parts(foreign_names(name, table), name, shape, config)) for name, shape in shapes.items()}
+        return {name: dict(_parts(_foreign_names(name, table), name, shape, config)) for name, shape in shapes.items()}
 
     def _require(self, given: Mapping[str, TensorSource], pieces: Mapping[str, torch.Size]) -> None:
         missing = [f"{name} {list(shape)}" for name, shape in pieces.items() if name not in given]
@@ -96,7 +96,7 @@ class Layout:
         return name.endswith(self.transposed)
 
 
-def required_tensors(config: TransformerConfig) -> dict[str, torch.Size]:
+def _required_tensors(config: TransformerConfig) -> dict[str, torch.Size]:
     """The tensors that a transformer of this config has; no memory is taken."""
     with torch.device("meta"):
         return {name: tensor.shape for name, tensor in Transformer(config, NetworkIO(1, 1)).state_dict().items()}
@@ -112,7 +112,7 @@ def _parts(
     return ((name, torch.Size([n, *shape[1:]])) for name, n in zip(names, rows, strict=True))
 
 
-def foreign_names(name: str, table: NameTable) -> list[str]:
+def _foreign_names(name: str, table: _NameTable) -> list[str]:
     """Ours → theirs: blocks.3.mlp.up.bias by the entry blocks.*.mlp.up."""
     layer = re.match(r"blocks\.(\d+)\.", name)
     whole_number = layer[1] if layer else ""
@@ -123,7 +123,7 @@ def foreign_names(name: str, table: NameTable) -> list[str]:
     return [(theirs + name.removeprefix(entry)).replace("*", whole_number) for theirs in table[entry]]
 
 
-def replace_prefixes(state: ForeignWeights, beginnings: Mapping[str, str]) -> dict[str, TensorSource]:
+def _replace_prefixes(state: ForeignWeights, beginnings: Mapping[str, str]) -> dict[str, TensorSource]:
     """The same tensors, with the beginnings of their names replaced."""
     found: dict[str, TensorSource] = {}
     for name, tensor in state.items():
@@ -135,9 +135,9 @@ def replace_prefixes(state: ForeignWeights, beginnings: Mapping[str, str]) -> di
     return found
 
 
-def drop_tied_copy(state: Mapping[str, TensorSource], table: NameTable) -> dict[str, TensorSource]:
+def _drop_tied_copy(state: Mapping[str, TensorSource], table: _NameTable) -> dict[str, TensorSource]:
     """A tied output layer may be stored once more, but as the same numbers; the embedding may be the one left out."""
-    (embedding,), (output,) = foreign_names("embedding.weight", table), foreign_names("output.weight", table)
+    (embedding,), (output,) = _foreign_names("embedding.weight", table), _foreign_names("output.weight", table)
     if output in state and embedding in state and not same_values(state[output], state[embedding]):
         raise LayoutError(f"the settings tie {output} to {embedding}, yet the two differ; set the tying to false")
     if output in state and embedding not in state:
@@ -177,7 +177,7 @@ def require_supported(config: ForeignSettings, **values: object) -> None:
             raise LayoutError(f"{name}={found!r:.100} is not supported; only {name}={wanted!r} can be loaded")
 
 
-def matrix_shape(state: ForeignWeights, name: str) -> torch.Size:
+def _matrix_shape(state: ForeignWeights, name: str) -> torch.Size:
     """The shape of a tensor that must be there, a matrix."""
     if name not in state:
         raise LayoutError(f"the weights lack {name}; they are of another layout")

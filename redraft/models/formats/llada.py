@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.formats.checkpoint import ForeignCheckpoint, Format, InterpretedModel
+from redraft.models.formats.checkpoint import ForeignCheckpoint, _Format, _InterpretedModel
 from redraft.models.formats.export_format import (
-    FULL,
-    ExportFormat,
-    SettingsJson,
-    require_room,
+    _FULL,
+    _ExportFormat,
+    _require_room,
+    _SettingsJson,
 )
-from redraft.models.formats.language import mask_filling_model, refuse_other_attention
-from redraft.models.formats.layout import Layout, NameTable, require_int_setting, require_setting, require_supported
+from redraft.models.formats.language import _mask_filling_model, _refuse_other_attention
+from redraft.models.formats.layout import Layout, _NameTable, require_int_setting, require_setting, require_supported
 from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights
 from redraft.models.networks.attention import Full
 from redraft.models.networks.config import TransformerConfig
 
-_TABLE: NameTable = {
+_TABLE: _NameTable = {
     "embedding": ("wte",),
     "blocks.*.norm1": ("blocks.*.attn_norm",),
     "blocks.*.norm2": ("blocks.*.ff_norm",),
@@ -51,22 +51,22 @@ def _sizes(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
 llada = Layout(lambda _: _TABLE, _sizes, {"model.transformer.": ""})
 
 
-def _interpret(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _interpret(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     require_int_setting(original.settings, "mask_token_id")
-    refuse_other_attention(original, "full")
-    return mask_filling_model(original, network, Full(), shift=False)
+    _refuse_other_attention(original, "full")
+    return _mask_filling_model(original, network, Full(), shift=False)
 
 
 def _export_layout(config: TransformerConfig) -> Layout:
     wrong = config.qk_norm or config.out_bias or config.mlp_bias or config.slowed is not None
-    require_room(wrong, False, "norms of queries and keys, biases, or scaled positions", "llada", "qwen or sdar")
-    require_room(
+    _require_room(wrong, False, "norms of queries and keys, biases, or scaled positions", "llada", "qwen or sdar")
+    _require_room(
         config.head_width * config.heads, config.width, "heads of another width than width / heads", "llada", "none"
     )
     return llada
 
 
-def _export_settings(model: DiffusionLM) -> SettingsJson:
+def _export_settings(model: DiffusionLM) -> _SettingsJson:
     c, rows = model.config.network, model.network.embedding.weight.shape[0]
     ids = {f"{name}_token_id": getattr(model.config.vocab, name) for name in ("mask", "eos", "pad")}
     return {
@@ -95,6 +95,6 @@ def _export_settings(model: DiffusionLM) -> SettingsJson:
     }
 
 
-FORMATS = {"LLaDA": Format(llada, _interpret)}
+_FORMATS = {"LLaDA": _Format(llada, _interpret)}
 _READERS = "LLaDA's own code (beside the weights on the hub), llama.cpp"
-EXPORTS = {"llada": ExportFormat(_export_layout, _export_settings, FULL, _READERS, "model.transformer.")}
+_EXPORTS = {"llada": _ExportFormat(_export_layout, _export_settings, _FULL, _READERS, "model.transformer.")}

@@ -6,25 +6,25 @@ import re
 from functools import partial
 
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.formats.checkpoint import ForeignCheckpoint, Format, InterpretedModel
+from redraft.models.formats.checkpoint import ForeignCheckpoint, _Format, _InterpretedModel
 from redraft.models.formats.export_format import (
-    BLOCKS,
-    CAUSAL,
-    SHIFTED_FULL,
-    ExportFormat,
-    SettingsJson,
-    common_settings,
-    execution,
-    require_room,
+    _BLOCKS,
+    _CAUSAL,
+    _SHIFTED_FULL,
+    _common_settings,
+    _execution,
+    _ExportFormat,
+    _require_room,
+    _SettingsJson,
 )
-from redraft.models.formats.language import causal_model, mask_filling_model
-from redraft.models.formats.layout import Layout, NameTable, require_int_setting, require_setting, require_supported
+from redraft.models.formats.language import _causal_model, _mask_filling_model
+from redraft.models.formats.layout import Layout, _NameTable, require_int_setting, require_setting, require_supported
 from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights, LayoutError
 from redraft.models.networks.attention import BlockCausal, Full, RopeScaling
 from redraft.models.networks.config import TransformerConfig
 
-BASE = 10_000.0  # of the rotary positions, where old settings do not name it: that of the originals' code
-_TABLE: NameTable = {
+_BASE = 10_000.0  # of the rotary positions, where old settings do not name it: that of the originals' code
+_TABLE: _NameTable = {
     "embedding": ("embed_tokens",),
     "blocks.*.norm1": ("layers.*.input_layernorm",),
     "blocks.*.norm2": ("layers.*.post_attention_layernorm",),
@@ -62,7 +62,7 @@ def _sizes(
         out_bias=biased if qkv_bias is None else False,
         mlp_bias=bool(config.get("mlp_bias")),
         qk_norm=qk_norm,
-        rotary=float({"rope_theta": BASE, **_given(config), **_given(_rope(config))}["rope_theta"]),
+        rotary=float({"rope_theta": _BASE, **_given(config), **_given(_rope(config))}["rope_theta"]),
         slowed=_slowed(_rope(config)),
         tied=bool(config.get("tie_word_embeddings", "lm_head.weight" not in state)),
     )
@@ -113,127 +113,127 @@ qwen2 = Layout(lambda _: _TABLE, partial(_sizes, qkv_bias=True), _HERE)
 qwen3 = Layout(lambda _: _TABLE, partial(_sizes, qk_norm=True), _HERE)
 
 
-def _dream(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
-    return mask_filling_model(original, network, Full())
+def _dream(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    return _mask_filling_model(original, network, Full())
 
 
-def _diffullama(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
-    return mask_filling_model(original, network, Full())
+def _diffullama(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    return _mask_filling_model(original, network, Full())
 
 
-def _a2d(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _a2d(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     """dllm's models. Settings do not tell MDLM (full attention) from BD3-LM (blocks); their names do."""
     name = original.name.lower()
     size = original.settings.get("block_size")
     if original.attention is not None:
-        return mask_filling_model(original, network, Full(), shift=False)
+        return _mask_filling_model(original, network, Full(), shift=False)
     if type(size) is int:
-        return mask_filling_model(original, network, BlockCausal(size), shift=False)
+        return _mask_filling_model(original, network, BlockCausal(size), shift=False)
     if "bd3lm" in name:
         said = "attention in blocks of 32, as dllm trains BD3-LM: its name says bd3lm"
-        return mask_filling_model(original, network, BlockCausal(32), said, shift=False)
+        return _mask_filling_model(original, network, BlockCausal(32), said, shift=False)
     said = "full attention (MDLM)" + (": its name says mdlm" if "mdlm" in name else "; attention=block:32 for BD3-LM")
-    return mask_filling_model(original, network, Full(), said, shift=False)
+    return _mask_filling_model(original, network, Full(), said, shift=False)
 
 
-def _open_dcoder(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _open_dcoder(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     """A Qwen2 by its settings but for the code that they name."""
     assumed = () if original.attention else ("full attention: it names code of its own, as Open-dCoder does",)
-    return mask_filling_model(original, network, Full(), *assumed)
+    return _mask_filling_model(original, network, Full(), *assumed)
 
 
-def _sdar(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _sdar(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     """Blocks of four, unless its settings or its name say otherwise: SDAR-8B-Chat-b32."""
     size = original.settings.get("block_size")
     if type(size) is int:
-        return mask_filling_model(original, network, BlockCausal(size), shift=False)
+        return _mask_filling_model(original, network, BlockCausal(size), shift=False)
     named = re.search(r"-b(\d{1,4})(?:$|[^\w])", original.name)
     size = int(named[1]) if named else 4
     said = f"blocks of {size}, " + ("as its name says" if named else "as SDAR has where its settings do not name them")
-    return mask_filling_model(
+    return _mask_filling_model(
         original, network, BlockCausal(size), *(() if original.attention else (said,)), shift=False
     )
 
 
-def _fast_dllm(original: ForeignCheckpoint, network: TransformerConfig) -> InterpretedModel:
+def _fast_dllm(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     size = original.settings.get("bd_size")
     assumed = () if size or original.attention else ("blocks of 32: its settings do not name them",)
-    return mask_filling_model(original, network, BlockCausal(size or 32), *assumed)
+    return _mask_filling_model(original, network, BlockCausal(size or 32), *assumed)
 
 
 def _llama(config: TransformerConfig) -> Layout:
-    require_room(config.qk_norm, False, "norms of queries and keys", "llama", "qwen")
-    require_room(config.qkv_bias == config.out_bias, True, "biases on queries, keys and values alone", "llama", "qwen")
+    _require_room(config.qk_norm, False, "norms of queries and keys", "llama", "qwen")
+    _require_room(config.qkv_bias == config.out_bias, True, "biases on queries, keys and values alone", "llama", "qwen")
     return llama
 
 
 def _qwen(config: TransformerConfig) -> Layout:
-    require_room(config.mlp_bias, False, "biases in its MLP", "qwen", "llama")
+    _require_room(config.mlp_bias, False, "biases in its MLP", "qwen", "llama")
     if config.qk_norm:
-        require_room(
+        _require_room(
             config.qkv_bias == config.out_bias, True, "biases on queries, keys and values alone", "qwen", "none"
         )
         return qwen3
-    require_room(config.out_bias, False, "a bias on what attention gives", "qwen", "llama")
+    _require_room(config.out_bias, False, "a bias on what attention gives", "qwen", "llama")
     return qwen2
 
 
 def _qwen2(config: TransformerConfig) -> Layout:
-    require_room(config.qk_norm, False, "norms of queries and keys", "dream", "sdar or qwen")
+    _require_room(config.qk_norm, False, "norms of queries and keys", "dream", "sdar or qwen")
     return _qwen(config)
 
 
 def _qwen3(config: TransformerConfig) -> Layout:
-    require_room(config.qk_norm, True, "no norms of queries and keys", "sdar", "dream, llada or llama")
+    _require_room(config.qk_norm, True, "no norms of queries and keys", "sdar", "dream, llada or llama")
     return _qwen(config)
 
 
-def _as_llama(model: DiffusionLM) -> SettingsJson:
+def _as_llama(model: DiffusionLM) -> _SettingsJson:
     c = model.config
-    said = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **common_settings(model)}
+    said = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **_common_settings(model)}
     said |= {"attention_bias": c.network.qkv_bias, "mlp_bias": c.network.mlp_bias}
-    if execution(model) == SHIFTED_FULL:  # read back as DiffuLLaMA
+    if _execution(model) == _SHIFTED_FULL:  # read back as DiffuLLaMA
         said["mask_token_id"] = c.vocab.mask
     return said
 
 
-def _as_qwen(model: DiffusionLM) -> SettingsJson:
+def _as_qwen(model: DiffusionLM) -> _SettingsJson:
     if model.config.network.qk_norm:
-        said = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], **common_settings(model)}
+        said = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], **_common_settings(model)}
         return said | {"attention_bias": model.config.network.qkv_bias}
-    return {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **common_settings(model)}
+    return {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **_common_settings(model)}
 
 
-def _as_dream(model: DiffusionLM) -> SettingsJson:
-    said = {"model_type": "Dream", "architectures": ["DreamModel"], **common_settings(model)}
+def _as_dream(model: DiffusionLM) -> _SettingsJson:
+    said = {"model_type": "Dream", "architectures": ["DreamModel"], **_common_settings(model)}
     return said | {"mask_token_id": model.config.vocab.mask}
 
 
-def _as_sdar(model: DiffusionLM) -> SettingsJson:
-    said = {"model_type": "sdar", "architectures": ["SDARForCausalLM"], **common_settings(model)}
+def _as_sdar(model: DiffusionLM) -> _SettingsJson:
+    said = {"model_type": "sdar", "architectures": ["SDARForCausalLM"], **_common_settings(model)}
     said |= {"attention_bias": model.config.network.qkv_bias, "mask_token_id": model.config.vocab.mask}
     return said | ({} if model.block is None else {"block_size": model.block})
 
 
-FORMATS = {
-    "Dream": Format(qwen2, _dream),
-    "DiffuLLaMA": Format(llama, _diffullama),
-    "A2D (Llama)": Format(llama, _a2d),
-    "A2D (Qwen2)": Format(qwen2, _a2d),
-    "A2D (Qwen3)": Format(qwen3, _a2d),
-    "Open-dCoder": Format(qwen2, _open_dcoder),
-    "SDAR": Format(qwen3, _sdar),
-    "Fast-dLLM v2": Format(qwen2, _fast_dllm),
-    "Llama": Format(llama, causal_model),
-    "Qwen2": Format(qwen2, causal_model),
-    "Qwen3": Format(qwen3, causal_model),
+_FORMATS = {
+    "Dream": _Format(qwen2, _dream),
+    "DiffuLLaMA": _Format(llama, _diffullama),
+    "A2D (Llama)": _Format(llama, _a2d),
+    "A2D (Qwen2)": _Format(qwen2, _a2d),
+    "A2D (Qwen3)": _Format(qwen3, _a2d),
+    "Open-dCoder": _Format(qwen2, _open_dcoder),
+    "SDAR": _Format(qwen3, _sdar),
+    "Fast-dLLM v2": _Format(qwen2, _fast_dllm),
+    "Llama": _Format(llama, _causal_model),
+    "Qwen2": _Format(qwen2, _causal_model),
+    "Qwen3": _Format(qwen3, _causal_model),
 }
 _COMMON_READERS = "transformers, vLLM, SGLang, llama.cpp"
-EXPORTS = {
-    "llama": ExportFormat(_llama, _as_llama, CAUSAL, _COMMON_READERS),
-    "qwen": ExportFormat(_qwen, _as_qwen, CAUSAL, _COMMON_READERS),
-    "dream": ExportFormat(
-        _qwen2, _as_dream, SHIFTED_FULL, "Dream's own code (beside the weights on the hub), llama.cpp"
+_EXPORTS = {
+    "llama": _ExportFormat(_llama, _as_llama, _CAUSAL, _COMMON_READERS),
+    "qwen": _ExportFormat(_qwen, _as_qwen, _CAUSAL, _COMMON_READERS),
+    "dream": _ExportFormat(
+        _qwen2, _as_dream, _SHIFTED_FULL, "Dream's own code (beside the weights on the hub), llama.cpp"
     ),
-    "sdar": ExportFormat(_qwen3, _as_sdar, BLOCKS, "SDAR's own code (beside the weights on the hub), SGLang"),
+    "sdar": _ExportFormat(_qwen3, _as_sdar, _BLOCKS, "SDAR's own code (beside the weights on the hub), SGLang"),
 }

@@ -12,7 +12,7 @@ from redraft.core.canvas import Context
 from redraft.core.processes.base import require_times
 from redraft.core.processes.sedd import log_scores
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.formats.dit import NO_CONDITION
+from redraft.models.formats.dit import _NO_CONDITION
 
 
 def reference_outputs(
@@ -47,7 +47,7 @@ def reference_gaps(model: DiffusionLM, tokens: Tensor, level: Tensor | None = No
 
 def _level(model: DiffusionLM, tokens: Tensor, level: Tensor | None) -> Tensor:
     """(B, 1) the level that the network sees; one that ignores the noise always sees that of clean tokens."""
-    if level is None and model.config.network.time and model.config.level != NO_CONDITION:
+    if level is None and model.config.network.time and model.config.level != _NO_CONDITION:
         raise ValueError(f"this network is told the time ({model.config.level}); give its level, a number per row")
     level = torch.zeros(len(tokens), device=tokens.device) if level is None else level
     level = level[:, None] if level.dim() == 1 else level

@@ -14,11 +14,11 @@ from redraft.core.text.tokenizers import HubTokenizer
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.formats import dit, gpt2, llada, llama
-from redraft.models.formats.checkpoint import ForeignCheckpoint, Format, embedding_rows
+from redraft.models.formats.checkpoint import ForeignCheckpoint, _embedding_rows, _Format
 from redraft.models.formats.storage import files
 from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights, LayoutError, shorten_list
 
-FORMATS: dict[str, Format] = {**dit.FORMATS, **llada.FORMATS, **llama.FORMATS, **gpt2.FORMATS}
+FORMATS: dict[str, _Format] = {**dit._FORMATS, **llada._FORMATS, **llama._FORMATS, **gpt2._FORMATS}
 _HUB_TYPES = {
     "bd3lm": "BD3-LM",
     "udlm": "UDLM",
@@ -119,7 +119,7 @@ def import_tensors(
 
 def _unpadded(model: DiffusionLMConfig) -> DiffusionLMConfig:
     """Rows for as many ids as there are go without saying; more of them are padding, and fewer an error."""
-    size, known = model.vocab.size - model.continues, embedding_rows(model.network)
+    size, known = model.vocab.size - model.continues, _embedding_rows(model.network)
     if known < size:
         raise LayoutError(f"its weights have rows for {known} ids, fewer than the {size} of its vocabulary")
     return model if known > size else replace(model, network=replace(model.network, ids=None))

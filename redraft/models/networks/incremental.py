@@ -16,12 +16,12 @@ from torch import Tensor
 from redraft.models.networks.attention import RotaryEmbedding
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.kv_cache import KeyValue, KeyValueBuffer, KeyValueCache
-from redraft.models.networks.layers import Attention, Block, RowExecutor
+from redraft.models.networks.layers import Attention, Block, _RowExecutor
 
 _STEP = 64  # keys are read in steps of so many, if evenly
 
 
-def grow_buffer(past: KeyValueCache, config: TransformerConfig, new: int, like: Tensor) -> KeyValueBuffer:
+def _grow_buffer(past: KeyValueCache, config: TransformerConfig, new: int, like: Tensor) -> KeyValueBuffer:
     """The shelf on which `new` columns can be put after those of a cache."""
     if past.shelf is not None and past.shelf.fits(past, new):
         return past.shelf
@@ -30,7 +30,7 @@ def grow_buffer(past: KeyValueCache, config: TransformerConfig, new: int, like: 
     return KeyValueBuffer.of(past, (config.layers, config.groups, space, config.head_width), like)
 
 
-def run_row(blocks: Iterable[Block], h: Tensor, shelf: KeyValueBuffer, *, even: bool = False) -> Tensor:
+def _run_row(blocks: Iterable[Block], h: Tensor, shelf: KeyValueBuffer, *, even: bool = False) -> Tensor:
     """(1, n, D) embedded tokens right after those on the shelf → (1, n, D) states before the last norm.
 
     even: a token gets the same bits whether it is read alone or with others.
@@ -41,12 +41,12 @@ def run_row(blocks: Iterable[Block], h: Tensor, shelf: KeyValueBuffer, *, even: 
     for i, block in enumerate(blocks):
         if i == 0:
             turn = _turn(block.attention.config, torch.arange(first, end, device=h.device), h)
-        h, _ = block(h, IncrementalRow(shelf.keys[i], shelf.values[i], first, turn, sight, even))
+        h, _ = block(h, _IncrementalRow(shelf.keys[i], shelf.values[i], first, turn, sight, even))
     shelf.filled = end
     return h
 
 
-class RowMask(NamedTuple):
+class _RowMask(NamedTuple):
     """Whom some of the new tokens see."""
 
     rows: slice  # of the new tokens
@@ -54,10 +54,10 @@ class RowMask(NamedTuple):
     mask: Tensor | None  # (rows, keys), 0 or −∞; None: all see all
 
 
-def _sight(first: int, end: int, device: torch.device) -> RowMask:
+def _sight(first: int, end: int, device: torch.device) -> _RowMask:
     if end - first == 1:
-        return RowMask(slice(0, 1), end, None)
-    return RowMask(slice(0, end - first), end, _causal(first, end, end, device))
+        return _RowMask(slice(0, 1), end, None)
+    return _RowMask(slice(0, end - first), end, _causal(first, end, end, device))
 
 
 def _causal(first: int, end: int, keys: int, device: torch.device) -> Tensor:
@@ -65,27 +65,27 @@ def _causal(first: int, end: int, keys: int, device: torch.device) -> Tensor:
     return torch.full((end - first, keys), -torch.inf, device=device).triu(first + 1)
 
 
-def _even_sight(first: int, end: int, device: torch.device) -> tuple[RowMask, ...]:
+def _even_sight(first: int, end: int, device: torch.device) -> tuple[_RowMask, ...]:
     """By whole steps of keys: a token looks at as many as if it were the last one."""
     mask = _causal(first, end, -(-end // _STEP) * _STEP, device)
     found, begin = [], first
     while begin < end:
         keys = (begin // _STEP + 1) * _STEP
         rows = slice(begin - first, min(end, keys) - first)
-        found.append(RowMask(rows, keys, mask[rows, :keys]))
+        found.append(_RowMask(rows, keys, mask[rows, :keys]))
         begin = keys
     return tuple(found)
 
 
 @dataclass(frozen=True)
-class IncrementalRow(RowExecutor):
+class _IncrementalRow(_RowExecutor):
     """The keys and values of one layer, where its new ones go, and whom the new tokens see."""
 
     keys: Tensor  # (Hkv, space, d)
     values: Tensor
     first: int  # place of the first new token
     turn: RotaryEmbedding | None  # (n, 1, d)
-    sight: tuple[RowMask, ...]
+    sight: tuple[_RowMask, ...]
     even: bool
 
     def through(self, block: Block, h: Tensor) -> tuple[Tensor, KeyValue]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from redraft.models.networks.prepacked import prepack_output, replace_linears
+from redraft.models.networks.prepacked import _prepack_output, replace_linears
 from redraft.models.networks.transformer import Transformer
 
 
@@ -38,4 +38,4 @@ def quantize_int8(network: Transformer) -> Transformer:
     equal. A row of such a product does not depend on the others, so nor do the bits of a token.
     """
     replace_linears(network.blocks, Int8Linear)
-    return prepack_output(network)
+    return _prepack_output(network)

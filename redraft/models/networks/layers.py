@@ -17,7 +17,7 @@ from redraft.core.ops import dropout
 from redraft.models.networks.attention import AttentionMask, MaskTensor, RotaryEmbedding, attend
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.kv_cache import KeyValue, TokenPositions
-from redraft.models.networks.linear import FusedLinear, init_residual, init_weights, make_projection
+from redraft.models.networks.linear import FusedLinear, _init_residual, _make_projection, init_weights
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -103,8 +103,8 @@ class Attention(nn.Module):
         super().__init__()
         self.config, d = config, config.head_width
         sizes = [config.heads * d, config.groups * d, config.groups * d]
-        self.qkv = make_projection(config, config.width, sizes, config.qkv_bias)
-        self.out = make_projection(config, config.heads * d, [config.width], config.out_bias)
+        self.qkv = _make_projection(config, config.width, sizes, config.qkv_bias)
+        self.out = _make_projection(config, config.heads * d, [config.width], config.out_bias)
         self.q_norm = Norm(config, d) if config.qk_norm else None
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
@@ -133,7 +133,7 @@ class Attention(nn.Module):
 
     def initialise(self) -> None:
         init_weights(self.qkv)
-        init_residual(self.out, self.config.layers)
+        _init_residual(self.out, self.config.layers)
         for norm in (self.q_norm, self.k_norm):
             if norm is not None:
                 norm.initialise()
@@ -163,15 +163,15 @@ class CrossAttention(nn.Module):
         self.norm.initialise()
         init_weights(self.q)
         init_weights(self.kv)
-        init_residual(self.out, self.config.layers)
+        _init_residual(self.out, self.config.layers)
 
 
 class MLP(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.gated, self.layers, hidden = config.gated, config.layers, config.hidden_width
-        self.up = make_projection(config, config.width, [hidden * (2 if config.gated else 1)], config.mlp_bias)
-        self.down = make_projection(config, hidden, [config.width], config.mlp_bias)
+        self.up = _make_projection(config, config.width, [hidden * (2 if config.gated else 1)], config.mlp_bias)
+        self.down = _make_projection(config, hidden, [config.width], config.mlp_bias)
 
     def forward(self, h: Tensor) -> Tensor:
         h = self.up(h)
@@ -185,10 +185,10 @@ class MLP(nn.Module):
 
     def initialise(self) -> None:
         init_weights(self.up)
-        init_residual(self.down, self.layers)
+        _init_residual(self.down, self.layers)
 
 
-class RowExecutor(ABC):
+class _RowExecutor(ABC):
     """A pass of one row that goes through the layers in a way of its own (`lean`)."""
 
     @abstractmethod
@@ -211,12 +211,16 @@ class Block(nn.Module):
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
     def forward(
-        self, h: Tensor, view: LayerInputs | RowExecutor, past: KeyValue | None = None, at: QueryPositions | None = None
+        self,
+        h: Tensor,
+        view: LayerInputs | _RowExecutor,
+        past: KeyValue | None = None,
+        at: QueryPositions | None = None,
     ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
-        if isinstance(view, RowExecutor):
+        if isinstance(view, _RowExecutor):
             return view.through(self, h)
-        shift1, scale1, *rest = modulation(self.modulation, view.time, 6)
+        shift1, scale1, *rest = _modulation(self.modulation, view.time, 6)
         mixed, new = self.attention(self.norm1(h, shift1, scale1), view, past, at)
         if at is not None:
             h, rest = at.take(h), [None if part is None else at.take(part) for part in rest]
@@ -261,7 +265,7 @@ class TimeEmbeddings:
         return replace(self, which=asked.take(self.which))
 
 
-def modulation(layer: nn.Linear | None, time: TimeEmbeddings | None, parts: int) -> list[Tensor | None]:
+def _modulation(layer: nn.Linear | None, time: TimeEmbeddings | None, parts: int) -> list[Tensor | None]:
     """Shifts, scales and gates from the time, each (B, 1 or L, D); None for a network that does not see it."""
     return [None] * parts if layer is None or time is None else list(time(layer).chunk(parts, -1))
 
@@ -409,7 +413,7 @@ class GapHead(nn.Module):
         """(B, L, D) → (B, L) logs of expected counts, or (B, L, most + 1) logits of counts."""
         time = None if time is None else replace(time, embedded=time.embedded.float())  # embedded under autocast
         with torch.autocast(h.device.type, enabled=False):
-            h = self.norm(h.float(), *modulation(self.modulation, time, 2))
+            h = self.norm(h.float(), *_modulation(self.modulation, time, 2))
             if self.hidden is None:
                 return self.output(h)
             raw = self.output(F.gelu(self.hidden(h))).squeeze(-1)

@@ -122,7 +122,7 @@ def init_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> N
         layer.lora_a.normal_(0, layer.weight.shape[1] ** -0.5)
 
 
-def init_residual(layer: nn.Linear, layers: int) -> None:
+def _init_residual(layer: nn.Linear, layers: int) -> None:
     """The same for a layer that writes into the residual stream: smaller, the more layers there are."""
     init_weights(layer, (layer.in_features * 2 * layers) ** -0.5)
 
@@ -142,7 +142,7 @@ class FusedLinear(nn.Linear):
         return F.linear(h, self.weight[lo:hi], None if self.bias is None else self.bias[lo:hi])
 
 
-def make_projection(config: TransformerConfig, inputs: int, sizes: list[int], bias: bool) -> nn.Linear:
+def _make_projection(config: TransformerConfig, inputs: int, sizes: list[int], bias: bool) -> nn.Linear:
     """A linear layer of a block, or several with one input as one, with an adapter if the network has them."""
     if config.lora is not None:
         return LoraLinear(inputs, sum(sizes), bias, config.lora)

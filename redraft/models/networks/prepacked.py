@@ -67,10 +67,10 @@ def replace_linears(blocks: Iterable[nn.Module], kind: type[nn.Module]) -> None:
 def prepack(network: Transformer) -> Transformer:
     """The network with its matrices packed, changed in place."""
     replace_linears(network.blocks, PrepackedLinear)
-    return prepack_output(network)
+    return _prepack_output(network)
 
 
-def prepack_output(network: Transformer) -> Transformer:
+def _prepack_output(network: Transformer) -> Transformer:
     """The network with a packed output layer, read evenly from now on: a token gets the same bits in any company."""
     network.output, network.even = PrepackedLinear(*output_weights(network)), True  # type: ignore[assignment]
     return network

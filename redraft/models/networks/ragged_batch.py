@@ -21,7 +21,7 @@ from redraft.models.networks.attention import MaskTensor, RopeScaling, RotaryEmb
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.kv_cache import KeyValue
 from redraft.models.networks.layers import QueryPositions, TimeEmbeddings
-from redraft.models.networks.transformer import Transformer, require_known_positions
+from redraft.models.networks.transformer import Transformer, _require_known_positions
 
 
 def run_ragged(
@@ -41,7 +41,7 @@ def run_ragged(
             found |= {number: network.trunk(passes[number]) for number in numbers}
             continue
         order = sorted(numbers, key=lambda number: _shape(passes[number]))
-        pack = RaggedBatch.of(network, [passes[number] for number in order], least)
+        pack = _RaggedBatch.of(network, [passes[number] for number in order], least)
         found |= zip(order, pack.run(each_layer), strict=True)
     return [found[number] for number in range(len(passes))]
 
@@ -72,7 +72,7 @@ def _shape(one: ForwardPass) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class SharedAttention:
+class _SharedAttention:
     """Passes whose attention is one call: of one shape and without a mask, or a single one."""
 
     passes: tuple[ForwardPass, ...]
@@ -136,24 +136,24 @@ class SharedAttention:
 
 
 @dataclass(frozen=True)
-class RaggedBatch:
+class _RaggedBatch:
     """Passes laid end to end, ordered by shape; some rows at the end may stand for nothing."""
 
     network: Transformer
-    groups: tuple[SharedAttention, ...]
+    groups: tuple[_SharedAttention, ...]
     tokens: int  # N, without the rows that stand for nothing
     extra: int  # rows that stand for nothing
     least: int
 
     @classmethod
-    def of(cls, network: Transformer, passes: Sequence[ForwardPass], least: int) -> RaggedBatch:
+    def of(cls, network: Transformer, passes: Sequence[ForwardPass], least: int) -> _RaggedBatch:
         """Groups of passes that share their attention; the passes are in the order of their shapes."""
-        groups: list[SharedAttention] = []
+        groups: list[_SharedAttention] = []
         first = asked = 0
         for shape, some in groupby(passes, key=_shape):
             together = tuple(some)
             for alike in [together] if shape[0] == 0 else [(one,) for one in together]:
-                groups.append(SharedAttention(alike, first, asked))
+                groups.append(_SharedAttention(alike, first, asked))
                 first, asked = first + groups[-1].tokens, asked + groups[-1].answers
         return cls(network, tuple(groups), first, max(0, least - first), least)
 
@@ -161,7 +161,7 @@ class RaggedBatch:
         """The states of each pass, in the order of the pack."""
         network, at = self.network, self._asked()
         h, time = self._embedded()[None], self._time()
-        view = RaggedInputs(self, time, self._rotary(), self.masks(False))
+        view = _RaggedInputs(self, time, self._rotary(), self.masks(False))
         kept: list[list[KeyValue]] = [[] for _ in self.groups]
         for i, block in enumerate(network.blocks):
             last = i == network.config.layers - 1
@@ -191,7 +191,7 @@ class RaggedBatch:
         if network.position is None:
             return h
         most = network.position.num_embeddings
-        places = [require_known_positions(one.stand.place, one.context.pad, most) for one in self.passes]
+        places = [_require_known_positions(one.stand.place, one.context.pad, most) for one in self.passes]
         return h + network.position(self._flat(places))
 
     def _rotary(self) -> RotaryEmbedding | None:
@@ -259,23 +259,23 @@ class RaggedBatch:
 
 
 @dataclass(frozen=True)
-class RaggedInputs:
+class _RaggedInputs:
     """What the layers see of a pack, as `LayerInputs` of one pass."""
 
-    pack: RaggedBatch
+    pack: _RaggedBatch
     time: TimeEmbeddings | None
     rotary: RotaryEmbedding | None
     masks: tuple[MaskTensor, ...]
     layer: int = 0
     source: None = None
 
-    def at(self, asked: QueryPositions) -> RaggedInputs:
+    def at(self, asked: QueryPositions) -> _RaggedInputs:
         rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
         time = None if self.time is None else self.time.at(asked)
         return replace(self, time=time, rotary=rotary, masks=self.pack.masks(True))
 
     def attend(
-        self, q: Tensor, new: KeyValue, past: KeyValue | None, queries: RaggedInputs
+        self, q: Tensor, new: KeyValue, past: KeyValue | None, queries: _RaggedInputs
     ) -> tuple[Tensor, tuple[KeyValue, ...]]:
         """(1, H, N, d) what the queries read, each in its own pass; and the keys and values of each group."""
         some = queries is not self

@@ -24,7 +24,7 @@ from redraft.models.networks.attention import (
 )
 from redraft.models.networks.config import NetworkIO, TransformerConfig
 from redraft.models.networks.forward_pass import ForwardPass, PassExecutor, PassOutput
-from redraft.models.networks.incremental import grow_buffer, run_row
+from redraft.models.networks.incremental import _grow_buffer, _run_row
 from redraft.models.networks.kv_cache import CachedStates, KeyValue, KeyValueCache, TokenPositions
 from redraft.models.networks.layers import (
     Block,
@@ -34,7 +34,7 @@ from redraft.models.networks.layers import (
     Norm,
     QueryPositions,
     TimeEmbedding,
-    modulation,
+    _modulation,
 )
 from redraft.models.networks.linear import LoraEmbedding, init_weights
 
@@ -108,7 +108,7 @@ class Transformer(nn.Module):
         stand = TokenPositions.of(None, tokens, KeyValueCache())
         sight = AttentionMask.of(Full(), stand.place, 0, stand.keys, context.pad)
         h, time, _ = self._trunk(ForwardPass(tokens, level, stand, sight, context))
-        return self.norm(h, *modulation(self.modulation, time, 2)), self.gaps(h, time)
+        return self.norm(h, *_modulation(self.modulation, time, 2)), self.gaps(h, time)
 
     @torch.no_grad()
     def absorb(
@@ -172,20 +172,20 @@ class Transformer(nn.Module):
         h = self.embedding(self._seen(tokens[0]))
         if self.position is not None:
             at = torch.arange(past.columns, past.columns + len(h), device=h.device)
-            h = h + self.position(require_known_positions(at, None, self.position.num_embeddings))
-        shelf = grow_buffer(past, self.config, len(h), h)
+            h = h + self.position(_require_known_positions(at, None, self.position.num_embeddings))
+        shelf = _grow_buffer(past, self.config, len(h), h)
         parts = h[None].split(64, 1) if self.even else (h[None],)
         blocks = cast("list[Block]", list(self.blocks))
-        states = self.norm(torch.cat([run_row(blocks, part, shelf, even=self.even) for part in parts], 1))
+        states = self.norm(torch.cat([_run_row(blocks, part, shelf, even=self.even) for part in parts], 1))
         said = _read_last(tokens, states, place, past.before)
         return KeyValueCache(shelf.layers(), None, states[:, -1:], past.before, past.exact, said, shelf, shelf.cuts)
 
     @torch.no_grad()
     def peek(self, h: Tensor, past: KeyValueCache) -> Tensor:
         """(1, n, D) embedded inputs right after what a causal network has read → their states; the cache stays."""
-        shelf = grow_buffer(past, self.config, h.shape[1], h)
+        shelf = _grow_buffer(past, self.config, h.shape[1], h)
         filled = shelf.filled
-        states = run_row(cast("list[Block]", list(self.blocks)), h, shelf, even=self.even)
+        states = _run_row(cast("list[Block]", list(self.blocks)), h, shelf, even=self.even)
         shelf.filled = filled
         return self.norm(states)
 
@@ -277,7 +277,7 @@ class Transformer(nn.Module):
     def _layers(self, one: ForwardPass) -> tuple[Tensor, list[KeyValue]]:
         """Normed hidden states (B, L, D), or (N, D) where asked, and each layer's keys and values."""
         h, time, kept = self._trunk(one)
-        return self.norm(h, *modulation(self.modulation, time, 2)), kept
+        return self.norm(h, *_modulation(self.modulation, time, 2)), kept
 
     def _trunk(self, one: ForwardPass) -> PassOutput:
         return self.trunk(one) if self.merger is None else self.merger.trunk(one)
@@ -286,7 +286,7 @@ class Transformer(nn.Module):
         """All layers but the last norm, for this pass alone."""
         c, stand, at, h = self.config, one.stand, one.at, self.embedding(one.tokens)
         if self.position is not None:
-            h = h + self.position(require_known_positions(stand.place, one.context.pad, self.position.num_embeddings))
+            h = h + self.position(_require_known_positions(stand.place, one.context.pad, self.position.num_embeddings))
         h = dropout(h, c.dropout, self.training)
         rotary = None if c.rotary is None else RotaryEmbedding.of(stand.place, c.head_width, c.rotary, c.slowed)
         time = None if self.time is None else self.time(_level(one.level), one.context.label)
@@ -363,7 +363,7 @@ def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     return [p for module in model.modules() if isinstance(module, HasHiddenMatrices) for p in module.hidden_matrices()]
 
 
-def require_known_positions(place: Tensor, pad: Tensor | None, known: int) -> Tensor:
+def _require_known_positions(place: Tensor, pad: Tensor | None, known: int) -> Tensor:
     """The places, all of which must be known; rows of different lengths may have padding beyond."""
     if place.dim() == 2 and pad is not None:
         place = place.masked_fill(pad, 0)

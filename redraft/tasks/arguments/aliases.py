@@ -9,13 +9,13 @@ from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.arguments.settings import require_between
+from redraft.tasks.arguments.settings import _require_between
 
-S = TypeVar("S")
+_S = TypeVar("_S")
 
 
 @dataclass(frozen=True)
-class ArgumentAlias:
+class _ArgumentAlias:
     """Another name of an argument: whose it is, and how its value becomes ours."""
 
     name: str
@@ -49,36 +49,36 @@ def _scale(alias: str, given: Any) -> float:
     """LLaDA's scale w is 0 for no guidance, ours γ is 1: γ = w + 1."""
     if not isinstance(given, int | float) or isinstance(given, bool):
         raise ArgumentError(alias, f"{alias}={given!r}: it must be a number")
-    require_between(alias, given, -1, 999)
+    _require_between(alias, given, -1, 999)
     return given + 1
 
 
-ALIASES: Mapping[str, ArgumentAlias] = {
-    "max_tokens": ArgumentAlias("max_new_tokens", "OpenAI, vLLM"),
-    "num_return_sequences": ArgumentAlias("n", "transformers"),
-    "stop_strings": ArgumentAlias("stop", "transformers"),
-    "gen_length": ArgumentAlias("max_new_tokens", "LLaDA"),
-    "block_length": ArgumentAlias("decode_block", "LLaDA"),
-    "block_size": ArgumentAlias("decode_block", "SGLang, dllm"),
-    "remasking": ArgumentAlias("sampler", "LLaDA", _named(low_confidence="confidence", random="any-order")),
-    "cfg_scale": ArgumentAlias("guidance", "LLaDA", _scale),
-    "alg": ArgumentAlias(
+ALIASES: Mapping[str, _ArgumentAlias] = {
+    "max_tokens": _ArgumentAlias("max_new_tokens", "OpenAI, vLLM"),
+    "num_return_sequences": _ArgumentAlias("n", "transformers"),
+    "stop_strings": _ArgumentAlias("stop", "transformers"),
+    "gen_length": _ArgumentAlias("max_new_tokens", "LLaDA"),
+    "block_length": _ArgumentAlias("decode_block", "LLaDA"),
+    "block_size": _ArgumentAlias("decode_block", "SGLang, dllm"),
+    "remasking": _ArgumentAlias("sampler", "LLaDA", _named(low_confidence="confidence", random="any-order")),
+    "cfg_scale": _ArgumentAlias("guidance", "LLaDA", _scale),
+    "alg": _ArgumentAlias(
         "sampler",
         "Dream",
         _named(origin="ancestral", maskgit_plus="confidence", topk_margin="margin", entropy="entropy"),
     ),
-    "logits_eos_inf": ArgumentAlias("end_token", "LLaDA", _switched("never")),
-    "confidence_eos_eot_inf": ArgumentAlias("end_token", "LLaDA", _switched("last")),
-    "guided_regex": ArgumentAlias("pattern", "vLLM"),
-    "regex": ArgumentAlias("pattern", "SGLang"),
-    "guided_json": ArgumentAlias(
+    "logits_eos_inf": _ArgumentAlias("end_token", "LLaDA", _switched("never")),
+    "confidence_eos_eot_inf": _ArgumentAlias("end_token", "LLaDA", _switched("last")),
+    "guided_regex": _ArgumentAlias("pattern", "vLLM"),
+    "regex": _ArgumentAlias("pattern", "SGLang"),
+    "guided_json": _ArgumentAlias(
         "schema", "vLLM", lambda _, given: given if isinstance(given, str) else json.dumps(given)
     ),
-    "json_schema": ArgumentAlias("schema", "SGLang"),
-    "diffusion_max_steps": ArgumentAlias("steps", "vLLM"),
-    "max_denoising_steps": ArgumentAlias("steps", "vLLM"),
+    "json_schema": _ArgumentAlias("schema", "SGLang"),
+    "diffusion_max_steps": _ArgumentAlias("steps", "vLLM"),
+    "max_denoising_steps": _ArgumentAlias("steps", "vLLM"),
 }
-UNSUPPORTED_NAMES: Mapping[str, str] = {  # names that are known, and what to do instead
+_UNSUPPORTED_NAMES: Mapping[str, str] = {  # names that are known, and what to do instead
     "alg_temp": "the order of writing is not drawn here; leave it out, or use sampler='any-order'",
     "diffusion_seed_canvas": "write the canvas as a text with holes and call infill",
     "diffusion_pinned": "given text is always kept; write holes [[n]] where it may change and call infill",
@@ -87,7 +87,7 @@ UNSUPPORTED_NAMES: Mapping[str, str] = {  # names that are known, and what to do
 }
 
 
-def settings_from(kind: type[S], options: Mapping[str, Any]) -> S:
+def settings_from(kind: type[_S], options: Mapping[str, Any]) -> _S:
     """The settings that keyword arguments name, by our names or by those of others; each may be named once."""
     known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     found: dict[str, Any] = {}
@@ -105,7 +105,7 @@ def settings_from(kind: type[S], options: Mapping[str, Any]) -> S:
 
 
 def _advice(given: str, known: list[str]) -> str:
-    if given in UNSUPPORTED_NAMES:
-        return UNSUPPORTED_NAMES[given]
+    if given in _UNSUPPORTED_NAMES:
+        return _UNSUPPORTED_NAMES[given]
     close = get_close_matches(given, known, n=2, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"

@@ -28,7 +28,7 @@ class ArgumentError(ValueError):
 
 
 @dataclass(frozen=True)
-class RuleSettings:
+class _RuleSettings:
     """What every text must obey; holes by themselves, and beginnings that are given do not count."""
 
     pattern: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="REGEX", help_behavior_hint="")] = ()
@@ -49,7 +49,7 @@ class RuleSettings:
         if self.schema is not None and not isinstance(self.schema, str):
             raise ArgumentError("schema", f"schema={self.schema!r:.60}: it must be a text")
         for name in ("banned", "required"):
-            object.__setattr__(self, name, as_tuple(name, getattr(self, name)))
+            object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
 
     @property
     def every_pattern(self) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def _dumped(schema: Mapping[str, Any]) -> str:
         raise ArgumentError("schema", f"schema=…: it is not JSON: {error}") from None
 
 
-def as_tuple(name: str, given: Any) -> tuple[str, ...]:
+def _as_tuple(name: str, given: Any) -> tuple[str, ...]:
     """A word, or a list of words, as a tuple."""
     words = (given,) if isinstance(given, str) else () if given is None else given
     if not isinstance(words, tuple | list) or not all(isinstance(word, str) and word.strip() for word in words):

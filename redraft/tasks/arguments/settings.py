@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from tyro.conf import arg
 
-from redraft.tasks.arguments.rules import ArgumentError, RuleSettings, as_tuple
+from redraft.tasks.arguments.rules import ArgumentError, _as_tuple, _RuleSettings
 
 MOST_SEED = 2**63 - 1  # random keys are int64: beyond it seeds would repeat
 MOST_ROWS = 10**9
@@ -44,7 +44,7 @@ def optional_argument(metavar: str, otherwise: str = "") -> Any:
 
 
 @dataclass(frozen=True)
-class DecodingSettings(RuleSettings):
+class DecodingSettings(_RuleSettings):
     """How to write; all verbs that write share it."""
 
     n: Annotated[int, arg(name="rows", aliases=("--n",))] = 1
@@ -83,9 +83,9 @@ class DecodingSettings(RuleSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_types(self)
-        require_between("alternatives", self.alternatives, 0, 20)
-        require_between("refresh", self.refresh, 1, MOST_ROWS)
+        _require_types(self)
+        _require_between("alternatives", self.alternatives, 0, 20)
+        _require_between("refresh", self.refresh, 1, MOST_ROWS)
         if self.end_token not in get_args(EndName):
             names = ", ".join(map(repr, get_args(EndName)))
             raise ArgumentError("end_token", f"end_token={self.end_token!r}: choose from {names}")
@@ -94,15 +94,15 @@ class DecodingSettings(RuleSettings):
             raise ArgumentError("cache", f"cache={self.cache!r}: choose from {names}")
         if self.refresh is not None and self.cache not in ("prefix", "dual"):
             raise ArgumentError("refresh", f"refresh={self.refresh}: it is for approximate caches; use cache='dual'")
-        require_between("n", self.n, 1, MOST_ROWS)
-        require_between("temperature", self.temperature, 0, 1_000_000)
-        require_between("threshold", self.threshold, 0, 1_000_000)
-        require_between("top_k", self.top_k, 1, MOST_ROWS)
-        require_between("top_p", self.top_p, 1e-9, 1)
-        require_between("min_p", self.min_p, 0, 1)
-        require_between("repetition_penalty", self.repetition_penalty, 1e-6, 1_000_000)
-        require_between("decode_block", self.decode_block, 1, MOST_ROWS)
-        require_seed(self.seed)
+        _require_between("n", self.n, 1, MOST_ROWS)
+        _require_between("temperature", self.temperature, 0, 1_000_000)
+        _require_between("threshold", self.threshold, 0, 1_000_000)
+        _require_between("top_k", self.top_k, 1, MOST_ROWS)
+        _require_between("top_p", self.top_p, 1e-9, 1)
+        _require_between("min_p", self.min_p, 0, 1)
+        _require_between("repetition_penalty", self.repetition_penalty, 1e-6, 1_000_000)
+        _require_between("decode_block", self.decode_block, 1, MOST_ROWS)
+        _require_seed(self.seed)
         if isinstance(self.sampler, str) and self.sampler not in get_args(SamplerName):
             raise ArgumentError(
                 "sampler", f"sampler={self.sampler!r}: choose from {', '.join(map(repr, get_args(SamplerName)))}"
@@ -151,15 +151,15 @@ class GenerationSettings(DecodingSettings):
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", _stop_strings(self.stop))
         super().__post_init__()
-        require_between("draft_length", self.draft_length, 1, 1024)
-        require_between("draft_steps", self.draft_steps, 1, 1024)
+        _require_between("draft_length", self.draft_length, 1, 1024)
+        _require_between("draft_steps", self.draft_steps, 1, 1024)
         if self.accept not in get_args(RuleName):
             raise ArgumentError("accept", f"accept={self.accept!r}: choose from {', '.join(get_args(RuleName))}")
         if self.max_new_tokens is not None and self.max_new_tokens < 1:
             raise ArgumentError(
                 "max_new_tokens", f"max_new_tokens={shorten_number(self.max_new_tokens)}: write at least one token"
             )
-        require_between("guidance", self.guidance, 0, 1000)
+        _require_between("guidance", self.guidance, 0, 1000)
         ruled = next((name for name in ("pattern", "schema", "required") if getattr(self, name)), None)
         if self.stop and ruled:
             raise ArgumentError("stop", f"stop=… might end a text before it obeys {ruled}=…; leave one of them out")
@@ -176,8 +176,8 @@ class InfillSettings(DecodingSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_between("room", self.room, 1, MOST_ROWS)
-        require_between("draws", self.draws, 1, 4096)
+        _require_between("room", self.room, 1, MOST_ROWS)
+        _require_between("draws", self.draws, 1, 4096)
 
 
 @dataclass(frozen=True)
@@ -192,10 +192,10 @@ class RewriteSettings(DecodingSettings):
     """Texts to choose each result from: the one most like all of them (minimum Bayes risk)."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "pinned", as_tuple("pinned", self.pinned))
+        object.__setattr__(self, "pinned", _as_tuple("pinned", self.pinned))
         super().__post_init__()
-        require_between("strength", self.strength, 1e-6, 1)
-        require_between("candidates", self.candidates, 1, 10_000)
+        _require_between("strength", self.strength, 1e-6, 1)
+        _require_between("candidates", self.candidates, 1, 10_000)
 
 
 @dataclass(frozen=True)
@@ -216,10 +216,10 @@ class ControlSettings(DecodingSettings):
     """A tagger of noisy text that guides towards parts of speech, trained beside this model (mdlm_tagger_tiny …)."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "attributes", as_tuple("attributes", self.attributes))
+        object.__setattr__(self, "attributes", _as_tuple("attributes", self.attributes))
         super().__post_init__()
-        require_between("length", self.length, 1, MOST_ROWS)
-        require_between("scale", self.scale, 0, 1000)
+        _require_between("length", self.length, 1, MOST_ROWS)
+        _require_between("scale", self.scale, 0, 1000)
 
 
 @dataclass(frozen=True)
@@ -232,9 +232,9 @@ class ScoreSettings:
     """Seed of the noise."""
 
     def __post_init__(self) -> None:
-        require_types(self)
-        require_between("draws", self.draws, 1, 4096)
-        require_seed(self.seed)
+        _require_types(self)
+        _require_between("draws", self.draws, 1, 4096)
+        _require_seed(self.seed)
 
 
 @dataclass(frozen=True)
@@ -251,12 +251,12 @@ class CorrectSettings:
     """Change a word only if the new one is at least this likely to be what was meant."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keep", as_tuple("keep", self.keep))
-        require_types(self)
+        object.__setattr__(self, "keep", _as_tuple("keep", self.keep))
+        _require_types(self)
         if not isinstance(self.names, bool):
             raise ArgumentError("names", f"names={self.names!r:.60}: it must be true or false")
-        require_between("noise", self.noise, 1e-6, 0.5)
-        require_between("confidence", self.confidence, 0, 1)
+        _require_between("noise", self.noise, 1e-6, 0.5)
+        _require_between("confidence", self.confidence, 0, 1)
 
     @property
     def kept(self) -> frozenset[str]:
@@ -264,7 +264,7 @@ class CorrectSettings:
         return frozenset(word.lower() for word in self.keep)
 
 
-def require_types(value: Any) -> None:
+def _require_types(value: Any) -> None:
     """Raises unless every field of a dataclass has its type: Python and JSON let anything through."""
     for name, hint in get_type_hints(type(value)).items():
         given, kinds = getattr(value, name), tuple(k for k in (get_args(hint) or (hint,)) if k in _WORDS)
@@ -287,7 +287,7 @@ def _stop_strings(given: Any) -> tuple[str, ...]:
 _WORDS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text"}
 
 
-def require_between(name: str, value: float | None, least: float, most: float) -> None:
+def _require_between(name: str, value: float | None, least: float, most: float) -> None:
     """A number from `least` to `most`, if it is given at all."""
     if value is not None and (wrong := range_error(value, least, most)):
         raise ArgumentError(name, f"{name}={shorten_number(value)}: {wrong}")
@@ -300,7 +300,7 @@ def range_error(value: float, least: float, most: float) -> str | None:
     return None if least <= value <= most else f"it must be from {least:,} to {most:,}"
 
 
-def require_seed(seed: int) -> None:
+def _require_seed(seed: int) -> None:
     if wrong := seed_error(seed):
         raise ArgumentError("seed", f"seed={shorten_number(seed)}: {wrong}")
 

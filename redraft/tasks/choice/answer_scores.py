@@ -14,11 +14,11 @@ from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.sampler_choice import batch_size
 
-AnswerScores = dict[tuple[int, int], float]  # (number of the question, number of the answer) → nats
+_AnswerScores = dict[tuple[int, int], float]  # (number of the question, number of the answer) → nats
 
 
 @dataclass(frozen=True)
-class HoleQuestion:
+class _HoleQuestion:
     """A hole, its answers and what stands around it."""
 
     template: str
@@ -43,13 +43,13 @@ class HoleQuestion:
         return [*pieces, rest] if rest else pieces
 
 
-def score_bidirectional(it: TextModel, asked: Sequence[HoleQuestion]) -> tuple[AnswerScores, int]:
+def _score_bidirectional(it: TextModel, asked: Sequence[_HoleQuestion]) -> tuple[_AnswerScores, int]:
     """The score of each answer, Σ log x̂ over the masked hole, and how many rows were read: one for each length."""
     rows = [(number, size) for number, each in enumerate(asked) for size in sorted(each.lengths)]
     pieces = [asked[number].row(size, it) for number, size in rows]
     length = max(it.used("") + sum(p if isinstance(p, int) else it.used(p) for p in row) for row in pieces)
     batch = batch_size(it, it.sampler, length)
-    scores: AnswerScores = {}
+    scores: _AnswerScores = {}
     for begin in range(0, len(rows), batch):
         some = rows[begin : begin + batch]
         holes = [asked[number].at for number, _ in some]
@@ -76,7 +76,7 @@ def _read(it: TextModel, pieces: Sequence[Sequence[str | int]], at: Sequence[int
     return list(it.model(canvas.z, canvas.time(t), canvas.context).at(where).split(sizes))
 
 
-def score_left_to_right(it: TextModel, asked: Sequence[HoleQuestion]) -> tuple[AnswerScores, int]:
+def _score_left_to_right(it: TextModel, asked: Sequence[_HoleQuestion]) -> tuple[_AnswerScores, int]:
     """The score of each answer by a network that writes from left to right, and how many rows were read.
 
     Causal: log P(answer and the given text after it | the text before), by the chain rule, exactly: a row for each
@@ -85,7 +85,7 @@ def score_left_to_right(it: TextModel, asked: Sequence[HoleQuestion]) -> tuple[A
     """
     rows = [row for number, question in enumerate(asked) for row in _rows(it, number, question)]
     length = max(it.used("") + sum(len(p) if isinstance(p, tuple) else it.used(p) for p in row.pieces) for row in rows)
-    size, scores = batch_size(it, it.sampler, length), AnswerScores()
+    size, scores = batch_size(it, it.sampler, length), _AnswerScores()
     for begin in range(0, len(rows), size):
         some = rows[begin : begin + size]
         for row, said in zip(some, _said(it, some), strict=True):
@@ -106,7 +106,7 @@ class _Row:
     hole: int  # which of the pieces is the answer
 
 
-def _rows(it: TextModel, number: int, question: HoleQuestion) -> Iterator[_Row]:
+def _rows(it: TextModel, number: int, question: _HoleQuestion) -> Iterator[_Row]:
     before, after = question.pieces[: question.at], question.pieces[question.at + 1 :]
     if any(isinstance(piece, int) for piece in before):
         raise ArgumentError(

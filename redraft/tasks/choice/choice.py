@@ -15,12 +15,12 @@ from redraft.models.diffusion_lm import eval_mode
 from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.arguments.settings import require_texts
 from redraft.tasks.arguments.templates import HOLE
-from redraft.tasks.choice.answer_scores import AnswerScores, HoleQuestion, score_bidirectional, score_left_to_right
+from redraft.tasks.choice.answer_scores import _AnswerScores, _HoleQuestion, _score_bidirectional, _score_left_to_right
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 
 _EXAMPLE = '"The sky is [[?]]."'
-MOST_ANSWERS = 10_000
-ChoiceKind = Literal["masked", "causal", "blocks"]
+_MOST_ANSWERS = 10_000
+_ChoiceKind = Literal["masked", "causal", "blocks"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ChoiceResults(Sequence[ChoiceResult]):
     """True: in each hole all answers have the same number of tokens, or the network is causal, so probabilities are
     those of the network given that the hole is one of them. False: answers of different lengths were read on canvases
     of their own, and count as if every length were equally likely before."""
-    kind: ChoiceKind = "masked"
+    kind: _ChoiceKind = "masked"
     """What was read. masked: the masked hole and all that stands around it, in one pass. causal: answer and given text
     after it by the chain rule, exactly, a row for each answer. blocks: the masked hole, what stands before it and in
     its own block, but no later one. In masked and blocks the tokens of an answer in a block count as independent."""
@@ -117,14 +117,14 @@ def choose(
     asked = [question for template in found for question in _questions(it, template, answers)]
     clock, block = time.perf_counter(), it.model.block
     with eval_mode(it.model), torch.no_grad():
-        scores, rows = (score_bidirectional if block is None else score_left_to_right)(it, asked)
+        scores, rows = (_score_bidirectional if block is None else _score_left_to_right)(it, asked)
     choices = tuple(_chosen(question, number, scores) for number, question in enumerate(asked))
     same = block == 1 or all(len(question.lengths) == 1 for question in asked)
-    kind: ChoiceKind = "masked" if block is None else "causal" if block == 1 else "blocks"
+    kind: _ChoiceKind = "masked" if block is None else "causal" if block == 1 else "blocks"
     return ChoiceResults(choices, rows / len(asked), time.perf_counter() - clock, same, kind, it.name)
 
 
-def _chosen(question: HoleQuestion, number: int, scores: AnswerScores) -> ChoiceResult:
+def _chosen(question: _HoleQuestion, number: int, scores: _AnswerScores) -> ChoiceResult:
     log_p = torch.tensor([scores[number, i] for i in range(len(question.answers))], dtype=torch.float64)
     chances, nats = tuple(log_p.softmax(0).tolist()), tuple(log_p.tolist())
     return ChoiceResult(
@@ -140,7 +140,7 @@ def _require_masks(it: TextModel) -> None:
         raise ValueError("this model answers sources and cannot fill holes; use redraft generate DIR --source TEXT")
 
 
-def _questions(it: TextModel, template: str, answers: Sequence[Any]) -> Iterator[HoleQuestion]:
+def _questions(it: TextModel, template: str, answers: Sequence[Any]) -> Iterator[_HoleQuestion]:
     parts = HOLE.split(template)
     holes = [i for i in range(1, len(parts), 2) if parts[i] == "?"]
     if not holes:
@@ -153,7 +153,7 @@ def _questions(it: TextModel, template: str, answers: Sequence[Any]) -> Iterator
     longest = iter([max(map(len, each)) for each in ids])
     pieces = tuple(part if i % 2 == 0 else next(longest) if part == "?" else int(part) for i, part in enumerate(parts))
     for number, (at, own, tokens) in enumerate(zip(holes, lists, ids, strict=True)):
-        yield HoleQuestion(template, number, own, tokens, pieces, at)
+        yield _HoleQuestion(template, number, own, tokens, pieces, at)
 
 
 def _lists(answers: Sequence[Any], holes: int) -> list[tuple[str, ...]]:
@@ -165,7 +165,7 @@ def _lists(answers: Sequence[Any], holes: int) -> list[tuple[str, ...]]:
         raise ArgumentError("answers", f"answers=…: {len(answers)} lists for {holes} holes; give one list for each")
     lists = [tuple(require_texts("answers", each)) for each in (answers if many else [answers] * holes)]
     for each in lists:
-        if len(each) < 2 or len(set(each)) < len(each) or len(each) > MOST_ANSWERS:
+        if len(each) < 2 or len(set(each)) < len(each) or len(each) > _MOST_ANSWERS:
             raise ArgumentError("answers", f"answers={list(each)!r:.60}: give at least two answers, each of them once")
     return lists
 

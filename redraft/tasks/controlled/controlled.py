@@ -28,7 +28,7 @@ from redraft.models.heads import PredictTokens
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.arguments.settings import ControlSettings
-from redraft.tasks.controlled.tags import TagGuidance, find_tagger
+from redraft.tasks.controlled.tags import _find_tagger, _TagGuidance
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.plan import DecodingPlan, TextRequest, make_plan
 from redraft.tasks.engine.result import TextResults
@@ -105,7 +105,7 @@ class ControlRequest:
     @cached_property
     def tagger(self) -> DiffusionLM | None:
         """The model whose tagger guides towards parts of speech; None: the lexicon alone does."""
-        return None if self.asked.pos is None else find_tagger(self.it, self.asked.classifier)
+        return None if self.asked.pos is None else _find_tagger(self.it, self.asked.classifier)
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class ControlRequest:
     def guided(self, sampler: Sampler) -> Sampler:
         """The sampler, which asks a denoiser that follows the wishes."""
         if self.tags:
-            sampler = TagGuidance(self.it, self.table(), self.asked.scale, self.tagger, self.wanted()).guided(sampler)
+            sampler = _TagGuidance(self.it, self.table(), self.asked.scale, self.tagger, self.wanted()).guided(sampler)
         if self.asked.scale is not None and self.attributes:
             sampler = GuidedSampler(
                 sampler, TokenClassifier(self.it.model.attribute(self._class()), self.asked.scale, least=_LEAST)

@@ -28,7 +28,7 @@ from redraft.tasks.engine.model import TextModel, open_model
 
 
 @dataclass(frozen=True)
-class TagGuidance:
+class _TagGuidance:
     """A wish about kinds: what a lexicon says of each token at each place, and the tagger, if there is one."""
 
     it: TextModel
@@ -49,17 +49,17 @@ class TagGuidance:
         log_prob = tag_log_prob(self.tagger, self.wanted)
         if not isinstance(self.it.model.process, Gaussian):
             return GuidedSampler(GuidedSampler(sampler, FirstOrderClassifier(log_prob, scale)), places)
-        steered = _steered(sampler, TagEnergy(log_prob, scale))
+        steered = _steered(sampler, _TagEnergy(log_prob, scale))
         return steered if self.scale is not None else self._rounded(GuidedSampler(steered, places))
 
     def _rounded(self, sampler: Sampler) -> Sampler:
         """Vectors are rounded at the end: to words that are allowed, where a kind is demanded."""
         codec = self.it.model.codec
-        return sampler if codec is None or self.scale is not None else RoundToAllowed(sampler, codec, self.table)
+        return sampler if codec is None or self.scale is not None else _RoundToAllowed(sampler, codec, self.table)
 
 
 @dataclass(frozen=True, eq=False)
-class TagEnergy:
+class _TagEnergy:
     """−γ·log p(y | z, t): the energy of a classifier of noisy vectors, for `GradientControl`."""
 
     log_prob: Callable[[Tensor, Tensor, Context], Tensor]
@@ -69,7 +69,7 @@ class TagEnergy:
         return -self.scale * self.log_prob(z, t, context)
 
 
-def _steered(sampler: Any, energy: TagEnergy) -> Any:
+def _steered(sampler: Any, energy: _TagEnergy) -> Any:
     """The sampler with gradient control in its steps, whatever stands around it."""
     if isinstance(sampler, Ancestral):
         return GradientControl(energy, Ddim(sampler.steps, eta=1.0))
@@ -79,7 +79,7 @@ def _steered(sampler: Any, energy: TagEnergy) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class RoundToAllowed:
+class _RoundToAllowed:
     """Vectors become those of words that are allowed, when they are finished."""
 
     sampler: Sampler
@@ -97,7 +97,7 @@ class RoundToAllowed:
             yield last.write(self.codec.encode(logits.argmax(-1)))
 
 
-def find_tagger(it: TextModel, path: str | None) -> DiffusionLM | None:
+def _find_tagger(it: TextModel, path: str | None) -> DiffusionLM | None:
     """The model whose tagger guides: one of its own directory, or that of the model itself, if it has one."""
     if path is None:
         return None if it.model.tagger is None else it.model

@@ -17,11 +17,11 @@ from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.arguments.settings import CorrectSettings, require_texts
 from redraft.tasks.correction.edit_channel import EditChannel
-from redraft.tasks.correction.letters import is_letter_channel, letter_changes
+from redraft.tasks.correction.letters import _is_letter_channel, _letter_changes
 from redraft.tasks.correction.lexicon import WORD, Lexicon
-from redraft.tasks.correction.passes import CorrectionPasses
-from redraft.tasks.correction.scorers import hole_scorer, require_unconditional
-from redraft.tasks.correction.suspects import CandidateGenerator, Replacement
+from redraft.tasks.correction.passes import _CorrectionPasses
+from redraft.tasks.correction.scorers import _hole_scorer, _require_unconditional
+from redraft.tasks.correction.suspects import _CandidateGenerator, _Replacement
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.trace import count_calls
 from redraft.training.data.sources import DataStats, InfiniteCorpus
@@ -120,25 +120,25 @@ def correct(
     n + 2 letters for a spelling of n.
     """
     asked, it = settings_from(CorrectSettings, options), as_text_model(model)
-    require_unconditional(it)
-    found, own = require_texts("texts", texts), words is None and is_letter_channel(it)
-    ask = None if own else hole_scorer(it, asked.noise)
+    _require_unconditional(it)
+    found, own = require_texts("texts", texts), words is None and _is_letter_channel(it)
+    ask = None if own else _hole_scorer(it, asked.noise)
     lexicon = Lexicon({}) if own else known_lexicon(it, words)
     alphabet = frozenset(it.tokenizer.alphabet) if isinstance(it.tokenizer, CharTokenizer) else None
-    speller = CandidateGenerator(
+    speller = _CandidateGenerator(
         lexicon, channel or EditChannel.standard(), asked.noise, asked.kept, asked.names, alphabet
     )
     clock = time.perf_counter()
     with count_calls(it.model) as counted, eval_mode(it.model), torch.no_grad():
         if ask is None:
-            changes = letter_changes(it, speller, found, asked.confidence)
+            changes = _letter_changes(it, speller, found, asked.confidence)
         else:
-            changes = CorrectionPasses(it, speller, ask, asked.confidence)(found)
+            changes = _CorrectionPasses(it, speller, ask, asked.confidence)(found)
     rows = tuple(_corrected(text, each, row) for row, (text, each) in enumerate(zip(found, changes, strict=True)))
     return CorrectionResults(rows, counted.rows / len(found), time.perf_counter() - clock, asked.noise, it.name)
 
 
-def _corrected(text: str, changes: Sequence[Replacement], row: int) -> CorrectionResult:
+def _corrected(text: str, changes: Sequence[_Replacement], row: int) -> CorrectionResult:
     pieces, at = [], 0
     for start, was, now, _ in changes:
         pieces += [text[at:start], now]

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from redraft.tasks.correction.lexicon import LETTERS, OTHER_CHAR, encode_word
+from redraft.tasks.correction.lexicon import _OTHER_CHAR, LETTERS, encode_word
 
 EDITS = ("replace", "drop", "undouble", "insert", "double", "swap")
 _SMALLEST = 1e-300
@@ -45,7 +45,7 @@ class EditChannel:
     @classmethod
     def even(cls) -> EditChannel:
         """Every edit and every letter alike: where learning begins."""
-        n = OTHER_CHAR + 1
+        n = _OTHER_CHAR + 1
         rows = tuple(tuple(0.0 if a == b else 1 / (n - 1) for b in range(n)) for a in range(n))
         return cls((1 / len(EDITS),) * len(EDITS), rows, (1 / n,) * n)
 
@@ -125,7 +125,7 @@ class EditChannel:
         held, channel = [(word.lower(), wrong.lower()) for word, wrong in pairs if word != wrong], cls.even()
         chances = Counter[str]()
         for word, _ in held:
-            chances.update(edit_opportunities(word))
+            chances.update(_edit_opportunities(word))
         for _ in range(rounds):
             counts: Counter[tuple[str, str, str]] = Counter()
             for word, wrong in held:
@@ -187,7 +187,7 @@ def _twin(letters: Sequence[str], place: int) -> bool:
     return letters[place] in (*letters[max(0, place - 1) : place], *letters[place + 1 : place + 2])
 
 
-def edit_opportunities(word: str) -> Counter[str]:
+def _edit_opportunities(word: str) -> Counter[str]:
     """At how many letters of a word each edit can happen."""
     twins, pairs = sum(_twin(word, i) for i in range(len(word))), sum(a != b for a, b in pairwise(word))
     every = dict.fromkeys(("replace", "insert", "double"), len(word))

@@ -20,8 +20,8 @@ from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Remask
 from redraft.core.text.tokenizers import CharTokenizer
-from redraft.tasks.correction.scorers import error_rate, longest_row, time_of_error_rate
-from redraft.tasks.correction.suspects import WHOLE_WORD, CandidateGenerator, Replacement
+from redraft.tasks.correction.scorers import _error_rate, _longest_row, _time_of_error_rate
+from redraft.tasks.correction.suspects import _WHOLE_WORD, _CandidateGenerator, _Replacement
 from redraft.tasks.engine.model import TextModel
 
 _MOST_SWEEPS, _BATCH = 4, 32
@@ -29,7 +29,7 @@ _LEAST = 0.02  # of the probability of a word: below, too many would have to be 
 _NUMBER = re.compile(r"\w*\d\w*")
 
 
-def is_letter_channel(it: TextModel) -> bool:
+def _is_letter_channel(it: TextModel) -> bool:
     """Whether letters become other letters by the noise of the model itself."""
     process = it.model.process
     if (
@@ -38,19 +38,21 @@ def is_letter_channel(it: TextModel) -> bool:
         or not isinstance(process, TokenProcess)
     ):
         return False
-    return not isinstance(process, Masked | Remask | Insertion) and error_rate(process, 0.5) > 0
+    return not isinstance(process, Masked | Remask | Insertion) and _error_rate(process, 0.5) > 0
 
 
-def letter_changes(
-    it: TextModel, speller: CandidateGenerator, texts: Sequence[str], confidence: float
-) -> list[list[Replacement]]:
+def _letter_changes(
+    it: TextModel, speller: _CandidateGenerator, texts: Sequence[str], confidence: float
+) -> list[list[_Replacement]]:
     """The changed words of each text; a word is replaced if the letters of another one are likely enough together.
 
     Each sweep reads what the last one has written, until nothing changes.
     """
     process = it.model.process
     assert isinstance(process, TokenProcess)
-    read = LetterPosterior(it.model, process, time_of_error_rate(process, speller.noise), longest_row(it), _letters(it))
+    read = _LetterPosterior(
+        it.model, process, _time_of_error_rate(process, speller.noise), _longest_row(it), _letters(it)
+    )
     return [_changes(it, read, speller, text, confidence) if text else [] for text in texts]
 
 
@@ -60,10 +62,10 @@ def _letters(it: TextModel) -> int:
 
 
 def _changes(
-    it: TextModel, read: LetterPosterior, speller: CandidateGenerator, text: str, confidence: float
-) -> list[Replacement]:
+    it: TextModel, read: _LetterPosterior, speller: _CandidateGenerator, text: str, confidence: float
+) -> list[_Replacement]:
     observed = z = torch.tensor(it.tokenizer.encode(text), device=next(it.model.parameters()).device)
-    free, found = _free(text, speller).to(z.device), list[LikelyLetters]()
+    free, found = _free(text, speller).to(z.device), list[_LikelyLetters]()
     spaces = torch.tensor([letter == " " for letter in text], device=z.device)
     for _ in range(_MOST_SWEEPS):
         log_p = read.letters(z, observed, free)
@@ -93,7 +95,7 @@ def _doubtful(log_p: Tensor, observed: Tensor, spaces: Tensor, confidence: float
     return [(begin, end) for begin, end in pieces if float(own[begin:end].sum().exp()) <= 1 - confidence]
 
 
-class LikelyLetters(NamedTuple):
+class _LikelyLetters(NamedTuple):
     """The likeliest letters of a span."""
 
     start: int
@@ -110,7 +112,7 @@ class _Begun(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LetterPosterior:
+class _LetterPosterior:
     """p(x | z) ∝ x̂ · q_t(z | x) of letters, one by one and several together, read from windows of a text."""
 
     denoise: Denoiser
@@ -130,7 +132,7 @@ class LetterPosterior:
 
     def likeliest(
         self, z: Tensor, observed: Tensor, free: Tensor, spans: Sequence[tuple[int, int]], confidence: float
-    ) -> list[LikelyLetters | None]:
+    ) -> list[_LikelyLetters | None]:
         """For each span the letters with p(letters | all of z) ≥ confidence, the likeliest; None: there are none.
 
         By the chain rule from left to right, p(x_1 | z) · p(x_2 | x_1, z) · …: letters that are decided are clean (t =
@@ -194,15 +196,15 @@ def _continued(begun: _Begun, log_p: Tensor, least: float) -> Iterator[_Begun]:
         yield _Begun(begun.span, (*begun.letters, letter), begun.log_p + float(log_p[letter]))
 
 
-def _best(number: int, start: int, done: Sequence[_Begun]) -> LikelyLetters | None:
+def _best(number: int, start: int, done: Sequence[_Begun]) -> _LikelyLetters | None:
     best = max((each for each in done if each.span == number), key=lambda each: each.log_p, default=None)
-    return None if best is None else LikelyLetters(start, best.letters, math.exp(best.log_p))
+    return None if best is None else _LikelyLetters(start, best.letters, math.exp(best.log_p))
 
 
-def _free(text: str, speller: CandidateGenerator) -> Tensor:
+def _free(text: str, speller: _CandidateGenerator) -> Tensor:
     """(L,) which letters may be changed: not those of a word to keep or of a name, nor of one with a digit in it."""
     free = torch.ones(len(text), dtype=torch.bool)
-    kept = [word for word in WHOLE_WORD.finditer(text) if not speller.free(text, word.start(), word.group())]
+    kept = [word for word in _WHOLE_WORD.finditer(text) if not speller.free(text, word.start(), word.group())]
     for word in (*kept, *_NUMBER.finditer(text)):
         free[max(0, word.start() - 1) : word.end() + 1] = False
     return free
@@ -218,9 +220,9 @@ def _windows(length: int, room: int) -> Iterator[tuple[int, int, int]]:
         yield start, first, last
 
 
-def _words(was: str, now: str, sure: Sequence[float]) -> Iterator[Replacement]:
+def _words(was: str, now: str, sure: Sequence[float]) -> Iterator[_Replacement]:
     """The changed words: what stands between spaces that are in both texts."""
     cuts = [-1, *(i for i, (a, b) in enumerate(zip(was, now, strict=True)) if a == b == " "), len(was)]
     for left, right in itertools.pairwise(cuts):
         if was[left + 1 : right] != now[left + 1 : right]:
-            yield Replacement(left + 1, was[left + 1 : right], now[left + 1 : right], min(sure[left + 1 : right]))
+            yield _Replacement(left + 1, was[left + 1 : right], now[left + 1 : right], min(sure[left + 1 : right]))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 LONGEST_WORD = 24  # letters of a word that can be corrected
 _CODE = {letter: number for number, letter in enumerate(LETTERS)}
-OTHER_CHAR = len(LETTERS)  # the code of any other letter
+_OTHER_CHAR = len(LETTERS)  # the code of any other letter
 WORD = re.compile(r"[^\W\d_]+")  # letters alone
 
 
@@ -59,7 +59,7 @@ class Lexicon:
         letters = f"^^{word.lower()}$"
         for place in range(2, len(letters)):
             before, letter = letters[place - 2 : place], letters[place]
-            log_p += math.log((self._triples[before + letter] + 0.1) / (self._pairs[before] + 0.1 * (OTHER_CHAR + 2)))
+            log_p += math.log((self._triples[before + letter] + 0.1) / (self._pairs[before] + 0.1 * (_OTHER_CHAR + 2)))
         return log_p
 
     @cached_property
@@ -89,7 +89,7 @@ class Lexicon:
     @cached_property
     def _bags(self) -> NDArray[np.int8]:
         """(W, 27) how often each letter occurs in each word."""
-        return np.stack([(self.codes == letter).sum(1) for letter in range(OTHER_CHAR + 1)], 1).astype(np.int8)
+        return np.stack([(self.codes == letter).sum(1) for letter in range(_OTHER_CHAR + 1)], 1).astype(np.int8)
 
     def near(self, spelling: str, edits: int = 2) -> NDArray[np.int64]:
         """Numbers of the words that at most so many edits might turn into a spelling.
@@ -97,12 +97,12 @@ class Lexicon:
         An edit changes the length by at most one, and the bag of letters by at most two.
         """
         code = np.array(encode_word(spelling))
-        bag = np.array([(code == letter).sum() for letter in range(OTHER_CHAR + 1)], np.int8)
+        bag = np.array([(code == letter).sum() for letter in range(_OTHER_CHAR + 1)], np.int8)
         close = np.flatnonzero(np.abs(self.lengths - len(spelling)) <= edits)
         return close[np.abs(self._bags[close] - bag).sum(1) <= 2 * edits]
 
 
 def encode_word(word: str) -> list[int]:
     """LONGEST_WORD numbers: the letters in lower case, −1 behind the end."""
-    codes = [_CODE.get(letter, OTHER_CHAR) for letter in word.lower()[:LONGEST_WORD]]
+    codes = [_CODE.get(letter, _OTHER_CHAR) for letter in word.lower()[:LONGEST_WORD]]
     return codes + [-1] * (LONGEST_WORD - len(codes))

@@ -11,8 +11,8 @@ from redraft.core import randomness
 
 ErrorKind = Literal["keyboard", "phonetic", "swap", "drop", "double", "space", "ocr"]
 ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
-KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # each row half a key to the right of the one above
-SOUNDS = {  # spellings that sound alike, longest first where they begin alike
+_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # each row half a key to the right of the one above
+_SOUNDS = {  # spellings that sound alike, longest first where they begin alike
     "tion": ("sion", "shun"),
     "ough": ("uff", "ow"),
     "ight": ("ite",),
@@ -44,7 +44,7 @@ SOUNDS = {  # spellings that sound alike, longest first where they begin alike
     "u": ("o",),
     "y": ("i",),
 }
-SHAPES = {  # what a reading machine mixes up
+_SHAPES = {  # what a reading machine mixes up
     "rn": ("m",),
     "cl": ("d",),
     "vv": ("w",),
@@ -123,13 +123,13 @@ class ErrorGenerator:
             place += length
         return CorruptedText("".join(pieces), text, _by_word(text, hits), len(hits), chances)
 
-    def possible(self, text: str, place: int) -> Mapping[ErrorKind, Sequence[Slip]]:
+    def possible(self, text: str, place: int) -> Mapping[ErrorKind, Sequence[_Slip]]:
         """The errors that can happen at a place, by kind."""
         found = {kind: _MAKERS[kind](text, place) for kind in self.kinds}
         return {kind: slips for kind, slips in found.items() if slips}
 
 
-Slip: TypeAlias = tuple[int, str]  # how many characters are replaced, and by what
+_Slip: TypeAlias = tuple[int, str]  # how many characters are replaced, and by what
 
 
 def _letter(text: str, place: int) -> bool:
@@ -137,10 +137,10 @@ def _letter(text: str, place: int) -> bool:
     return 0 <= place < len(text) and text[place].isalpha()
 
 
-def _alike(table: Mapping[str, Sequence[str]]) -> Callable[[str, int], list[Slip]]:
+def _alike(table: Mapping[str, Sequence[str]]) -> Callable[[str, int], list[_Slip]]:
     sizes = sorted({len(key) for key in table}, reverse=True)
 
-    def slips(text: str, place: int) -> list[Slip]:
+    def slips(text: str, place: int) -> list[_Slip]:
         for size in sizes:
             was = text[place : place + size]
             if new := table.get(was.lower()):
@@ -150,24 +150,24 @@ def _alike(table: Mapping[str, Sequence[str]]) -> Callable[[str, int], list[Slip
     return slips
 
 
-def _swaps(text: str, place: int) -> list[Slip]:
+def _swaps(text: str, place: int) -> list[_Slip]:
     a, b = text[place : place + 1], text[place + 1 : place + 2]
     if not (_letter(text, place) and _letter(text, place + 1)) or a.lower() == b.lower():
         return []
     return [(2, _cased(a + b, b + a))]
 
 
-def _drops(text: str, place: int) -> list[Slip]:
+def _drops(text: str, place: int) -> list[_Slip]:
     """Never the only letter of a word."""
     alone = not _letter(text, place - 1) and not _letter(text, place + 1)
     return [(1, "")] if _letter(text, place) and not alone else []
 
 
-def _doubles(text: str, place: int) -> list[Slip]:
+def _doubles(text: str, place: int) -> list[_Slip]:
     return [(1, text[place] + text[place].lower())] if _letter(text, place) else []
 
 
-def _spaces(text: str, place: int) -> list[Slip]:
+def _spaces(text: str, place: int) -> list[_Slip]:
     """The space after the last letter of a word is lost, or there is one too many inside of it."""
     if not _letter(text, place):
         return []
@@ -184,22 +184,22 @@ def _cased(was: str, new: str) -> str:
 
 def _neighbors() -> dict[str, tuple[str, ...]]:
     """The letters beside each key."""
-    spots = {key: (column + row / 2, row) for row, keys in enumerate(KEYS) for column, key in enumerate(keys)}
+    spots = {key: (column + row / 2, row) for row, keys in enumerate(_KEYS) for column, key in enumerate(keys)}
     return {
         key: tuple(other for other, (u, v) in spots.items() if other != key and abs(u - x) + abs(v - y) <= 1.5)
         for key, (x, y) in spots.items()
     }
 
 
-NEIGHBORS = _neighbors()
-_MAKERS: dict[ErrorKind, Callable[[str, int], list[Slip]]] = {
-    "keyboard": _alike(NEIGHBORS),
-    "phonetic": _alike(SOUNDS),
+_NEIGHBORS = _neighbors()
+_MAKERS: dict[ErrorKind, Callable[[str, int], list[_Slip]]] = {
+    "keyboard": _alike(_NEIGHBORS),
+    "phonetic": _alike(_SOUNDS),
     "swap": _swaps,
     "drop": _drops,
     "double": _doubles,
     "space": _spaces,
-    "ocr": _alike(SHAPES),
+    "ocr": _alike(_SHAPES),
 }
 
 

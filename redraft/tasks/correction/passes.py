@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from redraft.core.text.tokenizers import HubTokenizer, WordTokenizer
-from redraft.tasks.correction.scorers import HoleScorer, WordHole
-from redraft.tasks.correction.suspects import OTHER_CASE, CandidateGenerator, Replacement, SuspectWord
+from redraft.tasks.correction.scorers import _HoleScorer, _WordHole
+from redraft.tasks.correction.suspects import _OTHER_CASE, _CandidateGenerator, _Replacement, _SuspectWord
 from redraft.tasks.engine.model import TextModel
 
 _SWEEPS = 2
@@ -21,7 +21,7 @@ _BESIDE = 12  # characters on each side of a spot for every token of a row: more
 class _Chosen:
     """A spot and the candidate that stands there now."""
 
-    spot: SuspectWord
+    spot: _SuspectWord
     best: int = 0
     probability: float = 1.0
 
@@ -29,21 +29,21 @@ class _Chosen:
     def text(self) -> str:
         return self.spot.candidates[self.best].text
 
-    def replacement(self, text: str) -> Replacement:
+    def replacement(self, text: str) -> _Replacement:
         start, end, _ = self.spot
-        return Replacement(start, text[start:end], self.text, self.probability)
+        return _Replacement(start, text[start:end], self.text, self.probability)
 
 
 @dataclass(frozen=True)
-class CorrectionPasses:
+class _CorrectionPasses:
     """Bayes at every spot: channel(observed | word) × model(word | both sides)."""
 
     it: TextModel
-    speller: CandidateGenerator
-    ask: HoleScorer
+    speller: _CandidateGenerator
+    ask: _HoleScorer
     confidence: float
 
-    def __call__(self, texts: Sequence[str]) -> list[list[Replacement]]:
+    def __call__(self, texts: Sequence[str]) -> list[list[_Replacement]]:
         """The changes of each text."""
         state = [[_Chosen(spot) for spot in self.speller.spots(text)] for text in texts]
         for _ in range(_SWEEPS):
@@ -73,7 +73,7 @@ class CorrectionPasses:
 
     # --- what the model reads ---
 
-    def _hole(self, text: str, chosen: Sequence[_Chosen], at: int) -> WordHole:
+    def _hole(self, text: str, chosen: Sequence[_Chosen], at: int) -> _WordHole:
         """The text as it stands now around one spot, cut into tokens with each candidate in it."""
         spot, reach = chosen[at].spot, _BESIDE * self.ask.room
         left = _spliced(text, chosen[:at], max(0, spot.start - reach), spot.start)
@@ -86,7 +86,7 @@ class CorrectionPasses:
         first = min([_shared(before, row) for row in rows])
         last = min([_shared(behind[::-1], row[first:][::-1]) for row in rows])
         fillings = tuple(tuple(row[first : len(row) - last]) for row in rows)
-        return WordHole(tuple(rows[0][:first]), fillings, tuple(rows[0][len(rows[0]) - last :]))
+        return _WordHole(tuple(rows[0][:first]), fillings, tuple(rows[0][len(rows[0]) - last :]))
 
     # --- words that a tokenizer does not tell apart ---
 
@@ -104,7 +104,7 @@ class CorrectionPasses:
         """log of the share of unknown words."""
         lexicon, known = self.speller.lexicon, self._vocabulary or frozenset()
         rare = sum(count for word, count in lexicon.counts.items() if word not in known)
-        other = math.exp(OTHER_CASE) * lexicon.total  # known words in another case
+        other = math.exp(_OTHER_CASE) * lexicon.total  # known words in another case
         return math.log((rare + other + lexicon.new) / (lexicon.total + lexicon.new))
 
 

@@ -25,7 +25,7 @@ from redraft.training.heldout import likelihood
 _MOST_TOKENS = 256  # of a row, for models without a run
 
 
-class WordHole(NamedTuple):
+class _WordHole(NamedTuple):
     """Ids on both sides, and the fillings that are compared."""
 
     left: tuple[int, ...]
@@ -34,20 +34,20 @@ class WordHole(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HoleScorer(ABC):
+class _HoleScorer(ABC):
     """Scores fillings of holes; every subclass is final."""
 
     it: TextModel
     time: float  # of the text as it stands: how much noise the network is told to expect
 
     @abstractmethod
-    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
+    def __call__(self, holes: Sequence[_WordHole]) -> list[list[float]]:
         """For each hole log p of each of its fillings, up to a constant of the hole."""
 
     @property
     def room(self) -> int:
         """How many tokens a row has at most."""
-        return longest_row(self.it)
+        return _longest_row(self.it)
 
     @property
     def begin(self) -> tuple[int, ...]:
@@ -55,12 +55,12 @@ class HoleScorer(ABC):
         bos = self.it.model.config.vocab.bos
         return () if bos is None else (bos,)
 
-    def cut(self, hole: WordHole) -> WordHole:
+    def cut(self, hole: _WordHole) -> _WordHole:
         """The hole with as much of both sides as a row has room for."""
         spare = self.room - max(map(len, hole.fillings)) - len(self.begin)
         before = max(spare - len(hole.right), spare // 2)
         left = hole.left[-before:] if before > 0 else ()
-        return WordHole(left, hole.fillings, hole.right[: max(0, spare - len(left))])
+        return _WordHole(left, hole.fillings, hole.right[: max(0, spare - len(left))])
 
     def batches(self, rows: Sequence[Sequence[object]], length: int) -> Iterator[range]:
         size = batch_size(self.it, None, max(1, min(length, self.room)))
@@ -76,15 +76,15 @@ class _Query(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MaskedHoleScorer(HoleScorer):
+class _MaskedHoleScorer(_HoleScorer):
     """Mask or hybrid noise: token by token, Σ_j log x̂_j(filling_j | left, filling_<j, right), the rest hidden.
 
     Fillings that begin alike and are equally long share their rows: all words of one token need a single one. Words
     that the tokenizer does not know are hidden on both sides.
     """
 
-    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
-        holes = [self.cut(WordHole(self._known(h.left), h.fillings, self._known(h.right))) for h in holes]
+    def __call__(self, holes: Sequence[_WordHole]) -> list[list[float]]:
+        holes = [self.cut(_WordHole(self._known(h.left), h.fillings, self._known(h.right))) for h in holes]
         asked: dict[_Query, dict[int, float]] = {}
         for hole in holes:
             for filling in hole.fillings:
@@ -129,16 +129,16 @@ class MaskedHoleScorer(HoleScorer):
         return max(0, framing.length - used) if isinstance(framing, DocumentRows) and framing.tail else 0
 
 
-def _chain(hole: WordHole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, int]]:
+def _chain(hole: _WordHole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, int]]:
     for j, token in enumerate(filling):
         yield _Query(hole.left + filling[:j], len(filling) - j, hole.right), token
 
 
 @dataclass(frozen=True)
-class UniformHoleScorer(HoleScorer):
+class _UniformHoleScorer(_HoleScorer):
     """Uniform noise: x̂ of a visible token does not look at that token, so Σ_j log x̂_j(filling_j) takes one row."""
 
-    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
+    def __call__(self, holes: Sequence[_WordHole]) -> list[list[float]]:
         cut = [self.cut(hole) for hole in holes]
         rows = [(hole, filling) for hole in cut for filling in hole.fillings]
         scores: list[float] = []
@@ -147,7 +147,7 @@ class UniformHoleScorer(HoleScorer):
         found = iter(scores)
         return [[next(found) for _ in hole.fillings] for hole in cut]
 
-    def _read(self, rows: Sequence[tuple[WordHole, tuple[int, ...]]]) -> list[float]:
+    def _read(self, rows: Sequence[tuple[_WordHole, tuple[int, ...]]]) -> list[float]:
         begin = self.begin
         canvas = self.it.model.compose([[(*begin, *hole.left, *filling, *hole.right)] for hole, filling in rows])
         where = torch.zeros_like(canvas.fixed)
@@ -161,10 +161,10 @@ class UniformHoleScorer(HoleScorer):
 
 
 @dataclass(frozen=True)
-class CausalHoleScorer(HoleScorer):
+class _CausalHoleScorer(_HoleScorer):
     """From left to right: log p of the filling and of all that follows, exactly."""
 
-    def __call__(self, holes: Sequence[WordHole]) -> list[list[float]]:
+    def __call__(self, holes: Sequence[_WordHole]) -> list[list[float]]:
         cut = [self.cut(hole) for hole in holes]
         rows = [(hole, filling) for hole in cut for filling in hole.fillings]
         scores: list[float] = []
@@ -174,7 +174,7 @@ class CausalHoleScorer(HoleScorer):
         found = iter(scores)
         return [[next(found) for _ in hole.fillings] for hole in cut]
 
-    def _batch(self, rows: Sequence[tuple[WordHole, tuple[int, ...]]]) -> Batch:
+    def _batch(self, rows: Sequence[tuple[_WordHole, tuple[int, ...]]]) -> Batch:
         vocab, begin = self.it.model.config.vocab, self.begin
         ids = [(*begin, *hole.left, *filling, *hole.right) for hole, filling in rows]
         tokens, pad = pad_rows(ids, max(map(len, ids)), vocab)
@@ -183,24 +183,24 @@ class CausalHoleScorer(HoleScorer):
         return Batch(tokens, learn, pad if bool(pad.any()) else None)
 
 
-def require_unconditional(it: TextModel) -> None:
+def _require_unconditional(it: TextModel) -> None:
     """Raises for models that cannot read a text by itself."""
     if it.model.encoder is not None or it.answers:
         raise ValueError("this model answers sources and cannot correct texts; train one on plain text")
 
 
-def hole_scorer(it: TextModel, noise: float) -> HoleScorer:
+def _hole_scorer(it: TextModel, noise: float) -> _HoleScorer:
     """How to ask a model; one line if it cannot be asked."""
-    require_unconditional(it)
+    _require_unconditional(it)
     process = it.model.process
     process = process.process if isinstance(process, Remask) else process
     if isinstance(process, Masked) and it.model.block == 1:
-        return CausalHoleScorer(it, 0.0)
+        return _CausalHoleScorer(it, 0.0)
     if it.model.block is None and isinstance(process, Masked):
-        return MaskedHoleScorer(it, 0.0)
+        return _MaskedHoleScorer(it, 0.0)
     if it.model.block is None and isinstance(process, Interpolating):
-        return (MaskedHoleScorer if masks_tokens(process) else UniformHoleScorer)(
-            it, time_of_error_rate(process, noise)
+        return (_MaskedHoleScorer if _masks_tokens(process) else _UniformHoleScorer)(
+            it, _time_of_error_rate(process, noise)
         )
     raise ValueError(
         f"correct asks models of mask, uniform or hybrid noise with full attention, or autoregressive ones; this one "
@@ -208,27 +208,27 @@ def hole_scorer(it: TextModel, noise: float) -> HoleScorer:
     )
 
 
-def longest_row(it: TextModel) -> int:
+def _longest_row(it: TextModel) -> int:
     """How many tokens a row has at most."""
     known, length = it.model.config.network.positions, _MOST_TOKENS if it.run is None else it.run.framing.length
     return length if known is None else min(length, known)
 
 
-def masks_tokens(process: Interpolating) -> bool:
+def _masks_tokens(process: Interpolating) -> bool:
     """Whether the noise hides tokens at times, so that the network knows hidden ones."""
     return float(process.mix(torch.tensor(0.5)).mask) > 0
 
 
-def time_of_error_rate(process: TokenProcess, noise: float) -> float:
+def _time_of_error_rate(process: TokenProcess, noise: float) -> float:
     """The time before halfway at which so large a share of the visible tokens is wrong, by bisection."""
     low, high = 1e-6, 0.5
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if error_rate(process, middle) < noise else (low, middle)
+        low, high = (middle, high) if _error_rate(process, middle) < noise else (low, middle)
     return high
 
 
-def error_rate(process: TokenProcess, t: float) -> float:
+def _error_rate(process: TokenProcess, t: float) -> float:
     """Which share of the tokens that are visible at t is wrong."""
     if isinstance(process, Interpolating):
         mix = process.mix(torch.tensor(t, dtype=torch.float64))

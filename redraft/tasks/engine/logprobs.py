@@ -22,7 +22,7 @@ from redraft.core.text.tokenizers import Tokenizer
 from redraft.decoding.samplers.base import Sampler, sampler_layers
 from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
 
-TopTokens = tuple[tuple[int, float], ...]  # tokens and their probabilities, the likeliest first
+_TopTokens = tuple[tuple[int, float], ...]  # tokens and their probabilities, the likeliest first
 
 
 class LogprobRecorder:
@@ -33,8 +33,8 @@ class LogprobRecorder:
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.top: dict[int, TopTokens] = {}  # by column, from the prediction of its last change
-        self.fresh: dict[int, TopTokens] = {}  # of the tokens that the last canvas brought
+        self.top: dict[int, _TopTokens] = {}  # by column, from the prediction of its last change
+        self.fresh: dict[int, _TopTokens] = {}  # of the tokens that the last canvas brought
         self.bits: dict[int, float] = {}  # by column, the entropy of that prediction
         self._said: list[tuple[list[int], Tensor]] = []  # columns and log-weights since the last canvas
         self._joint: tuple[Prediction, list[int]] | None = None  # one that remembers its answers, and its columns
@@ -82,7 +82,7 @@ class LogprobRecorder:
         top = self.top.get(column)
         return None if top is None else tuple((tokenizer.decode([token]), p) for token, p in top)
 
-    def _best(self, log_x: Tensor) -> TopTokens:
+    def _best(self, log_x: Tensor) -> _TopTokens:
         p, tokens = log_x.float().softmax(-1).topk(min(self.count, len(log_x)))
         return tuple(
             (token, round(share, 6)) for token, share in zip(tokens.tolist(), p.tolist(), strict=True) if share
@@ -107,11 +107,11 @@ class _Listening(DenoiserWrapper):
         if pred.joint:
             self.log.remember(pred, z, context.place)
             return pred
-        return RecordedPrediction(pred, self.log, context.place)
+        return _RecordedPrediction(pred, self.log, context.place)
 
 
 @dataclass(frozen=True, eq=False)
-class RecordedPrediction(Prediction):
+class _RecordedPrediction(Prediction):
     """A prediction that tells a log what it was asked and what it said."""
 
     inner: Prediction

@@ -14,12 +14,12 @@ from redraft.decoding.samplers.base import Sampler
 from redraft.models.canvas_builder import text_positions
 from redraft.models.diffusion_lm import DiffusionLM, eval_mode
 from redraft.tasks.engine.logprobs import LogprobRecorder
-from redraft.tasks.engine.result import StopReason, TextResult, TextResults
+from redraft.tasks.engine.result import TextResult, TextResults, _StopReason
 from redraft.tasks.engine.sampler_choice import (
-    starts_from_draft,
+    _starts_from_draft,
 )
 from redraft.tasks.engine.stop_strings import StopStrings
-from redraft.tasks.engine.trace import NetworkCalls, TokenSteps, count_calls, generated_mask, given_mask, stop_reason
+from redraft.tasks.engine.trace import NetworkCalls, _given_mask, _stop_reason, _TokenSteps, count_calls, generated_mask
 
 
 class DecodingLoop:
@@ -44,7 +44,7 @@ class DecodingLoop:
         self.samples = samples  # (B,) with the seed, the random key of each row
         self.first = first  # the number of row 0 in its call
         self.seconds, self.canvases, self.calls = 0.0, 0, NetworkCalls()
-        self.steps, self.log = TokenSteps(), log
+        self.steps, self.log = _TokenSteps(), log
         self.canvas = start
 
     def __iter__(self) -> Iterator[Canvas]:
@@ -86,12 +86,12 @@ class DecodingLoop:
     def _kept(self, end: Canvas) -> Tensor:
         """(B, L) bool: tokens of a draft that noise has not touched and nobody has changed."""
         steps = self.steps.when
-        if steps is None or end.z.shape != self.start.z.shape or not starts_from_draft(self.sampler):
+        if steps is None or end.z.shape != self.start.z.shape or not _starts_from_draft(self.sampler):
             return torch.zeros_like(end.fixed)
         return (end.z == self.start.z) & (steps == 0)
 
     def _written(self, end: Canvas) -> tuple[TextResult, ...]:
-        known, kept = given_mask(self.start, end), self._kept(end)
+        known, kept = _given_mask(self.start, end), self._kept(end)
         steps = None if self.canvas.z.dim() == 3 else self.steps.when
         sure = end.confidence
         return tuple(
@@ -101,13 +101,13 @@ class DecodingLoop:
                 known[row] | kept[row],
                 None if steps is None else steps[row],
                 None if sure is None else sure[row],
-                stop_reason(end, self.model.config.vocab, row, known[row]),
+                _stop_reason(end, self.model.config.vocab, row, known[row]),
             )
             for row in range(len(end.z))
         )
 
     def _row(
-        self, end: Canvas, row: int, known: Tensor, step: Tensor | None, sure: Tensor | None, stop: StopReason
+        self, end: Canvas, row: int, known: Tensor, step: Tensor | None, sure: Tensor | None, stop: _StopReason
     ) -> TextResult:
         tokenizer = self.model.tokenizer
         places = text_positions(end, self.model.config.vocab, row)

@@ -27,14 +27,14 @@ from redraft.tasks.engine.given_text import GivenText
 from redraft.tasks.engine.logprobs import LogprobRecorder
 from redraft.tasks.engine.loop import DecodingLoop
 from redraft.tasks.engine.model import TextModel
-from redraft.tasks.engine.result import CacheKind, Exactness, PartialText, TextResults
+from redraft.tasks.engine.result import PartialText, TextResults, _CacheKind, _Exactness
 from redraft.tasks.engine.sampler_choice import (
-    TruncatedSampler,
+    _draws_exactly,
+    _TruncatedSampler,
+    _with_filters,
     batch_size,
     choose_sampler,
-    draws_exactly,
     forbid_end_token,
-    with_filters,
 )
 from redraft.tasks.engine.streaming import StreamView
 
@@ -95,7 +95,7 @@ class DecodingPlan:
         n = self.decoding.n
         canvas = self.order.canvas([row // n for row in rows], self.it)
         samples = torch.tensor([earlier[row // n] * n + row % n for row in rows], device=canvas.z.device)
-        sampler = self.sampler if self.order.size is None else TruncatedSampler(self.sampler, self.order.size)
+        sampler = self.sampler if self.order.size is None else _TruncatedSampler(self.sampler, self.order.size)
         first, log = self.first + rows.start, LogprobRecorder(self.decoding.alternatives) if self._watched else None
         return DecodingLoop(
             self.it.model, sampler, canvas, seed=self.decoding.seed, samples=samples, first=first, log=log
@@ -166,7 +166,7 @@ class DecodingPlan:
         return replace(self, first=prompts * self.decoding.n, earlier=earlier)
 
     @property
-    def cache(self) -> CacheKind:
+    def cache(self) -> _CacheKind:
         """Of keys and values, as the sampler declares it."""
         words = {
             part.exact(self.it.model)
@@ -176,7 +176,7 @@ class DecodingPlan:
         return "approximate" if False in words else "exact" if True in words else "none"
 
     @property
-    def exactness(self) -> Exactness:
+    def exactness(self) -> _Exactness:
         """In which sense texts obey; a pick that looks at what it drew, or another temperature, changes the law."""
         if not self.order.rules:
             return "free"
@@ -184,7 +184,7 @@ class DecodingPlan:
         if any(isinstance(part, ParticleSampler) for part in parts):
             return "model"
         vectors = isinstance(self.it.model.process, Gaussian)
-        return "matches" if vectors or not all(map(draws_exactly, parts)) else "steps"
+        return "matches" if vectors or not all(map(_draws_exactly, parts)) else "steps"
 
 
 def make_plan(
@@ -194,12 +194,12 @@ def make_plan(
     sampler, notes = choose_sampler(it, decoding, order.hidden)
     batch = batch_size(it, sampler, order.length, order.room)
     batch = 1 if decoding.alternatives else batch  # the log of what was said is that of one row
-    order = apply_rules(it, order, decoding)
+    order = _apply_rules(it, order, decoding)
     if decoding.end_token == "never":
         order = replace(order, compose=_unending(order.compose))
     if order.rules:  # before other guidance: it is the outermost on the denoiser
         sampler = GuidedSampler(sampler, Constrained(it.model.process))
-    sampler = with_filters(it, sampler, decoding)
+    sampler = _with_filters(it, sampler, decoding)
     return DecodingPlan(it, order, decoding, sampler if around is None else around(sampler), batch, notes)
 
 
@@ -207,7 +207,7 @@ def _unending(compose: Callable[[Sequence[str]], Canvas]) -> Callable[[Sequence[
     return lambda some: forbid_end_token(compose(some))
 
 
-def apply_rules(it: TextModel, order: TextRequest, decoding: DecodingSettings) -> TextRequest:
+def _apply_rules(it: TextModel, order: TextRequest, decoding: DecodingSettings) -> TextRequest:
     """The order under its rules; each prompt that contradicts its own is refused now, before the network is asked."""
     if not decoding.ruled:
         return order

@@ -14,7 +14,7 @@ from redraft.models.diffusion_lm import DiffusionLM
 
 
 @dataclass
-class ProfileEntry:
+class _ProfileEntry:
     """One kind of work."""
 
     calls: int = 0
@@ -25,14 +25,14 @@ class ProfileEntry:
 class Profile:
     """Seconds and calls by kind of work; each moment counts for the innermost kind that is at work."""
 
-    parts: dict[str, ProfileEntry] = field(default_factory=dict)
+    parts: dict[str, _ProfileEntry] = field(default_factory=dict)
     clock: Callable[[], float] = time.perf_counter
     _running: list[tuple[str, float]] = field(default_factory=list)  # who, and since when
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """What happens inside counts for this part."""
-        self.parts.setdefault(name, ProfileEntry()).calls += 1
+        self.parts.setdefault(name, _ProfileEntry()).calls += 1
         self._pause()
         self._running.append((name, self.clock()))
         try:
@@ -51,7 +51,7 @@ class Profile:
     def lines(self, seconds: float, steps: int) -> list[str]:
         """A line per kind of work, the sampler last: what is left of all seconds of writing."""
         known = sum(part.seconds for part in self.parts.values())
-        rows = {**self.parts, "sampler": ProfileEntry(steps, max(0.0, seconds - known))}
+        rows = {**self.parts, "sampler": _ProfileEntry(steps, max(0.0, seconds - known))}
         return [
             f"{name:<13}{part.calls:>7,} calls{1000 * part.seconds:>11,.1f} ms{part.seconds / (seconds or 1):>7.1%}"
             for name, part in rows.items()
@@ -69,7 +69,7 @@ _RULES: tuple[tuple[Any, str], ...] = (
 @contextmanager
 def profile_model(model: DiffusionLM, clock: Callable[[], float] = time.perf_counter) -> Iterator[Profile]:
     """Times network, output layer and rules while it lasts, by any clock; a method that calls another is one call."""
-    found = Profile({name: ProfileEntry() for name in dict.fromkeys(_WORK.values())}, clock)
+    found = Profile({name: _ProfileEntry() for name in dict.fromkeys(_WORK.values())}, clock)
     network: Any = model.network
     plain = {(kind, method): getattr(kind, method) for kind, method in _RULES}
     for method, name in _WORK.items():

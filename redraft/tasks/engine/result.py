@@ -11,9 +11,9 @@ from typing import Any, Literal, overload
 from redraft.core.text.tokenizers import Tokenizer, token_texts
 from redraft.tasks.engine.given_text import GivenText
 
-StopReason = Literal["end", "length", "stop"]
-CacheKind = Literal["none", "exact", "approximate"]
-Exactness = Literal["free", "matches", "steps", "model"]
+_StopReason = Literal["end", "length", "stop"]
+_CacheKind = Literal["none", "exact", "approximate"]
+_Exactness = Literal["free", "matches", "steps", "model"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TextResult:
     step: tuple[int | None, ...]
     """When each token took its final value: 1 for those written first in this text, 2 for the next … ; 0 if given.
     None where nothing is committed token by token (models of vectors)."""
-    stop: StopReason
+    stop: _StopReason
     """end: the text ended by itself; stop: at a stop string; length: there was no more room."""
     row: int = 0
     """The number of the text in its call."""
@@ -99,11 +99,11 @@ class TextResults(Sequence[TextResult]):
     """The sampler, with all its settings."""
     run: str = ""
     """The digest of the run or model."""
-    cache: CacheKind = "none"
+    cache: _CacheKind = "none"
     """exact: a cache of keys and values that changes no text; approximate: a faster one that may; none."""
     notes: tuple[str, ...] = ()
     """What a user should know: settings that were cut down, lengths the model was not trained on."""
-    exactness: Exactness = "free"
+    exactness: _Exactness = "free"
     """free: no rule; matches: every text obeys the rule; steps: and each step draws exactly from the network's
     prediction, position by position, given the rule; model: from the model's p(text | rule), by particles."""
     acceptance: float | None = None

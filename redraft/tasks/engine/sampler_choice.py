@@ -45,11 +45,11 @@ def choose_sampler(
     if kind in SAMPLERS and it.model.block is not None:
         sampler = Blocks(sampler, stop=True)
     if decoding.decode_block is not None:
-        sampler = in_blocks(it, sampler, decoding.decode_block)
+        sampler = _in_blocks(it, sampler, decoding.decode_block)
     if decoding.cache != "own":
-        sampler = with_cache(it, sampler, decoding)
+        sampler = _with_cache(it, sampler, decoding)
     if decoding.steps is not None:
-        most = MOST_STEPS if hidden is None else cap_steps(it, sampler, hidden)
+        most = MOST_STEPS if hidden is None else _cap_steps(it, sampler, hidden)
         sampler = _set(sampler, "steps", min(decoding.steps, most))
         if decoding.steps > most:
             notes = (f"steps={decoding.steps}: more than {most:,} would change nothing here; using {most:,}",)
@@ -92,7 +92,7 @@ def _warmed(decoding: DecodingSettings) -> bool:
     return dropping and bool(decoding.temperature)
 
 
-def with_filters(it: TextModel, sampler: Sampler, decoding: DecodingSettings) -> Sampler:
+def _with_filters(it: TextModel, sampler: Sampler, decoding: DecodingSettings) -> Sampler:
     """The sampler with the filters that were asked for; on the denoiser they come inside of rules."""
     heat = decoding.temperature if _warmed(decoding) or not _has(sampler, "temperature") else None
     chosen = LogitFilter(
@@ -122,7 +122,7 @@ def _has(value: Any, name: str) -> bool:
     return inside == name or (inside is not None and _has(getattr(value, inside), name))
 
 
-def in_blocks(it: TextModel, sampler: Sampler, size: int) -> Sampler:
+def _in_blocks(it: TextModel, sampler: Sampler, size: int) -> Sampler:
     """A sampler that writes left to right in blocks of `size` tokens; steps then count per block."""
     if it.model.block not in (None, size):
         raise ArgumentError(
@@ -133,7 +133,7 @@ def in_blocks(it: TextModel, sampler: Sampler, size: int) -> Sampler:
     return Blocks(sampler, decode_block=size, stop=True)
 
 
-def with_cache(it: TextModel, sampler: Sampler, decoding: DecodingSettings) -> Sampler:
+def _with_cache(it: TextModel, sampler: Sampler, decoding: DecodingSettings) -> Sampler:
     """A sampler that writes in blocks, with another cache."""
     name, full = decoding.cache, it.model.block is None
     kind: bool | ApproximateCache = name == "exact"
@@ -150,7 +150,7 @@ def with_cache(it: TextModel, sampler: Sampler, decoding: DecodingSettings) -> S
     return sampler
 
 
-def cap_steps(it: TextModel, sampler: Sampler, hidden: int) -> int:
+def _cap_steps(it: TextModel, sampler: Sampler, hidden: int) -> int:
     """As many steps as can change anything that one could notice.
 
     `Unmask` writes one token at each step at least. On a grid of a thousand steps for each token of mask noise two
@@ -166,18 +166,18 @@ def cap_steps(it: TextModel, sampler: Sampler, hidden: int) -> int:
     return at_once if by_turns else min(MOST_STEPS, 1000 * at_once)
 
 
-def starts_from_draft(sampler: Sampler) -> bool:
+def _starts_from_draft(sampler: Sampler) -> bool:
     """Whether it begins with a draft."""
     return any(isinstance(part, SDEdit) for part in sampler_layers(sampler))
 
 
-def draws_exactly(part: Any) -> bool:
+def _draws_exactly(part: Any) -> bool:
     """Whether a layer of a sampler draws what the prediction says: no filter, no pick that looks at what it drew."""
     if isinstance(part, Unmask | MultiBlock):
         return isinstance(part.pick, AnyOrder | LeftToRight) and part.pick.temperature == 1
     if isinstance(part, GuidedSampler):
         return not isinstance(part.guidance, LogitFilter)
-    return isinstance(part, Ancestral | TruncatedSampler | Blocks | FirstHitting | PromptGuidedSampler | SlidingWindow)
+    return isinstance(part, Ancestral | _TruncatedSampler | Blocks | FirstHitting | PromptGuidedSampler | SlidingWindow)
 
 
 def batch_size(it: TextModel, sampler: Sampler | None, length: int, room: int = 0, most: int = 64) -> int:
@@ -208,7 +208,7 @@ def batch_size(it: TextModel, sampler: Sampler | None, length: int, room: int = 
 
 
 @dataclass(frozen=True)
-class TruncatedSampler:
+class _TruncatedSampler:
     """A sampler that writes whole rows, of which the first `size` tokens are wanted: the rest becomes padding."""
 
     sampler: Sampler
@@ -220,15 +220,15 @@ class TruncatedSampler:
             yield replace(written, context=replace(written.context, pad=rest))
 
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def with_steps(sampler: T, steps: int) -> T:
+def with_steps(sampler: _T, steps: int) -> _T:
     """The sampler, or the one it is built around, with another number of steps; an ArgumentError if it has none."""
     return _set(sampler, "steps", steps)
 
 
-def _set(value: T, name: str, to: float) -> T:
+def _set(value: _T, name: str, to: float) -> _T:
     """A sampler with a field of what it is built around, or of its own, replaced."""
     names = {field.name for field in fields(value)}  # type: ignore[arg-type]
     for inside in ("sampler", name, "pick"):

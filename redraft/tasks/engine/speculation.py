@@ -73,7 +73,7 @@ def _drafter(it: TextModel, asked: GenerationSettings) -> Drafter:
         return OwnDrafter(DraftState(it.model))
     place = Path(asked.draft or "")
     if place.is_file() or place.suffix in (".txt", ".jsonl"):
-        return text_lookup(place, it.tokenizer)
+        return _text_lookup(place, it.tokenizer)
     other = open_model(place)
     if other.model.drafter is not None:
         _require_same_tokens(it, other, str(asked.draft))
@@ -89,7 +89,7 @@ def _drafter(it: TextModel, asked: GenerationSettings) -> Drafter:
     return DiffusionDraft(other.model.eval(), process, asked.draft_steps, other.always, window)
 
 
-def text_lookup(path: Path, tokenizer: Tokenizer) -> TextLookup:
+def _text_lookup(path: Path, tokenizer: Tokenizer) -> TextLookup:
     """Drafts by the texts of a file."""
     return TextLookup(tuple(tuple(tokenizer.encode(text)) for text in _texts(path)))
 

@@ -19,12 +19,12 @@ from redraft.models.canvas_builder import text_positions
 from redraft.tasks.engine.given_text import GivenText
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.result import PartialText
-from redraft.tasks.engine.sampler_choice import TruncatedSampler
+from redraft.tasks.engine.sampler_choice import _TruncatedSampler
 from redraft.tasks.engine.stop_strings import StopStrings
 
 _WRITE_ONCE = (
     Ancestral,
-    TruncatedSampler,
+    _TruncatedSampler,
     Blocks,
     FirstHitting,
     GuidedSampler,

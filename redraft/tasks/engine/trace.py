@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from redraft.core.canvas import Canvas
 from redraft.core.vocab import Vocab
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.engine.result import StopReason
+from redraft.tasks.engine.result import _StopReason
 
 
 @dataclass
@@ -51,14 +51,14 @@ def count_calls(model: DiffusionLM, counted: NetworkCalls | None = None) -> Iter
 
 def generated_mask(start: Canvas, end: Canvas, vocab: Vocab) -> Tensor:
     """(B, L) bool: tokens of the end that were generated: not given, no padding, before the first new end token."""
-    new = ~given_mask(start, end)
+    new = ~_given_mask(start, end)
     for pad in (start.context.pad if _in_place(start, end) else None, end.context.pad):
         new = new if pad is None else new & ~pad
     ended = (new & (end.z == vocab.eos)).cumsum(-1) > 0 if vocab.eos is not None else torch.zeros_like(new)
     return new & ~ended
 
 
-def given_mask(start: Canvas, end: Canvas) -> Tensor:
+def _given_mask(start: Canvas, end: Canvas) -> Tensor:
     """(B, L) bool: tokens of the end that were given."""
     return start.fixed if _in_place(start, end) else end.fixed
 
@@ -68,7 +68,7 @@ def _in_place(start: Canvas, end: Canvas) -> bool:
     return end.open is None and start.fixed.shape == end.fixed.shape
 
 
-def stop_reason(end: Canvas, vocab: Vocab, row: int, known: Tensor) -> StopReason:
+def _stop_reason(end: Canvas, vocab: Vocab, row: int, known: Tensor) -> _StopReason:
     """Whether a text ended by itself; insertion ends where it leaves room."""
     pad = end.context.pad
     if end.open is not None:
@@ -77,7 +77,7 @@ def stop_reason(end: Canvas, vocab: Vocab, row: int, known: Tensor) -> StopReaso
     return "end" if vocab.eos is not None and bool((end.z[row][new] == vocab.eos).any()) else "length"
 
 
-class TokenSteps:
+class _TokenSteps:
     """When each token took the value it has: counted per row, over the canvases in which the row changed.
 
     So a row has the same numbers in any batch, however many steps the others need. Canvases are compared some at a

@@ -19,7 +19,7 @@ _AFTER = 64  # tokens behind the last hole that are judged: what stands further 
 _OWN = ("sampler", "steps", "threshold", "top_k", "top_p", "min_p", "repetition_penalty", "decode_block", "cache")
 
 
-def judged_sampler(it: TextModel, asked: InfillSettings) -> ProposeAndJudge | None:
+def _judged_sampler(it: TextModel, asked: InfillSettings) -> ProposeAndJudge | None:
     """Fills holes with both models of an adapted one; None: the model is none, or another way is asked for."""
     model, plain = it.model, InfillSettings()
     both = isinstance(model.config.head, Shift) and model.block is None and bool(lora_layers(model))

@@ -18,18 +18,18 @@ from redraft.core.batch import Batch
 from redraft.tasks.engine.model import TextModel
 from redraft.training.heldout import likelihood
 
-SHORTLIST = 8  # lengths that are compared carefully
-BEAM = 4  # of them are kept while the next hole is looked at
+_SHORTLIST = 8  # lengths that are compared carefully
+_BEAM = 4  # of them are kept while the next hole is looked at
 _ROWS = 64  # read at once
-MOST_LENGTHS = 512  # of one hole
+_MOST_LENGTHS = 512  # of one hole
 
 
-def max_row_length(it: TextModel) -> int | None:
+def _max_row_length(it: TextModel) -> int | None:
     """How many tokens a row may have: as in training, or as many as the network can count; None: any number."""
     return it.always or it.model.config.network.positions
 
 
-class SizedHoles(NamedTuple):
+class _SizedHoles(NamedTuple):
     """Lengths of the first holes, and −log p of the given text behind them, in nats."""
 
     sizes: tuple[int, ...]
@@ -37,12 +37,12 @@ class SizedHoles(NamedTuple):
     nats: float = 0.0  # up to the next one
 
 
-def _cost(sized: SizedHoles) -> float:
+def _cost(sized: _SizedHoles) -> float:
     return sized.nats
 
 
 @dataclass(frozen=True)
-class LengthSearch:
+class _LengthSearch:
     """Given parts of a text, and the holes between them."""
 
     it: TextModel
@@ -50,25 +50,25 @@ class LengthSearch:
     choices: Sequence[Sequence[int]]  # the lengths that each hole may have, in order
     most: int  # tokens of all holes together
 
-    def best(self, draws: int = 4, seed: int = 0) -> tuple[SizedHoles, ...]:
+    def best(self, draws: int = 4, seed: int = 0) -> tuple[_SizedHoles, ...]:
         """The likeliest lengths of all holes first, and a few that come next."""
-        found: tuple[SizedHoles, ...] = (SizedHoles(()),)
+        found: tuple[_SizedHoles, ...] = (_SizedHoles(()),)
         for hole, sizes in enumerate(self.choices):
             fitting = self.most - sum(each[0] for each in self.choices[hole + 1 :])
             grown = [
-                SizedHoles((*e.sizes, n), e.nats, e.nats) for e in found for n in sizes if sum(e.sizes) + n <= fitting
+                _SizedHoles((*e.sizes, n), e.nats, e.nats) for e in found for n in sizes if sum(e.sizes) + n <= fitting
             ]
             if self.parts[hole + 1] and len(grown) > 1:
-                grown = self._ranked(grown, 1, seed)[:SHORTLIST]  # a rough look sorts most of them out
-                grown = self._ranked(grown, draws, seed)[:BEAM]
+                grown = self._ranked(grown, 1, seed)[:_SHORTLIST]  # a rough look sorts most of them out
+                grown = self._ranked(grown, draws, seed)[:_BEAM]
             found = tuple(grown)
         return found
 
-    def _ranked(self, sized: Sequence[SizedHoles], draws: int, seed: int) -> list[SizedHoles]:
+    def _ranked(self, sized: Sequence[_SizedHoles], draws: int, seed: int) -> list[_SizedHoles]:
         """With the cost of the part behind the last hole, the likeliest first."""
         new = self._nats([each.sizes for each in sized], draws, seed)
         return sorted(
-            (SizedHoles(e.sizes, e.before, e.before + nats) for e, nats in zip(sized, new, strict=True)), key=_cost
+            (_SizedHoles(e.sizes, e.before, e.before + nats) for e, nats in zip(sized, new, strict=True)), key=_cost
         )
 
     def _nats(self, sizes: Sequence[tuple[int, ...]], draws: int, seed: int) -> list[float]:

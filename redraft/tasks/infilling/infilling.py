@@ -24,8 +24,8 @@ from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.plan import DecodingPlan, TextRequest, UpfrontCost, make_plan
 from redraft.tasks.engine.result import PartialText, TextResults
 from redraft.tasks.engine.trace import count_calls
-from redraft.tasks.infilling.causal_judge import judged_sampler
-from redraft.tasks.infilling.hole_length import MOST_LENGTHS, LengthSearch, max_row_length
+from redraft.tasks.infilling.causal_judge import _judged_sampler
+from redraft.tasks.infilling.hole_length import _MOST_LENGTHS, _LengthSearch, _max_row_length
 
 
 @overload
@@ -83,14 +83,14 @@ def plan_infilling(
 def _planned(it: TextModel, templates: Sequence[Template], number: int, asked: InfillSettings) -> DecodingPlan:
     """How to fill template number so-and-so; the lengths of its holes are looked for if they are not known."""
     it.used(" ".join(templates[number].parts))  # every word is known
-    row, clock = TemplateRow.of(it, templates[number]), time.perf_counter()
+    row, clock = _TemplateRow.of(it, templates[number]), time.perf_counter()
     rules = _rules(asked, row, number, len(templates))
 
     def planned(sizes: Sequence[int | None]) -> DecodingPlan:
         holes = tuple(zip((asked.room if size is None else size for size in sizes), rules, strict=False))
         order, both = (
             replace(row.order(it, sizes, asked.room), rules=(holes,) if rules else ()),
-            judged_sampler(it, asked),
+            _judged_sampler(it, asked),
         )
         return make_plan(it, order, asked, None if both is None else lambda _: both)
 
@@ -101,7 +101,7 @@ def _planned(it: TextModel, templates: Sequence[Template], number: int, asked: I
     return replace(planned(sizes), before=UpfrontCost(counted.rows, time.perf_counter() - clock))
 
 
-def _rules(asked: InfillSettings, row: TemplateRow, number: int, templates: int) -> tuple[Rule | None, ...]:
+def _rules(asked: InfillSettings, row: _TemplateRow, number: int, templates: int) -> tuple[Rule | None, ...]:
     """What each hole must obey; where it has got the space before it (`encode_given`), the rule is about what follows."""
     if not asked.ruled:
         return ()
@@ -113,7 +113,7 @@ def _rules(asked: InfillSettings, row: TemplateRow, number: int, templates: int)
 
 
 @dataclass(frozen=True)
-class TemplateRow:
+class _TemplateRow:
     """A template in tokens."""
 
     template: Template
@@ -122,7 +122,7 @@ class TemplateRow:
     tokenizer: Tokenizer
 
     @classmethod
-    def of(cls, it: TextModel, template: Template) -> TemplateRow:
+    def of(cls, it: TextModel, template: Template) -> _TemplateRow:
         tokenizer, start = it.tokenizer, it.model.config.vocab.bos
         *before, last = template.parts
         ids = (*(tuple(encode_given(tokenizer, part)) for part in before), tuple(tokenizer.encode(last)))
@@ -171,13 +171,13 @@ class TemplateRow:
         return replace(canvas, context=replace(canvas.context, inside=inside))
 
 
-def _searched(it: TextModel, row: TemplateRow, asked: InfillSettings, rules: Sequence[Rule | None]) -> list[int]:
+def _searched(it: TextModel, row: _TemplateRow, asked: InfillSettings, rules: Sequence[Rule | None]) -> list[int]:
     """The lengths of all holes, by the model's own bound; a hole at the end has room, and the text ends by itself.
 
     A hole under a rule has one of the lengths that texts which obey it have.
     """
-    holes, longest = row.template.holes, max_row_length(it)
-    left = MOST_LENGTHS if longest is None else longest - row.used - sum(hole.least for hole in holes)
+    holes, longest = row.template.holes, _max_row_length(it)
+    left = _MOST_LENGTHS if longest is None else longest - row.used - sum(hole.least for hole in holes)
     if left < 0:
         raise ArgumentError("templates", f"the holes do not fit into the {longest} tokens of a row; make them shorter")
     choices = [_lengths(hole, asked.room, left) for hole in holes]
@@ -190,7 +190,7 @@ def _searched(it: TextModel, row: TemplateRow, asked: InfillSettings, rules: Seq
             "templates",
             "this network writes from left to right and cannot tell how long a hole is; say it: [[n]] for n tokens",
         )
-    search = LengthSearch(
+    search = _LengthSearch(
         it, row.parts[: len(inner) + 1], inner, left + sum(hole.least for hole in holes[: len(inner)])
     )
     sizes = list(search.best(asked.draws, asked.seed)[0].sizes)
@@ -200,7 +200,9 @@ def _searched(it: TextModel, row: TemplateRow, asked: InfillSettings, rules: Seq
     return sizes
 
 
-def _obeying(it: TextModel, row: TemplateRow, rules: Sequence[Rule | None], number: int, sizes: range) -> Sequence[int]:
+def _obeying(
+    it: TextModel, row: _TemplateRow, rules: Sequence[Rule | None], number: int, sizes: range
+) -> Sequence[int]:
     """The lengths that a hole can have under its rule."""
     if not rules or (rule := rules[number]) is None:
         return sizes
@@ -214,14 +216,14 @@ def _obeying(it: TextModel, row: TemplateRow, rules: Sequence[Rule | None], numb
 def _lengths(hole: Hole, room: int, left: int) -> range:
     """The lengths to compare: a hole may have `left` tokens more than it needs."""
     most = min(max(room, hole.least) if hole.most is None else hole.most, hole.least + left)
-    if most - hole.least >= MOST_LENGTHS:
+    if most - hole.least >= _MOST_LENGTHS:
         raise ArgumentError(
             "templates", f"a hole of {hole.least} to {most} tokens has too many lengths to compare; use a shorter range"
         )
     return range(hole.least, most + 1)
 
 
-def _pilot(it: TextModel, row: TemplateRow, asked: InfillSettings) -> list[int | None]:
+def _pilot(it: TextModel, row: _TemplateRow, asked: InfillSettings) -> list[int | None]:
     """The lengths of an insertion model: as it inserts by itself, moved into the ranges; holes [[*]] stay open."""
     holes = row.template.holes
     room = max(asked.room, *(hole.most or 0 for hole in holes))

@@ -17,8 +17,8 @@ from redraft.core.text.tokenizers import Tokenizer
 from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
 from redraft.training.data.sources import Corpus, DataError, DataStats, InfiniteCorpus, Split
 
-Ids = NDArray[np.int32]
-Places = NDArray[np.int64]  # row i is ids[places[i]:places[i + 1]]
+_Ids = NDArray[np.int32]
+_Places = NDArray[np.int64]  # row i is ids[places[i]:places[i + 1]]
 
 
 class Framing(ABC):
@@ -74,7 +74,7 @@ class DocumentRows(Framing):
 
         return FramedRows(None, row, self, vocab, tally)
 
-    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[Ids, Places]:
+    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[_Ids, _Places]:
         """All rows without their padding in one array."""
         framed = [np.asarray(self.frame(ids, vocab, tally), np.int32) for ids in documents]
         rows = [row for row in framed if len(row)]
@@ -110,7 +110,7 @@ class PackedRows(Framing):
             raise _endless_error(source, self)
         return _finite(source, split, tokenizer, self)
 
-    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[Ids, Places]:
+    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[_Ids, _Places]:
         """All rows in one array."""
         parts = [_NOTHING]
         for number, ids in enumerate(documents):
@@ -123,7 +123,7 @@ class PackedRows(Framing):
         return joined[: rows * self.length], np.arange(rows + 1) * self.length
 
 
-_NOTHING: Ids = np.empty(0, np.int32)
+_NOTHING: _Ids = np.empty(0, np.int32)
 
 
 def _endless_error(source: InfiniteCorpus, framing: Framing) -> DataError:
@@ -149,9 +149,9 @@ def require_some_rows(count: int, split: Split, framing: Framing, tally: DataSta
 class Row(NamedTuple):
     """One sample without padding."""
 
-    ids: Sequence[int] | Ids
+    ids: Sequence[int] | _Ids
     given: int = 0  # number of leading tokens that are not learnt; not by id: bos and eos may be the same
-    source: Sequence[int] | Ids | None = None  # what an encoder reads, beside the row
+    source: Sequence[int] | _Ids | None = None  # what an encoder reads, beside the row
     label: int | None = None  # the number of its class
 
 
@@ -184,7 +184,7 @@ class FramedRows:
         return replace(batch, source=source, source_pad=source_pad)
 
 
-def pad_rows(rows: Sequence[Sequence[int] | Ids], length: int, vocab: Vocab) -> tuple[Tensor, Tensor]:
+def pad_rows(rows: Sequence[Sequence[int] | _Ids], length: int, vocab: Vocab) -> tuple[Tensor, Tensor]:
     """(B, length) ids, and where there is padding."""
     tokens = np.full((len(rows), length), vocab.filler, np.int64)
     for line, row in zip(tokens, rows, strict=True):

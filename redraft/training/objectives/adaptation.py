@@ -18,7 +18,7 @@ from redraft.models.networks.attention import AnnealedCausal, AttentionPattern, 
 from redraft.models.networks.linear import lora_disabled, lora_parameters
 from redraft.models.networks.transformer import record_layer_states
 from redraft.training.objectives.losses import Bound, LossTerm
-from redraft.training.objectives.objective import sum_rows
+from redraft.training.objectives.objective import _sum_rows
 from redraft.training.objectives.time_samplers import StratifiedTimes, TimeSampler
 
 
@@ -69,11 +69,11 @@ class AdaptationObjective:
         context = replace(model.context(batch), pattern=self.pattern(batch))
         with record_layer_states(model.network) as states:
             nats = self.loss(model.process, model(noised.z, noised.t, context), noised, times)
-        parts = {"diffusion": sum_rows(nats, batch.learn)}
+        parts = {"diffusion": _sum_rows(nats, batch.learn)}
         if self.ar:
-            parts["ar"] = self.ar * sum_rows(causal_nats(model, batch), batch.learn)
+            parts["ar"] = self.ar * _sum_rows(causal_nats(model, batch), batch.learn)
         if self.align:
-            parts["align"] = self.align * sum_rows(_alignment_loss(model, batch, noised.z, states), batch.learn)
+            parts["align"] = self.align * _sum_rows(_alignment_loss(model, batch, noised.z, states), batch.learn)
         return Loss.of(batch.learn.sum(-1), total, **parts)
 
     def pattern(self, batch: Batch) -> AttentionPattern | None:

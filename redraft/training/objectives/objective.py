@@ -56,21 +56,21 @@ class Objective:
         process, encoded = model.process, model.encode(batch)
         t = self.times(batch, rng=for_time)
         times = self.loss.grid(t)
-        times = times._replace(t=_unknown_at_one(prompts_at_zero(times.t, encoded), batch))
+        times = times._replace(t=_unknown_at_one(_prompts_at_zero(times.t, encoded), batch))
         noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=for_noise)
         context = drop_condition(model, model.context(batch, encoded), self.drop_condition, rng=for_dropping)
         context = self_condition(model, noised, replace(context, pad=noised.pad), rng=for_previous)
         pred = model(noised.z, noised.t, context)
         nats = self.times.weight(t) * self.loss(process, pred, noised, times)
         parts = {
-            "diffusion": sum_rows(nats, encoded.learn if noised.open is None else noised.open),
-            "prior": sum_rows(process.prior_kl(encoded.x), encoded.learn),
+            "diffusion": _sum_rows(nats, encoded.learn if noised.open is None else noised.open),
+            "prior": _sum_rows(process.prior_kl(encoded.x), encoded.learn),
         }
         if process.jump and (times.s is None or model.codec is not None) and not _skips_reconstruction(model):
             nats = _reconstruction(model, batch, encoded, rng=for_reconstruction)
-            parts["reconstruction"] = sum_rows(nats, batch.learn)
+            parts["reconstruction"] = _sum_rows(nats, batch.learn)
         if self.anchor and model.codec is not None:
-            parts["anchor"] = self.anchor * sum_rows(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
+            parts["anchor"] = self.anchor * _sum_rows(model.codec.nll(pred.x, batch.tokens, batch.pad), batch.learn)
         return Loss.of(tokens, total, **parts)
 
 
@@ -83,12 +83,12 @@ def _parameters(part: nn.Module | None) -> list[nn.Parameter]:
     return [] if part is None else list(part.parameters())
 
 
-def sum_rows(nats: Tensor, learn: Tensor) -> Tensor:
+def _sum_rows(nats: Tensor, learn: Tensor) -> Tensor:
     """(B,) nats of each row, summed over learned positions; prompts do not count."""
     return torch.where(learn, nats, 0.0).sum(-1)
 
 
-def prompts_at_zero(t: Tensor, encoded: EncodedBatch) -> Tensor:
+def _prompts_at_zero(t: Tensor, encoded: EncodedBatch) -> Tensor:
     """Sets the time of given tokens to zero: prompts are clean."""
     return torch.where(encoded.given, 0.0, t) if bool(encoded.given.any()) else t
 
@@ -101,7 +101,7 @@ def _unknown_at_one(t: Tensor, batch: Batch) -> Tensor:
 def _reconstruction(model: DiffusionLM, batch: Batch, encoded: EncodedBatch, *, rng: Rng) -> Tensor:
     """(B, L) nats of decoding the tokens from the least noisy z of the schedule."""
     tiny = torch.full_like(encoded.learn, 1e-12, dtype=ops.widest_float(batch.tokens.device))
-    t = _unknown_at_one(prompts_at_zero(tiny, encoded), batch)
+    t = _unknown_at_one(_prompts_at_zero(tiny, encoded), batch)
     noised = model.process.noise(encoded.x, t, pad=encoded.pad, rng=rng)
     if model.codec is not None:
         assert isinstance(model.process, Gaussian), "only Gaussian noise works on vectors"
@@ -128,7 +128,7 @@ class ErrorHeadObjective:
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         for_time, for_noise, for_step = rng.split(3)
         model.network.eval()  # it is not trained here: no dropout
-        t = prompts_at_zero(self.times(batch, rng=for_time), model.encode(batch))
+        t = _prompts_at_zero(self.times(batch, rng=for_time), model.encode(batch))
         noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=for_noise)
         with torch.no_grad():
             context = model.context(batch)
@@ -136,7 +136,7 @@ class ErrorHeadObjective:
             written = model.process.step(model(noised.z, t, context), canvas, torch.zeros_like(t), t, rng=for_step).z
         wrong = (written != batch.tokens).float()
         nats = F.binary_cross_entropy_with_logits(model.error_logits(written, context), wrong, reduction="none")
-        return Loss.of(batch.learn.sum(-1), total, mistakes=sum_rows(nats, batch.learn))
+        return Loss.of(batch.learn.sum(-1), total, mistakes=_sum_rows(nats, batch.learn))
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class AttributeObjective:
         if batch.label is None:
             raise ValueError("these rows have no classes to learn; use data with labels, such as JsonlClasses")
         for_time, for_noise = rng.split(2)
-        t = prompts_at_zero(self.times(batch, rng=for_time), model.encode(batch))
+        t = _prompts_at_zero(self.times(batch, rng=for_time), model.encode(batch))
         noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=for_noise)
         one_hot = F.one_hot(noised.z, model.config.vocab.size).float()
         logits = model.attribute_logits(one_hot, Context(pad=batch.pad))
@@ -177,7 +177,7 @@ class CodecObjective:
             raise ValueError("this model has no codec to train: its process works on tokens")
         losses = model.codec.losses(batch.tokens, batch.pad, rng=rng)
         not_pad = Batch.of(batch.tokens, batch.pad).learn  # decoders write given tokens too, such as the start token
-        return Loss.of(batch.learn.sum(-1), total, **{name: sum_rows(nats, not_pad) for name, nats in losses.items()})
+        return Loss.of(batch.learn.sum(-1), total, **{name: _sum_rows(nats, not_pad) for name, nats in losses.items()})
 
 
 class TrainingGoal(Protocol):

@@ -15,7 +15,7 @@ from redraft.core.vocab import require_range
 from redraft.models.auxiliary.tagger import FutureTagger
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.tagging import tag_logits
-from redraft.training.objectives.objective import prompts_at_zero, sum_rows
+from redraft.training.objectives.objective import _prompts_at_zero, _sum_rows
 from redraft.training.objectives.time_samplers import StratifiedTimes, TimeSampler
 
 
@@ -37,12 +37,12 @@ class TaggerObjective:
         for_time, for_noise = rng.split(2)
         with torch.no_grad():
             encoded = model.encode(batch)
-            t = prompts_at_zero(self.times(batch, rng=for_time), encoded)
+            t = _prompts_at_zero(self.times(batch, rng=for_time), encoded)
             z = model.process.noise(encoded.x, t, pad=encoded.pad, rng=for_noise).z
         inputs = z if z.dim() == 3 else F.one_hot(z, model.config.vocab.size).float()
         logits = tag_logits(model, inputs, t, Context(pad=batch.pad))
-        nats = F.cross_entropy(logits.transpose(1, 2), tag_ids(model, batch.tokens), reduction="none")
-        return Loss.of(batch.learn.sum(-1), total, tagging=sum_rows(nats, batch.learn))
+        nats = F.cross_entropy(logits.transpose(1, 2), _tag_ids(model, batch.tokens), reduction="none")
+        return Loss.of(batch.learn.sum(-1), total, tagging=_sum_rows(nats, batch.learn))
 
 
 @dataclass(frozen=True)
@@ -68,15 +68,15 @@ class FutureTaggerObjective:
                 "FutureTaggerObjective needs the tagger of a causal model; train others with TaggerObjective()"
             )
         for_split, for_hiding = rng.split(2)
-        tags, length = tag_ids(model, batch.tokens), batch.tokens.shape[1]
+        tags, length = _tag_ids(model, batch.tokens), batch.tokens.shape[1]
         position = torch.arange(length, device=tags.device)
         tag_inputs = torch.where(for_hiding.uniform(length) < self.hidden, tagger.free, tagger.size + tags)
         inputs = torch.where(position < (length + 1) * for_split.uniform(1), batch.tokens, tag_inputs)
         nats = F.cross_entropy(tagger(inputs).transpose(1, 2), tags, reduction="none")
-        return Loss.of(batch.learn.sum(-1), total, foreseeing=sum_rows(nats, batch.learn))
+        return Loss.of(batch.learn.sum(-1), total, foreseeing=_sum_rows(nats, batch.learn))
 
 
-def tag_ids(model: DiffusionLM, tokens: Tensor) -> Tensor:
+def _tag_ids(model: DiffusionLM, tokens: Tensor) -> Tensor:
     """(B, L) token ids → (B, L) tag indices"""
     if model.config.kinds is None:
         raise ValueError("this model has no tags; give its config kinds=TagSet(…)")

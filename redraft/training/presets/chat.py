@@ -14,7 +14,7 @@ from redraft.decoding.samplers.unmask import Unmask
 from redraft.training.data.corpora.stories import STORY_LANGUAGE
 from redraft.training.data.corpora.story_tasks import StoryAttributes
 from redraft.training.data.pair_framing import ChatRows
-from redraft.training.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, mdlm_tiny
+from redraft.training.presets.tiny import _ATTRIBUTES_LENGTH, STORY_LENGTH, mdlm_tiny
 from redraft.training.runs import variations
 from redraft.training.runs.run import Run
 
@@ -33,7 +33,7 @@ def llada_chat_tiny() -> Run:
     Mask noise on the answer alone, end tokens learnt up to the length of the row, one row in a hundred cut to a random
     length. It writes in blocks of 17 tokens, the most confident first, and ends at the end token.
     """
-    framing = ChatRows(_AROUND + ATTRIBUTES_LENGTH + STORY_LENGTH)
+    framing = ChatRows(_AROUND + _ATTRIBUTES_LENGTH + STORY_LENGTH)
     run = variations.with_text(mdlm_tiny(), story_chat_tokenizer(), StoryAttributes(), framing)
     return replace(run, sampler=Blocks(Unmask(17, Confidence()), decode_block=17, stop=True))
 

@@ -15,10 +15,10 @@ from types import ModuleType
 from redraft.training.presets import chat, latents, small, tiny, tokens, vectors
 from redraft.training.runs.run import Run
 
-Presets = tuple[Callable[..., Run], ...]
+_Presets = tuple[Callable[..., Run], ...]
 
 
-def _presets(room: ModuleType) -> Presets:
+def _presets(room: ModuleType) -> _Presets:
     """The presets that a room defines, in the order of its file."""
     return tuple(f for f in vars(room).values() if isfunction(f) and f.__module__ == room.__name__ and _is_preset(f))
 
@@ -33,15 +33,15 @@ def _is_tiny(preset: Callable[..., Run]) -> bool:
     return "_tiny" in preset.__name__
 
 
-def _tiny(room: ModuleType) -> Presets:
+def _tiny(room: ModuleType) -> _Presets:
     return tuple(filter(_is_tiny, _presets(room)))
 
 
-def _published(room: ModuleType) -> Presets:
+def _published(room: ModuleType) -> _Presets:
     return tuple(f for f in _presets(room) if not _is_tiny(f))
 
 
-PURPOSES: dict[str, Presets] = {
+PURPOSES: dict[str, _Presets] = {
     "Minutes on a laptop, on the embedded stories: noise of tokens": _tiny(tiny),
     "The same: questions and answers by a chat template": _tiny(chat),
     "The same: Gaussian noise of word vectors": _tiny(vectors),

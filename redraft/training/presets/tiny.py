@@ -32,10 +32,10 @@ from redraft.training.runs import variations
 from redraft.training.runs.run import OptimizerConfig, Run
 
 STORY_LENGTH = 68  # tokens: the longest story and its end token
-STORY_LETTERS = 320  # the same in characters
-ATTRIBUTES_LENGTH = 17  # tokens: the attributes of a story
-PROGRAM_LENGTH = 48  # tokens: the longest program of five statements and its end token
-SUMMARY_LENGTH = 20  # tokens: a summary and its end token
+_STORY_LETTERS = 320  # the same in characters
+_ATTRIBUTES_LENGTH = 17  # tokens: the attributes of a story
+_PROGRAM_LENGTH = 48  # tokens: the longest program of five statements and its end token
+_SUMMARY_LENGTH = 20  # tokens: a summary and its end token
 
 
 def mdlm_tiny() -> Run:
@@ -65,12 +65,12 @@ def bd3_tiny() -> Run:
 def mdlm_tiny_chars() -> Run:
     """Masked diffusion letter by letter: longer rows, fewer of them."""
     base, letters = _tiny(), CharTokenizer.collect([*STORY_LANGUAGE.words(), " "], ("eos", "mask"))
-    network = TransformerConfig(width=128, layers=4, heads=4, positions=STORY_LETTERS + 1)
+    network = TransformerConfig(width=128, layers=4, heads=4, positions=_STORY_LETTERS + 1)
     return replace(
         base,
         model=DiffusionLMConfig(Masked(letters.vocab), network),
         tokenizer=letters,
-        framing=DocumentRows(STORY_LETTERS, tail=True),
+        framing=DocumentRows(_STORY_LETTERS, tail=True),
         batch=16,
     )
 
@@ -129,8 +129,8 @@ def mdlm_code_tiny() -> Run:
     """Masked diffusion of small typed programs, which say their results."""
     words = WordTokenizer(PROGRAM_WORDS)
     return variations.with_network(
-        variations.with_text(mdlm_tiny(), words, Programs(), DocumentRows(PROGRAM_LENGTH, tail=True)),
-        positions=PROGRAM_LENGTH + 1,
+        variations.with_text(mdlm_tiny(), words, Programs(), DocumentRows(_PROGRAM_LENGTH, tail=True)),
+        positions=_PROGRAM_LENGTH + 1,
         layers=4,
     )
 

@@ -30,7 +30,7 @@ from redraft.training.data.sources import Corpus, HubDataset, InfiniteCorpus, Te
 from redraft.training.objectives.losses import OffsetSnrWeight, SquaredError, TokenCrossEntropy
 from redraft.training.objectives.objective import Objective
 from redraft.training.objectives.time_samplers import StratifiedTimes
-from redraft.training.presets.tiny import ATTRIBUTES_LENGTH, STORY_LENGTH, SUMMARY_LENGTH, _tiny
+from redraft.training.presets.tiny import _ATTRIBUTES_LENGTH, _SUMMARY_LENGTH, STORY_LENGTH, _tiny
 from redraft.training.presets.tokens import _small, _tokenizer, mdlm_owt
 from redraft.training.runs import variations
 from redraft.training.runs.run import OptimizerConfig, Run
@@ -48,22 +48,22 @@ def diffusion_lm_tagger_tiny() -> Run:
 
 def diffuseq_tiny() -> Run:
     """DiffuSeq: the attributes of a story and the story in one row; only the story is noised."""
-    return _embedded_pairs(StoryAttributes(), PairRows(ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, ATTRIBUTES_LENGTH))
+    return _embedded_pairs(StoryAttributes(), PairRows(_ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, _ATTRIBUTES_LENGTH))
 
 
 def diffuseq_summary_tiny() -> Run:
     """DiffuSeq: a story and its summary in one sentence."""
-    return _embedded_pairs(StorySummaries(), PairRows(STORY_LENGTH + SUMMARY_LENGTH, STORY_LENGTH - 1))
+    return _embedded_pairs(StorySummaries(), PairRows(STORY_LENGTH + _SUMMARY_LENGTH, STORY_LENGTH - 1))
 
 
 def genie_tiny() -> Run:
     """GENIE: an encoder reads the attributes of a story, the denoiser attends to its states."""
-    return _genie_tiny(StoryAttributes(), EncoderRows(STORY_LENGTH + 1, ATTRIBUTES_LENGTH + 1))
+    return _genie_tiny(StoryAttributes(), EncoderRows(STORY_LENGTH + 1, _ATTRIBUTES_LENGTH + 1))
 
 
 def genie_summary_tiny() -> Run:
     """GENIE: an encoder reads a story, the denoiser writes its summary."""
-    return _genie_tiny(StorySummaries(), EncoderRows(SUMMARY_LENGTH + 1, STORY_LENGTH))
+    return _genie_tiny(StorySummaries(), EncoderRows(_SUMMARY_LENGTH + 1, STORY_LENGTH))
 
 
 def genie_cpd_tiny() -> Run:

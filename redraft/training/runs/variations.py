@@ -49,7 +49,7 @@ def with_network(run: Run, **settings: Any) -> Run:
     return with_model(run, network=replace(run.model.network, **settings))
 
 
-def with_codec(run: Run, **settings: Any) -> Run:
+def _with_codec(run: Run, **settings: Any) -> Run:
     """Replaces settings of the codec."""
     codec: Any = run.model.codec
     return with_model(run, codec=replace(codec, **settings))
@@ -100,7 +100,7 @@ def with_data(run: Run, data: Corpus | InfiniteCorpus) -> Run:
     return replace(run, data=data, framing=PackedRows(run.framing.length))
 
 
-def without_partial_noising(run: Run) -> Run:
+def _without_partial_noising(run: Run) -> Run:
     """Removes partial noising: sources are learned like targets, and given only in sampling."""
     if not isinstance(run.framing, PairRows):
         raise ValueError(f"{type(run.framing).__name__} has no source in its rows; use PairRows")
@@ -184,7 +184,7 @@ def with_embedding(run: Run) -> Run:
     )
 
 
-def with_schedule(run: Run, schedule: Schedule) -> Run:
+def _with_schedule(run: Run, schedule: Schedule) -> Run:
     """Replaces the schedule of Gaussian noise."""
     process = run.model.process
     if not isinstance(process, Gaussian):
@@ -192,7 +192,7 @@ def with_schedule(run: Run, schedule: Schedule) -> Run:
     return with_model(run, process=replace(process, path=VariancePreserving(schedule)))
 
 
-def with_head(run: Run, head: Head | VectorHead, loss: LossTerm) -> Run:
+def _with_head(run: Run, head: Head | VectorHead, loss: LossTerm) -> Run:
     """Replaces the head, and the loss that goes with it."""
     return replace(with_model(run, head=head), objective=Objective(loss))
 
@@ -265,7 +265,7 @@ def diffusion_stage(run: Run, base: str, loss: LossTerm = SquaredError()) -> Run
 # --- sizes and budgets ---
 
 
-def shrunken(run: Run) -> Run:
+def _shrunken(run: Run) -> Run:
     """Shrinks network, codec and encoder to one narrow layer each, small enough to train in a second."""
     narrow: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "hidden": 32, "ids": None}
     network = replace(run.model.network, **narrow, time=8 if run.model.network.time else None)

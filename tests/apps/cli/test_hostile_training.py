@@ -39,7 +39,7 @@ from redraft.models import (
 )
 from redraft.models.checkpoints import serialization as config
 from redraft.models.checkpoints.lock import LOCK_FILE
-from redraft.models.checkpoints.reader import manifest_digest, read_checkpoint
+from redraft.models.checkpoints.reader import _manifest_digest, read_checkpoint
 from redraft.training import (
     PRESETS,
     DataStats,
@@ -393,7 +393,7 @@ def test_a_manifest_that_leads_out(name: str, run: Path, capsys: pytest.CaptureF
     manifest = json.loads((path / "manifest.json").read_text())
     manifest.pop("digest")
     manifest["files"][name] = {"size": 2, "sha256": hashlib.sha256(b"{}").hexdigest(), "tensors": {}}
-    (path / "manifest.json").write_text(json.dumps(manifest | {"digest": manifest_digest(manifest)}))
+    (path / "manifest.json").write_text(json.dumps(manifest | {"digest": _manifest_digest(manifest)}))
     with pytest.raises(CheckpointError, match="cannot be a file of a checkpoint"):
         read_checkpoint(path)
     assert "cannot be a file of a checkpoint" in refused(["generate", path], capsys)

@@ -21,9 +21,9 @@ from test_page import Balance
 from redraft.apps import parse_verb
 from redraft.apps.cli import VERBS
 from redraft.apps.reports import demo, findings, page as report
-from redraft.apps.reports.demo import next_commands
-from redraft.apps.reports.findings import CutStory, DemoModel, cut_story, fill_story
-from redraft.apps.reports.samples import judged_sample
+from redraft.apps.reports.demo import _next_commands
+from redraft.apps.reports.findings import _cut_story, _CutStory, _DemoModel, _fill_story
+from redraft.apps.reports.samples import _judged_sample
 from redraft.core import split_words
 from redraft.decoding import Ancestral
 from redraft.training import NATS_PER_BIT, STORY_LANGUAGE, Run, TrainingError, presets
@@ -86,9 +86,9 @@ def result(out: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def trained(out: Path) -> DemoModel:
+def trained(out: Path) -> _DemoModel:
     with shrunk():
-        return DemoModel.fit(demo.runs(0, 4.0)[0], out, quiet=True)
+        return _DemoModel.fit(demo._runs(0, 4.0)[0], out, quiet=True)
 
 
 def test_the_result_has_its_keys_and_true_numbers(out: Path) -> None:
@@ -121,7 +121,7 @@ def test_the_report_is_sound_and_has_the_numbers(out: Path) -> None:
     assert all(f"{found[key]:.4f}" in page.text for key in keys)
     assert f"{found['bits_per_char'] - found['excess_bits_per_char']:.4f}" in page.text, "the truth of the same stories"
     assert f"{found['tokens_per_second']:,.0f} tokens a second" in page.text
-    assert f"learnt in {report.format_duration(found['train_seconds'])}" in page.text
+    assert f"learnt in {report._format_duration(found['train_seconds'])}" in page.text
     assert page.tags.count("article") == 6 + 2 + 3  # stories, filled gaps, moments of learning
     assert page.tags.count("polyline") == 4
     assert f"run {found['run']}" in page.text.lower()
@@ -168,11 +168,11 @@ def test_an_interrupted_demo_goes_on(out: Path, tmp_path: Path) -> None:
 def test_minutes_scale_the_steps(out: Path) -> None:
     with shrunk():
         for minutes, steps in ((4.0, 8), (2.0, 4), (8.0, 16), (0.01, 1)):
-            ours, baseline = demo.runs(3, minutes)
+            ours, baseline = demo._runs(3, minutes)
             assert (ours.steps, baseline.steps) == (steps, max(1, steps // 4))
             assert (ours.seed, baseline.seed) == (3, 3)
         with pytest.raises(ValueError, match=r"minutes=0; .*--minutes 4"):
-            demo.runs(0, 0)
+            demo._runs(0, 0)
         with pytest.raises(TrainingError, match="another directory"):
             demo.demo(out, minutes=8, quiet=True)
 
@@ -193,12 +193,12 @@ def test_the_story_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "training: step" in captured.err, "progress goes to stderr"
 
 
-def test_gaps_are_filled_and_all_else_stays(trained: DemoModel) -> None:
+def test_gaps_are_filled_and_all_else_stays(trained: _DemoModel) -> None:
     for index in (0, 1, 2):
-        gap, story = cut_story(trained, index), trained.story(index)
+        gap, story = _cut_story(trained, index), trained.story(index)
         assert len(gap.hidden) == 2
         assert [int(n) for n in re.findall(r"\[\[(\d+)\]\]", gap.template)] == [len(split_words(h)) for h in gap.hidden]
-        infill = fill_story(trained, gap, seed=1)
+        infill = _fill_story(trained, gap, seed=1)
         holes = iter(gap.hidden)
         runs = groupby(infill.tokens, lambda token: token.state == "given")
         restored = ["".join(t.text for t in run) if given else next(holes) for given, run in runs]
@@ -206,7 +206,7 @@ def test_gaps_are_filled_and_all_else_stays(trained: DemoModel) -> None:
         assert "".join(t.text for t in infill.tokens) == infill.judged.text
 
 
-def test_a_filled_text_ends_as_in_training(trained: DemoModel) -> None:
+def test_a_filled_text_ends_as_in_training(trained: _DemoModel) -> None:
     canvas = trained.ended(trained.model.infill("One [[2]]."))
     end = trained.run.model.vocab.eos
     assert canvas.z.shape == canvas.fixed.shape == (1, trained.run.framing.length)
@@ -216,7 +216,7 @@ def test_a_filled_text_ends_as_in_training(trained: DemoModel) -> None:
         trained.ended(trained.model.infill("One [[100]]."))
 
 
-def test_the_story_shown_is_one_of_those_written(out: Path, trained: DemoModel) -> None:
+def test_the_story_shown_is_one_of_those_written(out: Path, trained: _DemoModel) -> None:
     with shrunk():
         texts = findings.sample_canvases(trained.model, trained.run.sampler, trained.blank(8)).texts
     root = ElementTree.fromstring((out / "writing.svg").read_text("utf-8"))
@@ -225,22 +225,22 @@ def test_the_story_shown_is_one_of_those_written(out: Path, trained: DemoModel) 
 
 def test_the_truth_about_a_text() -> None:
     story = STORY_LANGUAGE.story(0, 0)
-    assert judged_sample(story.text, STORY_LANGUAGE) == report.Sample(
+    assert _judged_sample(story.text, STORY_LANGUAGE) == report._Sample(
         story.text, story.log_prob / NATS_PER_BIT, len(story.text)
     )
     words = story.text.split(" ")
-    wrong = judged_sample(" ".join([*words[:7], "the", *words[7:]]), STORY_LANGUAGE)
+    wrong = _judged_sample(" ".join([*words[:7], "the", *words[7:]]), STORY_LANGUAGE)
     assert wrong.bits == -math.inf
     assert wrong.right == len(" ".join(words[:7]))
-    unfinished = judged_sample(" ".join(words[:7]), STORY_LANGUAGE)
+    unfinished = _judged_sample(" ".join(words[:7]), STORY_LANGUAGE)
     assert (unfinished.whole, unfinished.right) == (False, len(unfinished.text))
-    assert judged_sample("", STORY_LANGUAGE) == report.Sample("", -math.inf, 0)
+    assert _judged_sample("", STORY_LANGUAGE) == report._Sample("", -math.inf, 0)
 
 
-def test_the_commands_to_go_on_are_ones_that_the_command_line_knows(out: Path, trained: DemoModel) -> None:
-    gap: CutStory = cut_story(trained, 6)
+def test_the_commands_to_go_on_are_ones_that_the_command_line_knows(out: Path, trained: _DemoModel) -> None:
+    gap: _CutStory = _cut_story(trained, 6)
     verbs = []
-    for command in next_commands(out, gap.template):
+    for command in _next_commands(out, gap.template):
         program, *words = shlex.split(command.line)
         assert Path(program).name == "redraft"
         parse_verb(VERBS, words)

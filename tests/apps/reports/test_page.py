@@ -16,22 +16,22 @@ import pytest
 
 from redraft.apps import Command, Frame, Token
 from redraft.apps.reports import charts, page as report, pictures
-from redraft.apps.reports.charts import Bar, Bars, Chart, Charts, Curve
+from redraft.apps.reports.charts import _Bar, _Bars, _Chart, _Charts, _Curve
 from redraft.apps.reports.page import (
-    Commands,
-    DataTable,
-    Element,
-    Figure,
-    Figures,
-    FilledText,
-    FilledTexts,
-    Playback,
-    Sample,
-    Samples,
-    Section,
-    token_spans,
+    _Commands,
+    _DataTable,
+    _Element,
+    _Figure,
+    _Figures,
+    _FilledText,
+    _FilledTexts,
+    _Playback,
+    _Sample,
+    _Samples,
+    _Section,
+    _token_spans,
 )
-from redraft.apps.reports.watch import TokenState
+from redraft.apps.reports.watch import _TokenState
 from redraft.core.text.tokenizers import MASK_GLYPH
 
 VOID = {"meta", "input"}
@@ -70,7 +70,7 @@ class Balance(HTMLParser):
         return "".join(self.words)
 
 
-def frame(step: int, *tokens: tuple[int, str, TokenState]) -> Frame:
+def frame(step: int, *tokens: tuple[int, str, _TokenState]) -> Frame:
     return Frame(step, tuple(Token(text, state, position) for position, text, state in tokens))
 
 
@@ -87,13 +87,13 @@ def writing() -> tuple[Frame, ...]:
     )
 
 
-def page_of(*blocks: Element) -> str:
-    return report.render_page("A title", "A summary", [Section("A section", blocks, "A note")], "A footer")
+def page_of(*blocks: _Element) -> str:
+    return report._render_page("A title", "A summary", [_Section("A section", blocks, "A note")], "A footer")
 
 
 def test_a_page_is_one_sound_file_with_nothing_from_outside(tmp_path: Path) -> None:
-    file = report.write_page(
-        tmp_path / "new" / "report.html", "A title", "A summary", [Section("One", (Playback(writing()),))]
+    file = report._write_page(
+        tmp_path / "new" / "report.html", "A title", "A summary", [_Section("One", (_Playback(writing()),))]
     )
     page = file.read_text("utf-8")
     found = Balance(page)
@@ -108,34 +108,34 @@ def test_a_page_is_one_sound_file_with_nothing_from_outside(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "block",
     [
-        Figures((Figure(EVIL, EVIL, EVIL),)),
-        DataTable((EVIL, EVIL), ((EVIL, EVIL),)),
-        Bars((Bar(EVIL, 0.3, EVIL),), EVIL),
-        Commands((Command(EVIL, EVIL),)),
-        Charts((Chart(EVIL, EVIL, EVIL, (Curve(EVIL, ((1, 2.0), (2, 1.0))),), Bar(EVIL, 0.5)),)),
-        Samples((Sample(EVIL, -math.inf, 3, EVIL), Sample(EVIL))),
-        FilledTexts((FilledText((Token(EVIL, "given", 0), Token(EVIL, "new", 1)), Sample(EVIL), (EVIL,)),)),
-        Playback((frame(0, (0, MASK_GLYPH, "noise")), frame(1, (0, EVIL, "new")))),
+        _Figures((_Figure(EVIL, EVIL, EVIL),)),
+        _DataTable((EVIL, EVIL), ((EVIL, EVIL),)),
+        _Bars((_Bar(EVIL, 0.3, EVIL),), EVIL),
+        _Commands((Command(EVIL, EVIL),)),
+        _Charts((_Chart(EVIL, EVIL, EVIL, (_Curve(EVIL, ((1, 2.0), (2, 1.0))),), _Bar(EVIL, 0.5)),)),
+        _Samples((_Sample(EVIL, -math.inf, 3, EVIL), _Sample(EVIL))),
+        _FilledTexts((_FilledText((Token(EVIL, "given", 0), Token(EVIL, "new", 1)), _Sample(EVIL), (EVIL,)),)),
+        _Playback((frame(0, (0, MASK_GLYPH, "noise")), frame(1, (0, EVIL, "new")))),
     ],
     ids=lambda block: type(block).__name__,
 )
-def test_everything_from_outside_is_escaped(block: Element) -> None:
+def test_everything_from_outside_is_escaped(block: _Element) -> None:
     plain, evil = Balance(page_of()), Balance(page_of(block))
-    assert evil.tags.count("script") == plain.tags.count("script") + isinstance(block, Playback)
+    assert evil.tags.count("script") == plain.tags.count("script") + isinstance(block, _Playback)
     assert "alert" in evil.text
-    title = Balance(report.render_page(EVIL, EVIL, [Section(EVIL, (), EVIL)], EVIL))
+    title = Balance(report._render_page(EVIL, EVIL, [_Section(EVIL, (), EVIL)], EVIL))
     assert title.tags == plain.tags
     assert title.text.count(EVIL) == 6  # twice the title
 
 
 def test_numbers_are_there() -> None:
-    table = DataTable(("", "ours"), (("steps", "1,024"),))
-    found = Balance(page_of(Figures((Figure("bits", "0.371", "at most"),)), table)).text
+    table = _DataTable(("", "ours"), (("steps", "1,024"),))
+    found = Balance(page_of(_Figures((_Figure("bits", "0.371", "at most"),)), table)).text
     assert all(word in found for word in ("bits", "0.371", "at most", "ours", "steps", "1,024"))
 
 
 def test_bars_show_what_differs_and_how_sure_that_is() -> None:
-    found = Bars((Bar("a", 0.5, error=0.3), Bar("b", 0.2, error=0.4), Bar("c", -0.1)), "bits").html()
+    found = _Bars((_Bar("a", 0.5, error=0.3), _Bar("b", 0.2, error=0.4), _Bar("c", -0.1)), "bits").html()
     widths = [float(width) for width in re.findall(r'"length" style="width:([\d.]+)%', found)]
     assert widths == pytest.approx([62.5, 25, 0])
     whiskers = re.findall(r'"error" style="left:([\d.]+)%;width:([\d.]+)%', found)
@@ -144,7 +144,7 @@ def test_bars_show_what_differs_and_how_sure_that_is() -> None:
 
 
 def test_a_chart_is_drawn_to_scale() -> None:
-    chart = Chart("Loss", "step", "bits", (Curve("a", ((0, 4.0), (50, 2.0), (100, 1.0))),), Bar("entropy", 0.5))
+    chart = _Chart("Loss", "step", "bits", (_Curve("a", ((0, 4.0), (50, 2.0), (100, 1.0))),), _Bar("entropy", 0.5))
     root = ElementTree.fromstring(chart.html().replace("<b>", "<p>").replace("</b>", "</p>"))
     (line,) = root.iter("polyline")
     xs, ys = zip(*(map(float, point.split(",")) for point in line.attrib["points"].split()), strict=True)
@@ -159,21 +159,21 @@ def test_a_chart_is_drawn_to_scale() -> None:
 
 
 def test_a_chart_without_points_or_with_a_loss_of_zero_is_drawn() -> None:
-    Balance(page_of(Charts((Chart("Loss", "step", "bits", (Curve("none", ()), Curve("zero", ((1, 0.0),)))),))))
+    Balance(page_of(_Charts((_Chart("Loss", "step", "bits", (_Curve("none", ()), _Curve("zero", ((1, 0.0),)))),))))
 
 
 def test_ticks_are_round() -> None:
-    assert charts.ticks(680) == [0, 200, 400, 600]
-    assert charts.ticks(0.9) == [0, 0.2, 0.4, 0.6, 0.8]
-    assert charts.ticks(1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
-    assert charts.log_ticks(0.15, 7) == [0.2, 0.5, 1, 2, 5]
-    assert charts.log_ticks(0.166, 0.19) == [0.17, 0.175, 0.18, 0.185, 0.19], "never one alone"
+    assert charts._ticks(680) == [0, 200, 400, 600]
+    assert charts._ticks(0.9) == [0, 0.2, 0.4, 0.6, 0.8]
+    assert charts._ticks(1) == [0, 0.2, 0.4, 0.6, 0.8, 1]
+    assert charts._log_ticks(0.15, 7) == [0.2, 0.5, 1, 2, 5]
+    assert charts._log_ticks(0.166, 0.19) == [0.17, 0.175, 0.18, 0.185, 0.19], "never one alone"
 
 
 @pytest.mark.parametrize("steps", [1, 9, 150, 2000, 20000])
 @pytest.mark.parametrize("low", [0.0002, 0.17, 4.1])
 def test_every_axis_has_ticks_inside_the_picture(steps: int, low: float) -> None:
-    chart = Chart("Loss", "step", "bits", (Curve("a", ((1, 1.05 * low), (steps, low))),))
+    chart = _Chart("Loss", "step", "bits", (_Curve("a", ((1, 1.05 * low), (steps, low))),))
     svg = ElementTree.fromstring(re.search(r"<svg.*</svg>", chart.html(), re.DOTALL).group())  # type: ignore[union-attr]
     labels = [e for e in svg.iter("text") if e.attrib.get("class") == "middle"]
     assert len(labels) >= 3
@@ -185,7 +185,7 @@ def test_every_axis_has_ticks_inside_the_picture(steps: int, low: float) -> None
 
 
 def test_time_as_one_says_it() -> None:
-    assert [report.format_duration(s) for s in (0.25, 59.94, 60, 231.6)] == [
+    assert [report._format_duration(s) for s in (0.25, 59.94, 60, 231.6)] == [
         "0.2 s",
         "59.9 s",
         "1 min 0 s",
@@ -194,18 +194,18 @@ def test_time_as_one_says_it() -> None:
 
 
 def test_samples_show_the_first_wrong_word() -> None:
-    right = Sample("Anna sang.", -12.34, 10).html()
+    right = _Sample("Anna sang.", -12.34, 10).html()
     assert "✓ grammatical" in right
     assert "−12.3\N{NO-BREAK SPACE}bits" in right
     assert "<mark" not in right
-    wrong = Sample("Anna the sang.", -math.inf, len("Anna")).html()
+    wrong = _Sample("Anna the sang.", -math.inf, len("Anna")).html()
     assert 'Anna <mark class="wrong">the</mark><s> sang.</s>' in wrong
     assert "right for 1 word, “the” cannot stand there" in wrong
-    first = Sample("the Anna.", -math.inf, 0).html()
+    first = _Sample("the Anna.", -math.inf, 0).html()
     assert '<mark class="wrong">the</mark><s> Anna.</s>' in first
     assert "</b> “the” cannot stand there" in first
-    assert "right for 2 words, but it has no end" in Sample("Anna sang", -math.inf, 9).html()
-    unknown = Sample("Anna sang.").html()
+    assert "right for 2 words, but it has no end" in _Sample("Anna sang", -math.inf, 9).html()
+    unknown = _Sample("Anna sang.").html()
     assert "verdict" not in unknown
     assert "Anna sang." in unknown
 
@@ -215,13 +215,13 @@ def test_infills_tell_given_from_written() -> None:
         Token(text, state, i)
         for i, (text, state) in enumerate([("She", "given"), (" took", "settled"), (" a", "new"), (" kite", "given")])
     )
-    found = FilledText(tokens, Sample("She took a kite", -math.inf, 15), ("found the",)).html()
+    found = _FilledText(tokens, _Sample("She took a kite", -math.inf, 15), ("found the",)).html()
     assert 'She <mark class="written">took a</mark> kite' in found
     assert "Hidden were “found the”" in found
 
 
 def test_stretches_join_steps_that_look_the_same() -> None:
-    columns = [[(s.lo, s.hi, s.token and s.token.state) for s in column] for column in token_spans(writing())]
+    columns = [[(s.lo, s.hi, s.token and s.token.state) for s in column] for column in _token_spans(writing())]
     assert columns == [
         [(0, 4, "given")],
         [(0, 3, "noise"), (3, 4, "new")],
@@ -231,7 +231,7 @@ def test_stretches_join_steps_that_look_the_same() -> None:
 
 
 def test_the_strip_has_a_cell_for_every_stretch_and_the_words_to_read() -> None:
-    found = Playback(writing()).html()
+    found = _Playback(writing()).html()
     assert found.count("<rect") == 7
     assert "<title>step 3: band</title>" in found
     assert "<title>step 0: not yet written</title>" in found
@@ -293,7 +293,7 @@ def test_the_page_plays_in_a_browser(tmp_path: Path) -> None:
       document.body.dataset.hidden = document.querySelector(".controls").hidden;
       strip.dispatchEvent(new MouseEvent("click", { clientX: box.x + 1, clientY: box.y + 1 }));
     });</script>"""
-    file = report.write_page(tmp_path / "report.html", "A title", "", [Section("One", (Playback(writing()),))])
+    file = report._write_page(tmp_path / "report.html", "A title", "", [_Section("One", (_Playback(writing()),))])
     file.write_text(file.read_text("utf-8").replace("</body>", f"{click}</body>"), "utf-8")
     command = [str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom", file.as_uri()]
     dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout

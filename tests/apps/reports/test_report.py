@@ -21,7 +21,7 @@ def report(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def small(run: Run) -> Run:
-    return replace(variations.shrunken(run), steps=4, batch=2, log_every=1, eval_every=2, eval_rows=2, samples=1)
+    return replace(variations._shrunken(run), steps=4, batch=2, log_every=1, eval_every=2, eval_rows=2, samples=1)
 
 
 @pytest.mark.parametrize("name", ["mdlm_tiny", "ar_tiny", "diffuseq_tiny"])

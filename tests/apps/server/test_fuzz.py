@@ -15,19 +15,19 @@ from hypothesis import HealthCheck, given, settings
 from bench.requests import Answer, Client, bodies, cost_bombs
 from redraft.apps import ApiError, RequestLimits, Supervisor, build_app
 from redraft.apps.server import jobs, schemas
-from redraft.apps.server.jobs import expanded_length
+from redraft.apps.server.jobs import _expanded_length
 from redraft.apps.server.schemas import parse_body
 from tests.apps.server.served import Server
 
 ROUTES: dict[str, tuple[Any, Any]] = {
-    "/v1/completions": (schemas.CompletionBody, jobs.completion_job),
-    "/v1/fim/completions": (schemas.FimBody, jobs.completion_job),
-    "/v1/chat/completions": (schemas.ChatBody, jobs.chat_job),
-    "/v1/infill": (schemas.InfillBody, jobs.infill_job),
-    "/v1/choose": (schemas.ChooseBody, jobs.choose_job),
-    "/v1/score": (schemas.ScoreBody, jobs.score_job),
-    "/v1/correct": (schemas.CorrectBody, jobs.correct_job),
-    "/v1/diffusion/trace": (schemas.TraceBody, jobs.trace_job),
+    "/v1/completions": (schemas.CompletionBody, jobs._completion_job),
+    "/v1/fim/completions": (schemas.FimBody, jobs._completion_job),
+    "/v1/chat/completions": (schemas.ChatBody, jobs._chat_job),
+    "/v1/infill": (schemas.InfillBody, jobs._infill_job),
+    "/v1/choose": (schemas.ChooseBody, jobs._choose_job),
+    "/v1/score": (schemas.ScoreBody, jobs._score_job),
+    "/v1/correct": (schemas.CorrectBody, jobs._correct_job),
+    "/v1/diffusion/trace": (schemas.TraceBody, jobs._trace_job),
 }
 
 
@@ -117,7 +117,7 @@ def test_cost_bombs_are_refused_at_once(server: Server) -> None:
     ],
 )
 def test_patterns_are_measured_before_they_are_compiled(pattern: str, size: int) -> None:
-    assert expanded_length(pattern) == size
+    assert _expanded_length(pattern) == size
 
 
 SPECIALS = ["<|mask|>", "[MASK]", "<|eos|>", "</s>", "<pad>", "<|endoftext|>", "[[3]]", "[[*]]", "▒", "<bos>", "\x00"]

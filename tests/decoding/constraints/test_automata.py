@@ -12,10 +12,10 @@ from hypothesis import given, settings, strategies as st
 from redraft.core import ByteTokenizer, CharTokenizer, Tokenizer, WordTokenizer, train_bpe
 from redraft.decoding import AutomatonTooLarge, Banned, Json, OneOf, Required, compile_rule
 from redraft.decoding.constraints import dfa
-from redraft.decoding.constraints.automaton import TokenAutomaton, token_automaton
-from redraft.decoding.constraints.compiler import compile_regex, compile_schema
-from redraft.decoding.constraints.dfa import Dfa
-from redraft.decoding.constraints.token_bytes import token_bytes
+from redraft.decoding.constraints.automaton import _token_automaton, _TokenAutomaton
+from redraft.decoding.constraints.compiler import _compile_regex, _compile_schema
+from redraft.decoding.constraints.dfa import _Dfa
+from redraft.decoding.constraints.token_bytes import _token_bytes
 
 SHORT = ["".join(letters) for n in range(6) for letters in itertools.product("ab", repeat=n)]
 PATTERNS = st.recursive(
@@ -30,23 +30,23 @@ PATTERNS = st.recursive(
 )
 
 
-def texts(automaton: Dfa) -> set[str]:
+def texts(automaton: _Dfa) -> set[str]:
     return {text for text in SHORT if automaton.accepts(text.encode())}
 
 
 @settings(max_examples=40, deadline=None)
 @given(PATTERNS)
 def test_a_pattern_accepts_what_re_matches(pattern: str) -> None:
-    assert texts(compile_regex(pattern)) == {text for text in SHORT if re.fullmatch(pattern, text)}
+    assert texts(_compile_regex(pattern)) == {text for text in SHORT if re.fullmatch(pattern, text)}
 
 
 @settings(max_examples=15, deadline=None)
 @given(PATTERNS, PATTERNS)
 def test_sets_of_texts_combine(one: str, other: str) -> None:
-    a, b = compile_regex(one), compile_regex(other)
-    assert texts(dfa.intersection(a, b)) == texts(a) & texts(b)
-    assert texts(dfa.union(a, b)) == texts(a) | texts(b)
-    assert texts(dfa.complement(a)) == set(SHORT) - texts(a)
+    a, b = _compile_regex(one), _compile_regex(other)
+    assert texts(dfa._intersection(a, b)) == texts(a) & texts(b)
+    assert texts(dfa._union(a, b)) == texts(a) | texts(b)
+    assert texts(dfa._complement(a)) == set(SHORT) - texts(a)
 
 
 @settings(max_examples=200, deadline=None)
@@ -72,18 +72,18 @@ def test_unicode_texts_are_matched_by_character() -> None:
         (r"\w+", "naïve", "a b"),
         ("[α-ω]*", "λόγος"[:1], "a"),
     ]:
-        assert compile_regex(pattern).accepts(yes.encode())
-        assert not compile_regex(pattern).accepts(no.encode())
+        assert _compile_regex(pattern).accepts(yes.encode())
+        assert not _compile_regex(pattern).accepts(no.encode())
 
 
 def test_the_smallest_automaton_is_found() -> None:
-    assert len(compile_regex("(a|b)*abb")) == 4
-    assert len(dfa.minimize(dfa.union(compile_regex("a*"), compile_regex("(aa)*")))) == 1
+    assert len(_compile_regex("(a|b)*abb")) == 4
+    assert len(dfa._minimize(dfa._union(_compile_regex("a*"), _compile_regex("(aa)*")))) == 1
 
 
 def test_schemas_become_json_texts() -> None:
     schema = {"type": "object", "properties": {"age": {"type": "integer"}, "ok": {"type": "boolean"}}}
-    automaton = compile_schema(Json({**schema, "required": ["age", "ok"]}).schema)
+    automaton = _compile_schema(Json({**schema, "required": ["age", "ok"]}).schema)
     assert automaton.accepts(b'{"age": 7, "ok": true}')
     assert not automaton.accepts(b'{"age": 07, "ok": true}')
     assert not automaton.accepts(b'{"age": 7}')
@@ -91,16 +91,16 @@ def test_schemas_become_json_texts() -> None:
 
 def test_a_bomb_is_killed() -> None:
     with pytest.raises(AutomatonTooLarge, match="takes more than 1 seconds to compile"):
-        compile_regex("((a{0,60}){0,60}){0,60}", seconds=1)
+        _compile_regex("((a{0,60}){0,60}){0,60}", seconds=1)
 
 
 def test_two_equal_columns_are_one_class() -> None:
-    kind, first = dfa.unique_columns(np.array([[1, 2, 1, -1], [3, 3, 3, -1]]))
+    kind, first = dfa._unique_columns(np.array([[1, 2, 1, -1], [3, 3, 3, -1]]))
     assert kind[0] == kind[2] != kind[1]
     assert sorted(first.tolist()) == [0, 1, 3]
 
 
-def spelled(tokenizer: Tokenizer, automaton: TokenAutomaton, ids: list[int]) -> bool:
+def spelled(tokenizer: Tokenizer, automaton: _TokenAutomaton, ids: list[int]) -> bool:
     """Whether an automaton on tokens accepts a text, which may end there."""
     state = 0
     for token in ids:
@@ -122,8 +122,8 @@ TOKENIZERS = {
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_tokens_are_read_as_the_text_they_spell(name: str) -> None:
     tokenizer, pattern = TOKENIZERS[name], r"(a|b|ab)(( a| b)*\.?|ab+)"
-    vocab, table = tokenizer.vocab, token_bytes(tokenizer)
-    automaton = token_automaton(compile_regex(pattern), table, vocab, True)
+    vocab, table = tokenizer.vocab, _token_bytes(tokenizer)
+    automaton = _token_automaton(_compile_regex(pattern), table, vocab, True)
     known = [token for token, piece in enumerate(table.inner) if piece and set(piece) <= set(b"ab .")]
     seen = 0
     for n in range(1, 4):
@@ -137,7 +137,7 @@ def test_tokens_are_read_as_the_text_they_spell(name: str) -> None:
 def test_the_end_token_ends_a_text_and_padding_follows() -> None:
     tokenizer = WordTokenizer(("a", "b"))
     vocab = tokenizer.vocab
-    automaton = token_automaton(compile_regex("a b"), token_bytes(tokenizer), vocab, True)
+    automaton = _token_automaton(_compile_regex("a b"), _token_bytes(tokenizer), vocab, True)
     assert vocab.eos is not None
     assert vocab.pad is not None
     state = 0

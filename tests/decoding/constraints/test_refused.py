@@ -18,7 +18,7 @@ from redraft import Constrained, Json, Masked, Regex, Rule, constrain
 from redraft.core import CharTokenizer
 from redraft.decoding import Banned, Length, OneOf, Required, hole_mask
 from redraft.decoding.constraints import compiler
-from redraft.decoding.constraints.token_bytes import token_bytes
+from redraft.decoding.constraints.token_bytes import _token_bytes
 from tests.decoding.constraints.test_outputs import BPE, WORDS, model_of
 from tests.decoding.constraints.toys import LETTERS, VOCAB, Said, blank, said
 
@@ -139,4 +139,4 @@ def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatc
 def test_a_tokenizer_that_joins_otherwise_is_refused() -> None:
     definition = json.loads(BPE.definition) | {"decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True}}
     with pytest.raises(ValueError, match="patterns do not know how a tokenizer with the decoder WordPiece spells"):
-        token_bytes(replace(BPE, definition=json.dumps(definition)))
+        _token_bytes(replace(BPE, definition=json.dumps(definition)))

@@ -26,7 +26,7 @@ from redraft import (
 )
 from redraft.core import VectorPrediction
 from redraft.decoding import Ddim, DpmPP, GuidedSampler, PlacedRuleSet, Renoise, Required, final_canvas
-from redraft.decoding.constraints.constrained import guide_vectors
+from redraft.decoding.constraints.constrained import _guide_vectors
 from redraft.models import (
     AttentionPattern,
     BlockCausal,
@@ -99,22 +99,22 @@ def test_the_slope_is_that_of_the_chance_to_obey() -> None:
     canvas = canvas_of(1)
     x = torch.randn(1, LENGTH, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
     (slope,) = torch.autograd.grad(log_chance(marked(canvas).log_p(x)[0].double()), x)
-    found = guide_vectors(VectorPrediction(x.detach()), marked(canvas), 0.7)
+    found = _guide_vectors(VectorPrediction(x.detach()), marked(canvas), 0.7)
     assert torch.allclose(found.mean, x.detach() + 0.7 * slope, atol=1e-5)
 
 
 def test_named_tokens_become_their_marginals() -> None:
     pred = Exact()(torch.zeros(1, LENGTH, 3), torch.full((1, 1), 0.5), Context())
     assert pred.log_weights is not None
-    found = guide_vectors(pred, marked(canvas_of(1)), 1.0)
+    found = _guide_vectors(pred, marked(canvas_of(1)), 1.0)
     table = torch.zeros(LENGTH, VOCAB.size, dtype=torch.float64)
     for ids, p in law(pred.log_weights[0], PATTERN).items():
         table[torch.arange(LENGTH), torch.tensor(ids)] += p
     assert torch.allclose(found.mean[0], table @ TABLE.double(), atol=1e-5)
     assert found.log_weights is not None
     assert torch.allclose(found.log_weights[0].exp(), table, atol=1e-5)
-    assert guide_vectors(pred, marked(canvas_of(1)), 0.0).mean.allclose(pred.mean)
-    on_simplex = guide_vectors(
+    assert _guide_vectors(pred, marked(canvas_of(1)), 0.0).mean.allclose(pred.mean)
+    on_simplex = _guide_vectors(
         replace(pred, table=None, mean=2 * pred.log_weights.exp() - 1), marked(canvas_of(1)), 1.0
     )
     assert torch.allclose(on_simplex.mean[0], 2 * table - 1, atol=1e-5)
@@ -134,7 +134,7 @@ def test_the_mean_given_the_rule_is_bayes() -> None:
 def test_given_places_do_not_move() -> None:
     canvas = canvas_of(1, "(ab)*", given={1: 1})
     x = torch.randn(1, LENGTH, 3, generator=torch.Generator().manual_seed(2))
-    found = guide_vectors(VectorPrediction(x), marked(canvas), 1.0).mean
+    found = _guide_vectors(VectorPrediction(x), marked(canvas), 1.0).mean
     assert torch.equal(found[:, 1], x[:, 1])
     assert not torch.allclose(found[:, 2], x[:, 2])
 

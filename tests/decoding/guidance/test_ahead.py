@@ -12,13 +12,13 @@ from torch import Tensor
 from redraft.core import Canvas, Context, Masked, Prediction, rng
 from redraft.decoding import Ancestral, Blocks, GuidedSampler, LookAhead, final_canvas
 from redraft.evaluation import VOCAB, Oracle
-from redraft.evaluation.laws.enumeration import WORDS, ToyLanguage
+from redraft.evaluation.laws.enumeration import _WORDS, _ToyLanguage
 from redraft.models import DiffusionLM, future_tag_log_prob
 from redraft.training import presets
 from redraft.training.runs import variations
 
 PValue = Callable[[Tensor, Tensor], float]
-PROCESS, TOY = Masked(VOCAB), ToyLanguage.of()
+PROCESS, TOY = Masked(VOCAB), _ToyLanguage.of()
 DRAWS = 3_000
 ODD = TOY.sequences.sum(-1) % 2 == 1
 
@@ -46,9 +46,9 @@ def future(prefix: Tensor, candidates: Tensor) -> Tensor:
 def test_the_exact_future_gives_the_exact_conditional(p_value: PValue) -> None:
     z = torch.zeros(DRAWS, TOY.sequences.shape[1], dtype=torch.int64)
     blank = Canvas(z, torch.zeros_like(z, dtype=torch.bool))
-    sampler = GuidedSampler(Blocks(Ancestral(1), cache=False), LookAhead(future, top=WORDS, least=0.0))
+    sampler = GuidedSampler(Blocks(Ancestral(1), cache=False), LookAhead(future, top=_WORDS, least=0.0))
     written = final_canvas(sampler(Writer(), PROCESS, blank, rng=rng(3, DRAWS))).z
-    found = (written * WORDS ** torch.arange(z.shape[1] - 1, -1, -1)).sum(-1).bincount(minlength=len(TOY.p))
+    found = (written * _WORDS ** torch.arange(z.shape[1] - 1, -1, -1)).sum(-1).bincount(minlength=len(TOY.p))
     assert int(found[~ODD].sum()) == 0, "what cannot become odd is never written"
     expected = TOY.p[ODD] / TOY.p[ODD].sum() * DRAWS
     kept = expected >= 5
@@ -57,7 +57,7 @@ def test_the_exact_future_gives_the_exact_conditional(p_value: PValue) -> None:
 
 
 def test_a_cache_changes_no_text() -> None:
-    run = variations.shrunken(presets.ar_tagger_tiny())
+    run = variations._shrunken(presets.ar_tagger_tiny())
     torch.manual_seed(0)
     model = DiffusionLM(run.model, run.tokenizer).eval()
     assert run.model.kinds is not None

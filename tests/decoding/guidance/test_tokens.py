@@ -24,10 +24,10 @@ from redraft.decoding import (
     final_canvas,
 )
 from redraft.evaluation import VOCAB, Oracle
-from redraft.evaluation.laws.enumeration import WORDS, ToyLanguage
+from redraft.evaluation.laws.enumeration import _WORDS, _ToyLanguage
 
 PValue = Callable[[Tensor, Tensor], float]
-PROCESS, TOY = Masked(VOCAB), ToyLanguage.of()
+PROCESS, TOY = Masked(VOCAB), _ToyLanguage.of()
 DRAWS = 3_000
 SUM = TOY.sequences.sum(-1) % 2 == 1  # what the classifier is about: an odd sum
 
@@ -52,7 +52,7 @@ def counts(sampler: Sampler, guidance: Guidance) -> Tensor:
     written = final_canvas(
         GuidedSampler(sampler, guidance)(Oracle(TOY, PROCESS), PROCESS, blank(DRAWS), rng=rng(3, DRAWS))
     ).z
-    place = WORDS ** torch.arange(written.shape[1] - 1, -1, -1)
+    place = _WORDS ** torch.arange(written.shape[1] - 1, -1, -1)
     return (written * place).sum(-1).bincount(minlength=len(TOY.p))
 
 

@@ -190,7 +190,7 @@ def test_named_tokens_of_vectors_are_mixed_too() -> None:
 
 
 def test_laws() -> None:
-    rows = list(solvers.guidance_laws(PROCESS, MIXTURE, ORACLE))
+    rows = list(solvers._guidance_laws(PROCESS, MIXTURE, ORACLE))
     assert len(rows) == 3
     assert [row.law for row in rows if not row.ok] == []
 

@@ -90,15 +90,15 @@ every_sampler = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: f"{ty
 def test_laws(law: str) -> None:
     oracle = MixtureOracle(MIXTURE, PROCESS.path)
     rows = {
-        "order": lambda: check_solvers.convergence_laws(PROCESS, oracle),
-        "disguise": lambda: check_solvers.equivalence_laws(PROCESS, MIXTURE, oracle),
-        "flow": lambda: check_solvers.flow_laws(PROCESS, MIXTURE, oracle),
+        "order": lambda: check_solvers._convergence_laws(PROCESS, oracle),
+        "disguise": lambda: check_solvers._equivalence_laws(PROCESS, MIXTURE, oracle),
+        "flow": lambda: check_solvers._flow_laws(PROCESS, MIXTURE, oracle),
     }[law]()
     assert [row.law for row in rows if not row.ok] == []
 
 
 def test_samplers_recover_the_mixture() -> None:
-    rows = list(check_solvers.moment_laws(PROCESS, MIXTURE))
+    rows = list(check_solvers._moment_laws(PROCESS, MIXTURE))
     assert len(rows) == 3 * len(check_solvers._SAMPLERS)
     assert [row.law for row in rows if not row.ok] == []
 
@@ -106,14 +106,14 @@ def test_samplers_recover_the_mixture() -> None:
 @every_path
 def test_disguises_on_other_paths(path: NoisePath) -> None:
     process = Gaussian(VOCAB, path)
-    rows = check_solvers.equivalence_laws(process, MIXTURE, MixtureOracle(MIXTURE, path))
+    rows = check_solvers._equivalence_laws(process, MIXTURE, MixtureOracle(MIXTURE, path))
     assert [row.law for row in rows if not row.ok] == []
 
 
 @every_path
 def test_orders_on_other_paths(path: NoisePath) -> None:
     process, oracle = Gaussian(VOCAB, path), MixtureOracle(MIXTURE, path)
-    orders = [check_solvers.convergence_order(process, oracle, kind) for kind in (Ddim, Heun, DpmPP)]
+    orders = [check_solvers._convergence_order(process, oracle, kind) for kind in (Ddim, Heun, DpmPP)]
     assert 0.9 < orders[0] < 1.6
     assert min(orders[1:]) > 1.6
 
@@ -129,7 +129,7 @@ class Askew(Solver):
 
 def test_a_wrong_solver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_solvers, "_SAMPLERS", (("wrong", Askew(60, UniformLogSnrGrid()), 0.12),))
-    assert not all(row.ok for row in check_solvers.moment_laws(PROCESS, MIXTURE))
+    assert not all(row.ok for row in check_solvers._moment_laws(PROCESS, MIXTURE))
 
 
 # --- grids ---
@@ -289,7 +289,7 @@ def test_with_a_network(tiny: TransformerConfig, vocab: Vocab, head: VectorHead)
 @pytest.mark.parametrize("project", [ArgmaxProjection(), KeepMean()], ids=repr)
 def test_only_drawn_tokens_keep_their_frequencies(project: Projection) -> None:
     oracle = TokenOracle.of(PROCESS)
-    assert check_solvers.renoise_law(PROCESS).ok
+    assert check_solvers._renoise_law(PROCESS).ok
     share = (renoised(oracle, Renoise(20, project=project)) == 0).double().mean()
     assert float(share) > float(oracle.mixture.weights[0]) + 0.05
 

@@ -12,7 +12,7 @@ import torch
 from redraft.apps import cli
 from redraft.core import ClampedLogSnr, PiecewiseLogSnr, TanD
 from redraft.evaluation import TrainingRecipe
-from redraft.evaluation.comparison.measurement import NOISIER, best_end, test_rows
+from redraft.evaluation.comparison.measurement import _NOISIER, _best_end, _test_rows
 from redraft.models import DiffusionLM
 from redraft.training import presets, with_final_logsnr
 from redraft.training.runs import variations
@@ -139,16 +139,16 @@ def test_another_comparison_needs_another_place(tmp_path: Path, capsys: pytest.C
 
 def test_a_diffusion_that_knows_nothing_ends_as_noisy_as_it_may() -> None:
     """Each level that an untrained denoiser passes costs bits and tells nothing; the search goes below its grid."""
-    run = variations.with_schedule(variations.shrunken(presets.tencdm_tiny()), ClampedLogSnr(TanD(7.0), -12.0, 4.0))
+    run = variations._with_schedule(variations._shrunken(presets.tencdm_tiny()), ClampedLogSnr(TanD(7.0), -12.0, 4.0))
     model = DiffusionLM(run.model, run.tokenizer).eval()
-    rows = test_rows(run, "valid", 2).batches
-    assert best_end(model, rows, 1, seed=0) in NOISIER[1:]
+    rows = _test_rows(run, "valid", 2).batches
+    assert _best_end(model, rows, 1, seed=0) in _NOISIER[1:]
 
 
 def test_a_diffusion_ends_above_where_it_begins() -> None:
     """No level is tried that the noise never reaches, whatever the grid has."""
-    run = variations.with_schedule(variations.shrunken(presets.diffusion_lm_tiny()), PiecewiseLogSnr((1.0, -1.5)))
+    run = variations._with_schedule(variations._shrunken(presets.diffusion_lm_tiny()), PiecewiseLogSnr((1.0, -1.5)))
     model = DiffusionLM(run.model, run.tokenizer).eval()
-    assert best_end(model, test_rows(run, "valid", 2).batches, 1, seed=0) > -1.5
+    assert _best_end(model, _test_rows(run, "valid", 2).batches, 1, seed=0) > -1.5
     with pytest.raises(ValueError, match=r"cannot end at a log-SNR of -2: it starts at -1\.5"):
         with_final_logsnr(model, -2.0)

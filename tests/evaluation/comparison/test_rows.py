@@ -22,7 +22,7 @@ from redraft.evaluation import (
     unseen_bits,
     with_budget_steps,
 )
-from redraft.evaluation.comparison.measurement import samplers_to_measure, with_total_steps
+from redraft.evaluation.comparison.measurement import _samplers_to_measure, _with_total_steps
 from redraft.models import DiffusionLM
 from redraft.training import Run, presets
 from redraft.training.runs import variations
@@ -30,7 +30,7 @@ from redraft.training.runs import variations
 
 @pytest.fixture
 def run() -> Run:
-    return replace(variations.shrunken(presets.mdlm_tiny()), batch=2)
+    return replace(variations._shrunken(presets.mdlm_tiny()), batch=2)
 
 
 def test_another_budget_needs_another_place(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,10 +131,10 @@ def test_steps_are_those_of_a_whole_text() -> None:
     models = {name: presets.PRESETS[name]() for name in ("ar_tiny", "bd3_tiny", "gidd_tiny", "mdlm_tiny")}
     blocks, length = SimpleNamespace(block=8), presets.STORY_LENGTH
     bare: Any = SimpleNamespace(block=None)
-    assert with_total_steps(blocks, models["bd3_tiny"].sampler, 64, length) == Blocks(Ancestral(8), stop=True)  # type: ignore[arg-type]
-    corrected = with_total_steps(bare, models["gidd_tiny"].sampler, 64, length)
+    assert _with_total_steps(blocks, models["bd3_tiny"].sampler, 64, length) == Blocks(Ancestral(8), stop=True)  # type: ignore[arg-type]
+    corrected = _with_total_steps(bare, models["gidd_tiny"].sampler, 64, length)
     assert isinstance(corrected, SelfCorrection)
     assert (corrected.sampler, corrected.steps) == (Ancestral(43), 21)
-    assert with_total_steps(bare, FirstHitting(), 64, length) is None
-    assert list(samplers_to_measure(bare, models["mdlm_tiny"], (8, 16, 64))) == ["own", "8", "16"], "64 is its own"
-    assert list(samplers_to_measure(SimpleNamespace(block=1), models["ar_tiny"], (8, 16, 64))) == ["own"]  # type: ignore[arg-type]
+    assert _with_total_steps(bare, FirstHitting(), 64, length) is None
+    assert list(_samplers_to_measure(bare, models["mdlm_tiny"], (8, 16, 64))) == ["own", "8", "16"], "64 is its own"
+    assert list(_samplers_to_measure(SimpleNamespace(block=1), models["ar_tiny"], (8, 16, 64))) == ["own"]  # type: ignore[arg-type]

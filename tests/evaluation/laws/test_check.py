@@ -35,8 +35,8 @@ from redraft.core import (
 from redraft.decoding import Ancestral, AnyOrder, Unmask
 from redraft.evaluation import every_schedule, integral, sampling_p_value
 from redraft.evaluation.laws import suite, tokens
-from redraft.evaluation.laws.law import Integral
-from redraft.evaluation.laws.sampling import order_laws
+from redraft.evaluation.laws.law import _Integral
+from redraft.evaluation.laws.sampling import _order_laws
 
 BROKEN = '''
 from dataclasses import dataclass
@@ -78,12 +78,12 @@ def test_every_law_holds_for_mask_noise(rows: list[tokens.Law]) -> None:
     assert len({r.law for r in rows}) >= 18
 
 
-@pytest.mark.parametrize("process", [p for p in tokens.built_in() if isinstance(p, Interpolating | Markov)], ids=repr)
+@pytest.mark.parametrize("process", [p for p in tokens._built_in() if isinstance(p, Interpolating | Markov)], ids=repr)
 def test_the_laws_hold_for_noise_on_visible_tokens(process: Interpolating | Markov) -> None:
     """Sampling too, for one of them; all of them by `redraft check`."""
     toy = tokens.ToyLanguage.of()
-    rows = [*tokens.forward_laws(process), *tokens.reverse_laws(process), *tokens.bound_laws(process, toy)]
-    rows += tokens.closed_form_laws(process, toy)
+    rows = [*tokens._forward_laws(process), *tokens._reverse_laws(process), *tokens._bound_laws(process, toy)]
+    rows += tokens._closed_form_laws(process, toy)
     if isinstance(process, Interpolating) and process.vocab.mask is not None:
         rows += tokens.sampling_laws(process, toy)
     assert [r for r in rows if not r.ok] == []
@@ -202,7 +202,7 @@ def test_the_same_delegate_unbroken_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [2, 4, 5])
 def test_one_by_one_is_exact_whatever_the_schedule(length: int) -> None:
     """Three words are what `redraft check` does."""
-    rows = list(order_laws(Masked(tokens.VOCAB), tokens.ToyLanguage.of(length=length)))
+    rows = list(_order_laws(Masked(tokens.VOCAB), tokens.ToyLanguage.of(length=length)))
     assert [row for row in rows if not row.ok] == []
     assert len({row.process for row in rows}) == len(every_schedule())
 
@@ -260,8 +260,8 @@ def test_bounds_are_integrated_far_better_than_they_must_be(rows: list[tokens.La
 
 def test_an_integral_that_may_be_off_proves_nothing() -> None:
     process, value = Masked(tokens.VOCAB), torch.tensor(1.0)
-    assert tokens.law_equal(process, "", Integral(value, 1e-4), 1.0, 1e-3).ok
-    assert not tokens.law_equal(process, "", Integral(value, 2e-3), 1.0, 1e-3).ok
+    assert tokens.law_equal(process, "", _Integral(value, 1e-4), 1.0, 1e-3).ok
+    assert not tokens.law_equal(process, "", _Integral(value, 2e-3), 1.0, 1e-3).ok
 
 
 def test_chi_square_knows_right_from_wrong() -> None:

@@ -29,7 +29,7 @@ from redraft.core import (
 from redraft.decoding import Ancestral
 from redraft.evaluation import Law, Mixture, MixtureOracle, nearest_modes
 from redraft.evaluation.laws import gaussian, suite
-from redraft.evaluation.laws.gaussian import sampled_vectors
+from redraft.evaluation.laws.gaussian import _sampled_vectors
 
 Laws = Callable[[Gaussian], Iterator[Law]]
 
@@ -38,7 +38,7 @@ def failed(laws: Laws, process: Gaussian) -> list[str]:
     return [row.law for row in laws(process) if not row.ok]
 
 
-@pytest.mark.parametrize("process", gaussian.built_in(), ids=lambda p: type(p.path).__name__)
+@pytest.mark.parametrize("process", gaussian._built_in(), ids=lambda p: type(p.path).__name__)
 def test_every_law_holds(process: Gaussian) -> None:
     rows = list(suite.check_process(process))
     assert [row for row in rows if not row.ok] == []
@@ -46,16 +46,16 @@ def test_every_law_holds(process: Gaussian) -> None:
 
 
 def test_the_command_checks_all_paths() -> None:
-    paths = [type(p.path) for p in gaussian.built_in()]
+    paths = [type(p.path) for p in gaussian._built_in()]
     assert paths == [VariancePreserving, VarianceExploding, StraightPath]
 
 
 def test_the_noise_that_is_left_is_paid_for() -> None:
     """Diffusion-LM's schedule leaves σ = 0.1: the reconstruction is part of the bound, which is the entropy still."""
-    process = Gaussian(gaussian.VECTOR_VOCAB, VariancePreserving(ClampedLogSnr(Sqrt())))
+    process = Gaussian(gaussian._VECTOR_VOCAB, VariancePreserving(ClampedLogSnr(Sqrt())))
     close = replace(Mixture.tokens(), means=0.1 * Mixture.tokens().means)  # so close that noise confuses them
     left = gaussian._reconstruction(process.path, close) @ close.weights
-    bound = gaussian.vector_bound(process, MixtureOracle(close, process.path)) @ close.weights
+    bound = gaussian._vector_bound(process, MixtureOracle(close, process.path)) @ close.weights
     assert float(left) > 0.1
     assert float(bound) == pytest.approx(close.entropy, abs=1e-3)
 
@@ -108,31 +108,31 @@ class Still(Gaussian):
 @pytest.mark.parametrize(
     ("broken", "laws", "caught"),
     [
-        (WrongPosterior, gaussian.vector_reverse_laws, "posterior is Bayes' rule"),
-        (WrongPosterior, gaussian.vector_reverse_laws, "stepping back keeps marginals"),
-        (WrongNoise, gaussian.vector_forward_laws, "draws match marginals (standard errors)"),
-        (WrongPrior, gaussian.vector_forward_laws, "so do those of the prior"),
-        (WrongPrior, gaussian.vector_forward_laws, "prior KL"),
-        (Still, gaussian.vector_reverse_laws, "steps are draws of it"),
-        (Still, gaussian.vector_sampling_laws, "… and their widths"),
+        (WrongPosterior, gaussian._vector_reverse_laws, "posterior is Bayes' rule"),
+        (WrongPosterior, gaussian._vector_reverse_laws, "stepping back keeps marginals"),
+        (WrongNoise, gaussian._vector_forward_laws, "draws match marginals (standard errors)"),
+        (WrongPrior, gaussian._vector_forward_laws, "so do those of the prior"),
+        (WrongPrior, gaussian._vector_forward_laws, "prior KL"),
+        (Still, gaussian._vector_reverse_laws, "steps are draws of it"),
+        (Still, gaussian._vector_sampling_laws, "… and their widths"),
     ],
 )
 def test_what_is_broken_is_caught(broken: type[Gaussian], laws: Laws, caught: str) -> None:
-    assert caught in failed(laws, broken(gaussian.VECTOR_VOCAB))
-    assert caught not in failed(laws, Gaussian(gaussian.VECTOR_VOCAB))
+    assert caught in failed(laws, broken(gaussian._VECTOR_VOCAB))
+    assert caught not in failed(laws, Gaussian(gaussian._VECTOR_VOCAB))
 
 
 def test_a_wrong_weight_is_caught() -> None:
-    caught = failed(gaussian.vector_bound_laws, WrongWeight(gaussian.VECTOR_VOCAB))
+    caught = failed(gaussian._vector_bound_laws, WrongWeight(gaussian._VECTOR_VOCAB))
     assert {"KL of a step = ½ΔSNR·error²", "bound = entropy", "bound = −log p of each token"} <= set(caught)
 
 
 def test_too_large_a_variance_widens_the_modes() -> None:
     """β is the right variance for normal data, not for narrow modes; with more steps it matters less."""
-    process, mixture = Gaussian(gaussian.VECTOR_VOCAB, variance=ForwardVariance()), Mixture.of()
+    process, mixture = Gaussian(gaussian._VECTOR_VOCAB, variance=ForwardVariance()), Mixture.of()
 
     def width(process: Gaussian, steps: int) -> float:
-        z = sampled_vectors(process, mixture, Ancestral(steps), rng(1, 1)).flatten(0, 1)
+        z = _sampled_vectors(process, mixture, Ancestral(steps), rng(1, 1)).flatten(0, 1)
         return float((nearest_modes(z, mixture)[1] / mixture.std).mean())
 
     assert width(process, 16) > width(process, 64) > 1.02

@@ -293,7 +293,7 @@ def test_kill_at_every_file_operation(tmp_path: Path, live: Callable[..., int], 
         assert held.step in (5, step)
         assert_right(newest, held.step)
         for path in tmp_path.glob("step-*"):  # nothing half-written or half-removed has the name of a checkpoint
-            reader.verify(path)
+            reader._verify(path)
     assert life > 20  # that many moments were tried
     assert held.documents["state"]["life"] == life
     assert names(tmp_path) == [f"step-{step:08d}"]
@@ -531,7 +531,7 @@ def test_damage_is_found_and_the_older_one_used(tmp_path: Path, caplog: pytest.L
     damage, message = DAMAGE[kind]
     damage(new, old)
     with pytest.raises(CheckpointError, match=message):
-        reader.verify(new)
+        reader._verify(new)
     with pytest.raises(CheckpointError):
         reader.read_checkpoint(new)
     with caplog.at_level(logging.WARNING):
@@ -548,7 +548,7 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
         for _ in range(40):
             flip(file, draws.randrange(8 * len(whole)))
             with pytest.raises(CheckpointError):
-                reader.verify(path)
+                reader._verify(path)
             file.write_bytes(whole)
     assert_right(path, 1)
 

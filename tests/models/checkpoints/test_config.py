@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Optional, Protocol
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from redraft.apps.cli.user_code import load_function, load_module
+from redraft.apps.cli.user_code import _load_function, load_module
 from redraft.core import Vocab
 from redraft.models import JSON, ConfigError, digest, from_json, to_json
 
@@ -371,7 +371,7 @@ def test_a_function_of_a_file(tmp_path: Path) -> None:
     path = write(
         tmp_path, "user_keyboard.py", f"{HEAD}class Typo:\n    rate: float = 0.5\n\ndef run():\n    return Typo(0.25)\n"
     )
-    value = load_function(f"{path}:run")()
+    value = _load_function(f"{path}:run")()
     assert value.rate == 0.25
     assert load_module(path) is sys.modules["user_keyboard"] is load_module(str(path))
     data = to_json(value)
@@ -384,7 +384,7 @@ def test_a_function_of_a_file(tmp_path: Path) -> None:
 def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "user_relative.py", "def run(): return 5\n")
     monkeypatch.chdir(tmp_path)
-    assert load_function("user_relative.py:run")() == 5
+    assert _load_function("user_relative.py:run")() == 5
 
 
 @pytest.mark.parametrize(
@@ -410,19 +410,19 @@ def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_user_files_that_fail(tmp_path: Path, name: str, text: str, function: str, message: str) -> None:
     path = write(tmp_path, name, text)
     with pytest.raises(ValueError, match=message):
-        load_function(f"{path}:{function}")
+        _load_function(f"{path}:{function}")
     assert getattr(sys.modules.get(path.stem), "__file__", None) != str(path) or "has no function" in message
 
 
 @pytest.mark.parametrize("spec", ["", "file.py", ":run", "file.py:"])
 def test_specs_that_name_no_function(spec: str) -> None:
     with pytest.raises(ValueError, match=r"write file\.py:function"):
-        load_function(spec)
+        _load_function(spec)
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"absent\.py is not a Python file; give the path of an existing"):
-        load_function(f"{tmp_path / 'absent.py'}:run")
+        _load_function(f"{tmp_path / 'absent.py'}:run")
 
 
 def test_two_files_of_one_name(tmp_path: Path) -> None:

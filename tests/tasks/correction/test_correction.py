@@ -29,24 +29,24 @@ from redraft.core import (
 from redraft.evaluation.laws import tokens
 from redraft.models import Causal, DiffusionLM
 from redraft.tasks import ArgumentError, EditChannel, ErrorGenerator, Lexicon, TextModel, open_model
-from redraft.tasks.correction.letters import LetterPosterior, is_letter_channel
-from redraft.tasks.correction.passes import CorrectionPasses, _Chosen
+from redraft.tasks.correction.letters import _is_letter_channel, _LetterPosterior
+from redraft.tasks.correction.passes import _Chosen, _CorrectionPasses
 from redraft.tasks.correction.scorers import (
-    CausalHoleScorer,
-    MaskedHoleScorer,
-    UniformHoleScorer,
-    WordHole,
-    error_rate,
-    hole_scorer,
-    time_of_error_rate,
+    _CausalHoleScorer,
+    _error_rate,
+    _hole_scorer,
+    _MaskedHoleScorer,
+    _time_of_error_rate,
+    _UniformHoleScorer,
+    _WordHole,
 )
-from redraft.tasks.correction.suspects import CandidateGenerator
+from redraft.tasks.correction.suspects import _CandidateGenerator
 from redraft.training import fit, presets
 from redraft.training.runs import variations
 from tests.tasks.test_generate import MODEL, WORDS, model_of
 
 KNOWN = Lexicon({"the": 50.0, "cat": 10.0, "sat": 10.0, "on": 20.0, "mat": 5.0, "at": 9.0, "The": 9.0, "form": 1.0})
-SPELLER = CandidateGenerator(KNOWN, EditChannel.standard(), 0.02)
+SPELLER = _CandidateGenerator(KNOWN, EditChannel.standard(), 0.02)
 
 
 # --- what may be meant ---
@@ -93,15 +93,15 @@ def said(left: str, hidden: int, right: str) -> torch.Tensor:
         return MODEL.eval()(canvas.z, canvas.time(torch.ones(1, 1)), canvas.context).at(~canvas.fixed).double()
 
 
-def hole(left: str, fillings: list[str], right: str) -> WordHole:
+def hole(left: str, fillings: list[str], right: str) -> _WordHole:
     ids = tuple(tuple(WORDS.encode(filling)) for filling in fillings)
-    return WordHole(tuple(WORDS.encode(left)), ids, tuple(WORDS.encode(right)))
+    return _WordHole(tuple(WORDS.encode(left)), ids, tuple(WORDS.encode(right)))
 
 
 def test_a_filling_is_read_token_by_token() -> None:
     """log p(a b) = log x̂_1(a), both hidden, + log x̂_2(b), a written; words of one token share a row."""
-    ask = hole_scorer(redraft.tasks.TextModel(MODEL), 0.02)
-    assert isinstance(ask, MaskedHoleScorer)
+    ask = _hole_scorer(redraft.tasks.TextModel(MODEL), 0.02)
+    assert isinstance(ask, _MaskedHoleScorer)
     with redraft.tasks.count_calls(MODEL) as counted, torch.no_grad():
         ((cat, mat, both),) = ask([hole("the", ["cat", "mat", "big cat"], "sat.")])
     assert counted.rows == 3
@@ -113,8 +113,8 @@ def test_a_filling_is_read_token_by_token() -> None:
 
 def test_an_autoregressive_model_scores_all_that_follows() -> None:
     model = model_of(pattern=Causal())
-    ask = hole_scorer(redraft.tasks.TextModel(model), 0.02)
-    assert isinstance(ask, CausalHoleScorer)
+    ask = _hole_scorer(redraft.tasks.TextModel(model), 0.02)
+    assert isinstance(ask, _CausalHoleScorer)
     ((cat, mat),) = ask([hole("the", ["cat", "mat"], "sat on the mat.")])
     rows = [[WORDS.vocab.bos, *WORDS.encode(f"the {word} sat on the mat.")] for word in ("cat", "mat")]
     tokens = torch.tensor(rows)
@@ -124,8 +124,8 @@ def test_an_autoregressive_model_scores_all_that_follows() -> None:
 
 def test_uniform_noise_leaves_a_visible_token_out() -> None:
     model = model_of(process=Interpolating(WORDS.vocab))
-    ask = hole_scorer(redraft.tasks.TextModel(model), 0.02)
-    assert isinstance(ask, UniformHoleScorer)
+    ask = _hole_scorer(redraft.tasks.TextModel(model), 0.02)
+    assert isinstance(ask, _UniformHoleScorer)
     with torch.no_grad():
         ((cat, _),) = ask([hole("the", ["cat", "mat"], "sat.")])
         z = torch.tensor([[WORDS.vocab.bos, *WORDS.encode("the cat sat.")]])
@@ -134,8 +134,8 @@ def test_uniform_noise_leaves_a_visible_token_out() -> None:
 
 
 def test_a_long_text_is_cut_to_the_row() -> None:
-    ask = hole_scorer(redraft.tasks.TextModel(MODEL), 0.02)
-    cut = ask.cut(WordHole(tuple(range(1000)), ((1, 2), (3,)), tuple(range(1000))))
+    ask = _hole_scorer(redraft.tasks.TextModel(MODEL), 0.02)
+    cut = ask.cut(_WordHole(tuple(range(1000)), ((1, 2), (3,)), tuple(range(1000))))
     assert 1 + len(cut.left) + 2 + len(cut.right) == ask.room
     assert cut.left[-1] == 999
     assert cut.right[0] == 0
@@ -220,7 +220,7 @@ def test_letters_are_judged_together(mixing: NoiseDistribution) -> None:
     """Enumerated: the likeliest letters of a span and their probability are those of the true p(x | z)."""
     toy, t = tokens.ToyLanguage.of(), 0.3
     process = Interpolating(tokens.VOCAB, mixing=mixing)
-    read = LetterPosterior(tokens.Oracle(toy, process), process, t, room=3, alphabet=tokens.WORDS)
+    read = _LetterPosterior(tokens.Oracle(toy, process), process, t, room=3, alphabet=tokens.WORDS)
     x, table = toy.sequences, process.marginal(t)
     joint = toy.p * table[x[None], x[:, None]].prod(-1)  # (z, x)
     truth = joint / joint.sum(-1, keepdim=True)
@@ -244,7 +244,7 @@ def test_letters_are_judged_together(mixing: NoiseDistribution) -> None:
 def test_letters_that_are_not_free_stay() -> None:
     toy = tokens.ToyLanguage.of()
     process = Interpolating(tokens.VOCAB, mixing=UniformNoise())
-    read = LetterPosterior(tokens.Oracle(toy, process), process, 0.6, room=3, alphabet=tokens.WORDS)
+    read = _LetterPosterior(tokens.Oracle(toy, process), process, 0.6, room=3, alphabet=tokens.WORDS)
     for z in toy.sequences:
         (found,) = read.likeliest(z, z, torch.tensor([True, False, True]), [(0, 3)], 0.02)
         assert found is not None
@@ -333,8 +333,8 @@ def test_letters_are_read_in_holes_as_long_as_the_word(tokenizer: Any) -> None:
     """Fillings of other lengths stand in rows of their own; words come from the list that is given."""
     model = model_of(tokenizer=tokenizer)
     speller = replace(SPELLER, alphabet=frozenset("abcehmnost"))
-    ask = hole_scorer(TextModel(model), 0.02)
-    sweeps = CorrectionPasses(TextModel(model), speller, ask, 0.5)
+    ask = _hole_scorer(TextModel(model), 0.02)
+    sweeps = _CorrectionPasses(TextModel(model), speller, ask, 0.5)
     found = sweeps._hole("on teh mat.", [_Chosen(spot) for spot in speller.spots("on teh mat.")], 0)
     decoded = [tokenizer.decode(filling) for filling in found.fillings]
     assert decoded[:2] == ["teh", "the"]
@@ -349,10 +349,10 @@ def test_word_pieces_take_the_space_along() -> None:
     """A piece of BPE holds the space before a word, so the hole begins there."""
     texts = ["the cat sat on the mat", "the mat on the cat"] * 20
     tokenizer = train_bpe(texts, 280, ("eos", "mask"))
-    speller = CandidateGenerator(KNOWN, EditChannel.standard(), 0.02)
+    speller = _CandidateGenerator(KNOWN, EditChannel.standard(), 0.02)
     it = TextModel(model_of(tokenizer=tokenizer))
     spots = speller.spots("on teh mat")
-    found = CorrectionPasses(it, speller, hole_scorer(it, 0.02), 0.5)._hole(
+    found = _CorrectionPasses(it, speller, _hole_scorer(it, 0.02), 0.5)._hole(
         "on teh mat", [_Chosen(spot) for spot in spots], 0
     )
     whole = [tokenizer.decode((*found.left, *filling, *found.right)) for filling in found.fillings]
@@ -364,13 +364,13 @@ def test_any_noise_that_replaces_letters_is_a_channel() -> None:
     """D3PM's uniform matrices are the same channel as the closed form; absorbing ones replace nothing."""
     letters = CharTokenizer("abc ", ("mask",))
     uniform, table = Interpolating(letters.vocab), redraft.Markov(letters.vocab, redraft.core.UniformRates())
-    assert error_rate(table, 0.3) == pytest.approx(error_rate(uniform, 0.3), rel=0.3)
-    assert error_rate(uniform, time_of_error_rate(uniform, 0.05)) == pytest.approx(0.05)
-    assert error_rate(table, time_of_error_rate(table, 0.05)) == pytest.approx(0.05, abs=1e-4)
+    assert _error_rate(table, 0.3) == pytest.approx(_error_rate(uniform, 0.3), rel=0.3)
+    assert _error_rate(uniform, _time_of_error_rate(uniform, 0.05)) == pytest.approx(0.05)
+    assert _error_rate(table, _time_of_error_rate(table, 0.05)) == pytest.approx(0.05, abs=1e-4)
     for process, own in (
         (uniform, True),
         (table, True),
         (redraft.Markov(letters.vocab, redraft.core.AbsorbingRates()), False),
     ):
-        assert is_letter_channel(TextModel(model_of(process=process, tokenizer=letters))) is own
+        assert _is_letter_channel(TextModel(model_of(process=process, tokenizer=letters))) is own
     assert len(redraft.correct(model_of(process=table, tokenizer=letters), "abc cab").texts[0]) == 7

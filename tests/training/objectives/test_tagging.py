@@ -13,7 +13,7 @@ from redraft.core import Batch, Context, Gaussian, rng
 from redraft.decoding import Ddim, GradientControl, SolverStep
 from redraft.models import BlockCausal, DiffusionLM, FutureTagger, TagSet, from_json, tag_log_prob, tag_logits, to_json
 from redraft.tasks import ArgumentError, TextModel, control
-from redraft.tasks.controlled.tags import TagEnergy
+from redraft.tasks.controlled.tags import _TagEnergy
 from redraft.training import (
     STORY_TAGS,
     FutureTaggerObjective,
@@ -32,7 +32,7 @@ POS = "NUM NOUN NOUN PUNCT PROPN VERB ADJ"
 
 
 def small(name: str) -> tuple[DiffusionLM, Run]:
-    run: Run = variations.shrunken(getattr(presets, name)())
+    run: Run = variations._shrunken(getattr(presets, name)())
     torch.manual_seed(0)
     return DiffusionLM(run.model, run.tokenizer), run
 
@@ -102,7 +102,7 @@ def test_the_slope_of_control_is_that_of_the_formula() -> None:
     canvas = model.canvas(new=6, rows=2)
     canvas = canvas.write(torch.randn(canvas.z.shape))
     wanted = torch.tensor([0, 2, -1, 1])
-    steer = GradientControl(TagEnergy(tag_log_prob(model, wanted), 3.0), Ddim(8, eta=1.0), coef=0.2)
+    steer = GradientControl(_TagEnergy(tag_log_prob(model, wanted), 3.0), Ddim(8, eta=1.0), coef=0.2)
     with torch.no_grad():
         move = SolverStep(model, process.path, canvas, 0.5, 0.4, rng(0, 2))
         mean, spread = steer.solver.law(move)

@@ -153,7 +153,7 @@ def test_a_shrunken_copy_takes_a_step(name: str, tmp_path: Path) -> None:
 
 def shrunken(run: Run, folder: Path) -> Run:
     """The same recipe, small enough for a second: one narrow layer, two short rows, a made file, few steps."""
-    run = replace(variations.shrunken(run), base=None, steps=1, batch=2, eval_rows=2, samples=1)
+    run = replace(variations._shrunken(run), base=None, steps=1, batch=2, eval_rows=2, samples=1)
     if run.model.codec is not None:
         run = replace(run, sampler=few_steps(run.sampler))
     if isinstance(run.data, InfiniteCorpus):

@@ -153,7 +153,7 @@ def test_any_network_setting_survives(trained: tuple[Run, Path, DiffusionLM], tm
     torch.manual_seed(1)
     model = DiffusionLM(run.model, run.tokenizer).eval()
     assert torch.equal(says(load(export(tmp_path / "odd", model, run))), says(model))
-    assert stored.verify(tmp_path / "odd")["step"] is None
+    assert stored._verify(tmp_path / "odd")["step"] is None
 
 
 def test_a_run_is_named_by_what_decides_its_weights(tmp_path: Path) -> None:

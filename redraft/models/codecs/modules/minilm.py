@@ -41,7 +41,7 @@ _EMBEDDINGS = {
 }
 
 
-def minilm_folder() -> Path:
+def _minilm_folder() -> Path:
     """Where the installed package keeps model.safetensors and tokenizer.json."""
     found = find_spec(_PACKAGE)
     if found is None or found.origin is None:
@@ -82,7 +82,7 @@ class MiniLM(EncoderConfig):
             )
         encoder = Bert(self)
         if not encoder.word.weight.is_meta:  # else a checkpoint brings the weights
-            encoder.load(minilm_folder() if self.path is None else Path(self.path))
+            encoder.load(_minilm_folder() if self.path is None else Path(self.path))
         return encoder
 
 

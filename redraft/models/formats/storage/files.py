@@ -15,16 +15,16 @@ from redraft.models.checkpoints.reader import CheckpointError, tensor_layout
 from redraft.models.checkpoints.serialization import read_json
 from redraft.models.formats.storage.tensors import ForeignSettings, TensorInFile, shorten_list
 
-WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLED = {".bin", ".pt", ".pth", ".ckpt"}
 
 
 def read_settings(path: Path) -> ForeignSettings:
     """The config.json of a directory."""
-    return read_object(path / "config.json")
+    return _read_object(path / "config.json")
 
 
-def read_object(file: Path) -> dict[str, Any]:
+def _read_object(file: Path) -> dict[str, Any]:
     """The JSON object in a file."""
     try:
         found = read_json(file)
@@ -48,7 +48,7 @@ def read_tokenizer(path: Path) -> HubTokenizer | None:
 def locate_weights(path: Path) -> dict[str, TensorInFile]:
     """Where each tensor of a directory lies; only headers are read."""
     refuse_pickles(path)
-    names = _shards(path / INDEX) if (path / INDEX).is_file() else [WEIGHTS]
+    names = _shards(path / _INDEX) if (path / _INDEX).is_file() else [_WEIGHTS]
     if missing := [name for name in names if Path(name).name != name or not (path / name).is_file()]:
         raise CheckpointError(
             f"{path} lacks {shorten_list(missing)}; the weights must lie beside config.json, as safetensors"
@@ -88,7 +88,7 @@ def _real(path: Path, name: str) -> Path:
 
 def _shards(index: Path) -> list[str]:
     """The files that an index names."""
-    match read_object(index):
+    match _read_object(index):
         case {"weight_map": dict(places)} if all(isinstance(name, str) for name in places.values()):
             return sorted(set(places.values()))
     raise CheckpointError(f'{index} has no "weight_map" of file names; restore it')

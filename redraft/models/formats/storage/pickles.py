@@ -16,20 +16,20 @@ import torch
 from torch import Tensor
 
 from redraft.models.checkpoints.reader import CheckpointError
-from redraft.models.formats.storage.files import PICKLED, read_object
+from redraft.models.formats.storage.files import PICKLED, _read_object
 from redraft.models.formats.storage.tensors import shorten_list
 
 _INDEX = "pytorch_model.bin.index.json"
 
 
-class PickledTensors(NamedTuple):
+class _PickledTensors(NamedTuple):
     """The tensors of pickled files."""
 
     tensors: dict[str, Tensor]
     assumed: tuple[str, ...] = ()
 
 
-def read_pickles(path: Path) -> PickledTensors:
+def read_pickles(path: Path) -> _PickledTensors:
     """The tensors of a file, or of the pickled weights in a directory."""
     found: dict[str, Tensor] = {}
     notes: tuple[str, ...] = ()
@@ -38,12 +38,12 @@ def read_pickles(path: Path) -> PickledTensors:
         if twice := found.keys() & part.tensors.keys():
             raise CheckpointError(f"{path} holds {min(twice)} twice; remove one file")
         found, notes = {**found, **part.tensors}, notes + part.assumed
-    return PickledTensors(found, notes)
+    return _PickledTensors(found, notes)
 
 
 def _files(path: Path) -> list[Path]:
     if (path / _INDEX).is_file():
-        named = read_object(path / _INDEX).get("weight_map")
+        named = _read_object(path / _INDEX).get("weight_map")
         names = sorted(set(named.values())) if isinstance(named, dict) else []
         if not names or any(not isinstance(n, str) or Path(n).name != n or not (path / n).is_file() for n in names):
             raise CheckpointError(f"{path / _INDEX} does not name the files beside it; restore it")
@@ -82,17 +82,17 @@ def _is_zip(file: Path) -> bool:
         return stream.read(4) == b"PK\x03\x04"
 
 
-def _state(found: Any, file: Path) -> PickledTensors:
+def _state(found: Any, file: Path) -> _PickledTensors:
     """The state dict inside what a file holds: itself, or where training loops put it; averaged if they say so."""
     match found:
         case {"ema_params": dict(state)} if state:
-            return PickledTensors(_only_tensors(state, file), ("the averaged weights were taken",))
+            return _PickledTensors(_only_tensors(state, file), ("the averaged weights were taken",))
         case {"state_dict": dict(state), "ema": {"shadow_params": list(shadow)}}:
             return _averaged(_only_tensors(state, file), shadow)
         case {"state_dict": dict(state)} | {"model": dict(state)} | {"module": dict(state)}:
-            return PickledTensors(_only_tensors(state, file))
+            return _PickledTensors(_only_tensors(state, file))
         case dict():
-            return PickledTensors(_only_tensors(found, file))
+            return _PickledTensors(_only_tensors(found, file))
     raise CheckpointError(f"{file} holds a {type(found).__name__}; it must hold a dictionary of tensors")
 
 
@@ -102,7 +102,7 @@ def _only_tensors(state: Mapping[Any, Any], file: Path) -> dict[str, Tensor]:
     return dict(state)
 
 
-def _averaged(state: dict[str, Tensor], shadow: list[Any]) -> PickledTensors:
+def _averaged(state: dict[str, Tensor], shadow: list[Any]) -> _PickledTensors:
     """MDLM and its kin keep averages as a list in the order of the trained tensors of the network."""
     names = [name for name in state if name.startswith("backbone.") and "rotary_emb" not in name]
     fits = len(names) == len(shadow) and all(
@@ -110,5 +110,5 @@ def _averaged(state: dict[str, Tensor], shadow: list[Any]) -> PickledTensors:
         for name, tensor in zip(names, shadow, strict=True)
     )
     if not fits:
-        return PickledTensors(state, ("the weights as trained: its averages do not fit their names",))
-    return PickledTensors({**state, **dict(zip(names, shadow, strict=True))}, ("the averaged weights were taken",))
+        return _PickledTensors(state, ("the weights as trained: its averages do not fit their names",))
+    return _PickledTensors({**state, **dict(zip(names, shadow, strict=True))}, ("the averaged weights were taken",))

@@ -17,9 +17,9 @@ from redraft.core.text.tokenizers import PUNCTUATION
 
 Phrase = tuple[str, ...]  # punctuation marks are words
 Entry = Mapping[str, Phrase]  # form → words: {"name": ("Anna",), "they": ("she",)}
-Topic = tuple[str, str]  # (slot, form)
-Phrases = Mapping[Topic, frozenset[Phrase]]  # everything that may be remembered under each topic
-_Kept = frozenset[tuple[Topic, Phrase]]  # what an account remembers
+_Topic = tuple[str, str]  # (slot, form)
+_Phrases = Mapping[_Topic, frozenset[Phrase]]  # everything that may be remembered under each topic
+_Kept = frozenset[tuple[_Topic, Phrase]]  # what an account remembers
 _Cloud = dict[_Kept, tuple[float, float]]  # → (mass, mass × mean cost) of all derivations that led there
 _MASK = 2**64 - 1
 
@@ -49,11 +49,11 @@ class PartialStory(NamedTuple):
     memory: Mapping[str, Entry] = MappingProxyType({})
     log_prob: float = 0.0
 
-    def recall(self, topic: Topic) -> Phrase:
+    def recall(self, topic: _Topic) -> Phrase:
         return _recall(self.memory, topic)
 
 
-def _recall(memory: Mapping[str, Entry], topic: Topic) -> Phrase:
+def _recall(memory: Mapping[str, Entry], topic: _Topic) -> Phrase:
     slot, form = topic
     if slot not in memory:
         raise ValueError(f"{{{slot}.{form}}} comes before anything is remembered as {slot!r}; draw it earlier")
@@ -141,10 +141,10 @@ class DerivationSum:
     a sum over 10^14 stories visits a few dozen cases.
     """
 
-    keep: frozenset[Topic]
+    keep: frozenset[_Topic]
     factor: Callable[[float], float]
     price: Callable[[float], float] = lambda p: 0
-    length: Callable[[Topic | None, Phrase], float] = lambda topic, words: 0
+    length: Callable[[_Topic | None, Phrase], float] = lambda topic, words: 0
 
     def branch(self, cloud: _Cloud, p: float) -> _Cloud:
         factor, price = self.factor(p), self.price(p)
@@ -184,11 +184,11 @@ class Node(ABC):
         """The sums of `account` after this node, from those before it."""
 
     @abstractmethod
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         """The first k words of everything this node can say, whatever is remembered; shorter texts are whole."""
 
 
-def subtree(node: Node) -> Iterator[Node]:
+def _subtree(node: Node) -> Iterator[Node]:
     """A node and all below it, each once."""
     todo, seen = [node], {node}
     while todo:
@@ -216,7 +216,7 @@ class Terminal(Node):
         length = account.length(None, self.words)
         return {kept: (mass, cost + mass * length) for kept, (mass, cost) in cloud.items()}
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         return frozenset({self.words[:k]})
 
 
@@ -244,7 +244,7 @@ class Sequential(Node):
             cloud = node.weigh(cloud, account)
         return cloud
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         done, open_ = frozenset[Phrase](), frozenset[Phrase]({()})
         for node in self.nodes:
             grown = {head + tail for head in open_ for tail in node.openings(k - len(head), phrases)}
@@ -294,10 +294,10 @@ class Alternatives(Node):
         branches = ((option.node, account.branch(cloud, self.probability(option))) for option in self.options)
         return _merge(node.weigh(branch, account) for node, branch in branches)
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         return frozenset().union(*(option.node.openings(k, phrases) for option in self.options))
 
-    def clash(self, k: int, phrases: Phrases) -> Phrase | None:
+    def clash(self, k: int, phrases: _Phrases) -> Phrase | None:
         """An opening of one alternative which, within k words, may also be another's; None if k words decide."""
         heads = [option.node.openings(k, phrases) for option in self.options]
         owners: dict[Phrase, set[int]] = {}
@@ -323,7 +323,7 @@ class Assign(Node):
     def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
         return _merge({account.remember(kept, self.slot, self.entry): sums} for kept, sums in cloud.items())
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         return frozenset({()})
 
 
@@ -331,7 +331,7 @@ class Assign(Node):
 class Emit(Node):
     """Says a form of the entry remembered in a slot."""
 
-    topic: Topic
+    topic: _Topic
 
     def draw(self, draft: StoryDraft) -> None:
         draft.words += _recall(draft.memory, self.topic)
@@ -346,7 +346,7 @@ class Emit(Node):
         lengths = {kept: account.length(self.topic, dict(kept)[self.topic]) for kept in cloud}
         return {kept: (mass, cost + mass * lengths[kept]) for kept, (mass, cost) in cloud.items()}
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         return frozenset(words[:k] for words in phrases[self.topic])
 
 
@@ -354,7 +354,7 @@ class Emit(Node):
 class CaseOf(Node):
     """Goes on according to a form of the entry remembered in a slot."""
 
-    topic: Topic
+    topic: _Topic
     cases: Mapping[Phrase, Node]
 
     def parts(self) -> tuple[Node, ...]:
@@ -372,5 +372,5 @@ class CaseOf(Node):
         }
         return _merge(self.cases[words].weigh(group, account) for words, group in groups.items())
 
-    def openings(self, k: int, phrases: Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         return frozenset().union(*(node.openings(k, phrases) for node in self.cases.values()))

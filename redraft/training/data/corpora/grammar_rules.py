@@ -17,7 +17,7 @@ from redraft.training.data.corpora.grammar import (
     Option,
     Sequential,
     Terminal,
-    Topic,
+    _Topic,
 )
 
 
@@ -34,7 +34,7 @@ class DrawRule:
 class CaseRule:
     """A rule: the template that belongs to a remembered form."""
 
-    topic: Topic
+    topic: _Topic
     templates: Mapping[str, str]
 
 
@@ -114,6 +114,6 @@ def entry(**forms: str) -> Entry:
     }
 
 
-def phrasings(slot: str, form: str, number: int) -> tuple[str, ...]:
+def _phrasings(slot: str, form: str, number: int) -> tuple[str, ...]:
     """Templates for the forms form1, form2, ... of a slot."""
     return tuple(f"{{{slot}.{form}{n}}}" for n in range(1, number + 1))

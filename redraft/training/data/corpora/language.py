@@ -23,17 +23,17 @@ from redraft.training.data.corpora.grammar import (
     ParseTraversal,
     PartialStory,
     Phrase,
-    Phrases,
     StoryDraft,
     Terminal,
-    Topic,
     _chars,
     _draws,
-    subtree,
+    _Phrases,
+    _subtree,
+    _Topic,
 )
 from redraft.training.data.sources import SPLITS
 
-LENGTHS = ("short", "medium", "long")
+_LENGTHS = ("short", "medium", "long")
 
 
 def split_seed(seed: int, split: str) -> int:
@@ -64,19 +64,19 @@ class Language(AnnotatedCorpus):
 
     tale: Node
     summary: Node
-    topics: Mapping[str, Topic]
+    topics: Mapping[str, _Topic]
     lengths: tuple[int, int]
     keywords: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for node in (*subtree(self.tale), *subtree(self.summary)):
+        for node in (*_subtree(self.tale), *_subtree(self.summary)):
             if isinstance(node, Emit | CaseOf) and node.topic not in self._phrases:
                 raise ValueError(f"nothing is ever remembered as {{{'.'.join(node.topic)}}}; add it to an entry")
             if isinstance(node, CaseOf) and (lacking := self._phrases[node.topic] - node.cases.keys()):
                 raise ValueError(
                     f"a case of {{{'.'.join(node.topic)}}} lacks {sorted(map(join_words, lacking))}; add them"
                 )
-        if any(isinstance(node, Alternatives) for node in subtree(self.summary)):
+        if any(isinstance(node, Alternatives) for node in _subtree(self.summary)):
             raise ValueError("the summary has a choice; it must follow from the story alone, so move the choice there")
 
     def story(self, seed: int, index: int) -> Story:
@@ -156,7 +156,7 @@ class Language(AnnotatedCorpus):
 
     def words(self) -> Phrase:
         """All words and punctuation marks that a story, its summary or its attributes can hold, sorted."""
-        nodes = [*subtree(self.tale), *subtree(self.summary)]
+        nodes = [*_subtree(self.tale), *_subtree(self.summary)]
         texts = (node.words for node in nodes if isinstance(node, Terminal))
         topics = {node.topic for node in nodes if isinstance(node, Emit)}
         phrases = (words for topic in topics for words in self._phrases[topic])
@@ -166,7 +166,7 @@ class Language(AnnotatedCorpus):
     def labels(self, attribute: str) -> Phrase:
         """All values of an attribute, sorted."""
         if attribute == "length":
-            return LENGTHS
+            return _LENGTHS
         return tuple(sorted(join_words(words) for words in self._phrases[self.topics[attribute]]))
 
     def attributes(self) -> Mapping[str, Phrase]:
@@ -185,7 +185,7 @@ class Language(AnnotatedCorpus):
         If no alternative of a choice can begin like another, at most one of them agrees with a given text, whatever is
         remembered and whatever follows. By induction from the first word on, a text then has at most one derivation.
         """
-        choices = [node for node in subtree(self.tale) if isinstance(node, Alternatives)]
+        choices = [node for node in _subtree(self.tale) if isinstance(node, Alternatives)]
         return max(self._words_to_decide(choice, limit) for choice in choices)
 
     def _words_to_decide(self, choice: Alternatives, limit: int) -> int:
@@ -211,7 +211,7 @@ class Language(AnnotatedCorpus):
     def _story(self, told: PartialStory) -> Story:
         (summary,) = self.summary.tell(PartialStory(memory=told.memory), AllDerivations())
         attributes = {name: join_words(told.recall(topic)) for name, topic in self.topics.items()}
-        length = LENGTHS[bisect_right(self.lengths, told.words.count(".") - 1)]
+        length = _LENGTHS[bisect_right(self.lengths, told.words.count(".") - 1)]
         return Story(join_words(told.words), attributes | {"length": length}, join_words(summary.words), told.log_prob)
 
     def _sum(self, account: DerivationSum) -> tuple[float, float]:
@@ -221,29 +221,29 @@ class Language(AnnotatedCorpus):
     def _mean_chars(self, slot: str | None) -> float:
         """Mean number of characters that `Emit` takes from a slot, or (None) that `Terminal` says."""
 
-        def length(topic: Topic | None, words: Phrase) -> float:
+        def length(topic: _Topic | None, words: Phrase) -> float:
             return _chars(words) if (topic and topic[0]) == slot else 0
 
         keep = self._tested | {topic for topic in self._said if topic[0] == slot}
         return self._sum(DerivationSum(keep, factor=lambda p: p, length=length))[1]
 
     @cached_property
-    def _said(self) -> frozenset[Topic]:
-        return frozenset(node.topic for node in subtree(self.tale) if isinstance(node, Emit))
+    def _said(self) -> frozenset[_Topic]:
+        return frozenset(node.topic for node in _subtree(self.tale) if isinstance(node, Emit))
 
     @cached_property
-    def _tested(self) -> frozenset[Topic]:
-        return frozenset(node.topic for node in subtree(self.tale) if isinstance(node, CaseOf))
+    def _tested(self) -> frozenset[_Topic]:
+        return frozenset(node.topic for node in _subtree(self.tale) if isinstance(node, CaseOf))
 
     @cached_property
-    def _phrases(self) -> Phrases:
-        phrases: dict[Topic, set[Phrase]] = {}
-        for node in subtree(self.tale):
+    def _phrases(self) -> _Phrases:
+        phrases: dict[_Topic, set[Phrase]] = {}
+        for node in _subtree(self.tale):
             if isinstance(node, Assign):
                 for form, words in node.entry.items():
                     phrases.setdefault((node.slot, form), set()).add(words)
         return {topic: frozenset(words) for topic, words in phrases.items()}
 
 
-def _recalled(told: PartialStory, topic: Topic) -> Phrase | None:
+def _recalled(told: PartialStory, topic: _Topic) -> Phrase | None:
     return told.recall(topic) if topic[0] in told.memory else None

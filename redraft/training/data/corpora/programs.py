@@ -21,9 +21,9 @@ from redraft.training.data.annotations import AnnotatedCorpus, Judgment
 from redraft.training.data.corpora.language import split_seed
 from redraft.training.data.sources import Split
 
-NAMES, DIGITS, OPERATORS = "abcdefgh", "0123456789", "+-*"
-PROGRAM_WORDS = (*NAMES, *DIGITS, *OPERATORS, "<", "(", ")", "=", ";", "if", "then", "else", "is")
-FORMS = ("digit", "sum", "nested", "less", "choice")
+_NAMES, _DIGITS, _OPERATORS = "abcdefgh", "0123456789", "+-*"
+PROGRAM_WORDS = (*_NAMES, *_DIGITS, *_OPERATORS, "<", "(", ")", "=", ";", "if", "then", "else", "is")
+_FORMS = ("digit", "sum", "nested", "less", "choice")
 _VALUES = {"+": lambda x, y: (x + y) % 10, "-": lambda x, y: (x - y) % 10, "*": lambda x, y: (x * y) % 10}
 
 
@@ -34,10 +34,10 @@ class _Known:
     values: tuple[int | bool, ...] = ()
 
     def of(self, kind: type) -> list[str]:
-        return [NAMES[i] for i, value in enumerate(self.values) if type(value) is kind]
+        return [_NAMES[i] for i, value in enumerate(self.values) if type(value) is kind]
 
     def __getitem__(self, word: str) -> int | bool:
-        return int(word) if word in DIGITS else self.values[NAMES.index(word)]
+        return int(word) if word in _DIGITS else self.values[_NAMES.index(word)]
 
 
 @dataclass(frozen=True)
@@ -48,17 +48,17 @@ class Programs(AnnotatedCorpus):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 2 <= self.statements <= len(NAMES):
-            raise ValueError(f"statements={self.statements}; a program has 2 to {len(NAMES)} of them")
+        if not 2 <= self.statements <= len(_NAMES):
+            raise ValueError(f"statements={self.statements}; a program has 2 to {len(_NAMES)} of them")
 
     def document(self, split: Split, index: int) -> str:
         draws = randomness.rng(split_seed(self.seed, split), 1).fold(index).uniform(8 * self.statements)[0].tolist()
         known, said = _Known(), list[str]()
         for number in range(self.statements):
             words = _statement(known, draws[8 * number : 8 * number + 8], self._forms(known, number))
-            said.append(f"{NAMES[number]} = {' '.join(words)}")
+            said.append(f"{_NAMES[number]} = {' '.join(words)}")
             known = _Known((*known.values, _value(words, known)))
-        return "; ".join([*said, f"{NAMES[self.statements - 1]} is {known.values[-1]}"])
+        return "; ".join([*said, f"{_NAMES[self.statements - 1]} is {known.values[-1]}"])
 
     def is_valid(self, text: str) -> bool:
         """Whether a text is a program whose types fit and whose result is right."""
@@ -76,12 +76,12 @@ class Programs(AnnotatedCorpus):
             name, _, body = statement.partition(" = ")
             words, forms = body.split(" "), self._forms(known, number)
             form = _form(words, known)
-            if name != NAMES[number] or form not in forms:
+            if name != _NAMES[number] or form not in forms:
                 return Judgment(-math.inf, right)
             nats -= math.log(len(forms)) + sum(math.log(n) for n in _choices(form, known))
             known = _Known((*known.values, _value(words, known)))
             right += len(f"{statement}; ")
-        if len(statements) != self.statements or end != f"{NAMES[self.statements - 1]} is {known.values[-1]}":
+        if len(statements) != self.statements or end != f"{_NAMES[self.statements - 1]} is {known.values[-1]}":
             return Judgment(-math.inf, right)
         return Judgment(nats, len(text))
 
@@ -97,7 +97,7 @@ class Programs(AnnotatedCorpus):
         if number == 0:
             return ("digit",)
         last = number == self.statements - 1
-        return tuple(form for form in FORMS if not (form == "less" and last) and (truths or form != "choice"))
+        return tuple(form for form in _FORMS if not (form == "less" and last) and (truths or form != "choice"))
 
     def _expected(self, number: int, ints: int, truths: int) -> tuple[float, float]:
         """Nats and characters from statement `number` on."""
@@ -119,9 +119,9 @@ _LENGTHS = {"digit": 1, "sum": 5, "nested": 13, "less": 5, "choice": 18}
 @cache
 def _counts(form: str, ints: int, truths: int) -> tuple[int, ...]:
     """How many there are to choose from, place by place; an operand is an integer variable or a digit."""
-    operand, operator = ints + len(DIGITS), len(OPERATORS)
+    operand, operator = ints + len(_DIGITS), len(_OPERATORS)
     return {
-        "digit": (len(DIGITS),),
+        "digit": (len(_DIGITS),),
         "sum": (ints, operator, operand),
         "nested": (ints, operator, operand, operator, operand),
         "less": (ints, operand),
@@ -137,11 +137,11 @@ def _statement(known: _Known, draws: Sequence[float], forms: Sequence[str]) -> l
     """The words of a statement, from numbers between 0 and 1."""
     form = forms[int(draws[0] * len(forms))]
     ints, truths = known.of(int), known.of(bool)
-    operand = [*ints, *DIGITS]
+    operand = [*ints, *_DIGITS]
     lists = {
-        "digit": ([*DIGITS],),
-        "sum": (ints, [*OPERATORS], operand),
-        "nested": (ints, [*OPERATORS], operand, [*OPERATORS], operand),
+        "digit": ([*_DIGITS],),
+        "sum": (ints, [*_OPERATORS], operand),
+        "nested": (ints, [*_OPERATORS], operand, [*_OPERATORS], operand),
         "less": (ints, operand),
         "choice": (truths, operand, operand),
     }[form]
@@ -163,7 +163,7 @@ def _form(words: Sequence[str], known: _Known) -> str | None:
     ints, truths = known.of(int), known.of(bool)
 
     def fits(*kinds: str) -> bool:
-        groups = {"i": ints, "o": [*ints, *DIGITS], "t": truths, "+": [*OPERATORS], "d": [*DIGITS]}
+        groups = {"i": ints, "o": [*ints, *_DIGITS], "t": truths, "+": [*_OPERATORS], "d": [*_DIGITS]}
         return len(words) == len(kinds) and all(
             word in groups[kind] if kind in groups else word == kind for word, kind in zip(words, kinds, strict=True)
         )

@@ -24,7 +24,7 @@ deduplicated, since the language is large: two stories are equal with probabilit
 from __future__ import annotations
 
 from redraft.training.data.corpora.grammar import Entry
-from redraft.training.data.corpora.grammar_rules import CaseRule, DrawRule, RuleBook, entry, phrasings
+from redraft.training.data.corpora.grammar_rules import CaseRule, DrawRule, RuleBook, _phrasings, entry
 from redraft.training.data.corpora.language import Language
 
 # --- the stories ---
@@ -45,19 +45,19 @@ def _places(where: str, *, spot: str, play: str) -> list[Entry]:
     return [entry(name=at.split()[-1], at=at, spot=spot, play=play) for at in where.split(" / ")]
 
 
-HEROES = _people(
+_HEROES = _people(
     "Anna Clara Emma Ida Julia Lena Mara Nora Rosa Sara Vera Zoe",
     "Adam Ben David Felix Hugo Jonas Leo Max Noah Oscar Paul Simon",
 )
-FRIENDS = _people("Agnes Bella Dora Greta Martha Olga Ruth Tilda", "Albert Bruno Carl Edgar Frank Martin Otto Walter")
-THINGS = _names("kite lantern scarf hat basket box blanket bag drum flute doll puppet ball cup boat cushion")
-COLORS = _names("red blue green yellow white brown grey purple")
-ANIMALS = _names("kitten puppy rabbit lamb goat goose hen pony")
-NEEDS = _names("hungry cold thirsty frightened tired lost shy muddy")
+_FRIENDS = _people("Agnes Bella Dora Greta Martha Olga Ruth Tilda", "Albert Bruno Carl Edgar Frank Martin Otto Walter")
+_THINGS = _names("kite lantern scarf hat basket box blanket bag drum flute doll puppet ball cup boat cushion")
+_COLORS = _names("red blue green yellow white brown grey purple")
+_ANIMALS = _names("kitten puppy rabbit lamb goat goose hen pony")
+_NEEDS = _names("hungry cold thirsty frightened tired lost shy muddy")
 # Interchangeable phrases have equally many words, and optional parts come last. So the position of a word in the story
 # determines its role, and a model that fills in a story in any order need not count.
 
-SEASONS = (
+_SEASONS = (
     entry(
         name="spring",
         weather="The first flowers were open. / A soft rain was falling. / Birds sang in every tree. / "
@@ -83,7 +83,7 @@ SEASONS = (
         treat="hot chocolate / warm gingerbread / roasted chestnuts",
     ),
 )
-PLACES = (
+_PLACES = (
     *_places(
         "at the harbour / at the lake / by the river / on the beach",
         spot="beside the pier / near the nets / by the bridge / behind the boats",
@@ -105,7 +105,7 @@ PLACES = (
         play="followed a path / watched a hawk / picked some herbs",
     ),
 )
-MOODS = (
+_MOODS = (
     entry(
         name="lonely",
         outcome="felt lonely no more / felt much less alone / thought of good friends",
@@ -131,7 +131,7 @@ MOODS = (
         outcome="felt happier than ever / sang a cheerful song / laughed with pure joy",
     ),
 )
-TRADES = (
+_TRADES = (
     entry(name="baker", gift="a loaf of bread / a bag of rolls"),
     entry(name="gardener", gift="a bunch of roses / a pot of mint"),
     entry(name="farmer", gift="a dozen brown eggs / a bag of apples"),
@@ -148,12 +148,12 @@ _STORY_RULES = RuleBook(
         "story": "{opening} {plot} {giving} {end}",
         # Where, when and in what mood
         "opening": "One {season} {day}, {hero} felt {mood} and {moved} to the {place}.",
-        "season": DrawRule("season", SEASONS),
+        "season": DrawRule("season", _SEASONS),
         "day": ("morning", "afternoon", "day", "Saturday", "Sunday"),
-        "hero": DrawRule("hero", HEROES),
-        "mood": DrawRule("mood", MOODS),
+        "hero": DrawRule("hero", _HEROES),
+        "mood": DrawRule("mood", _MOODS),
         "moved": ("walked", "went", "cycled", "wandered", "hurried"),
-        "place": DrawRule("place", PLACES),
+        "place": DrawRule("place", _PLACES),
         # Something is found, helped or made
         "plot": ("{plot=find} {find} {owner}", "{plot=help} {help} {owner}", "{plot=make} {make} {wish}"),
         "find": "{hero.They} found a {colour} {thing} {spot}.",
@@ -161,29 +161,29 @@ _STORY_RULES = RuleBook(
         "make": "{hero.They} made a {colour} {thing} {spot}.",
         "owner": "It belonged to {friend} the {trade}.",
         "wish": "It was for {friend} the {trade}.",
-        "spot": phrasings("place", "spot", 4),
-        "colour": DrawRule("look", COLORS),
-        "need": DrawRule("look", NEEDS),
-        "thing": DrawRule("thing", THINGS),
-        "animal": DrawRule("thing", ANIMALS),
-        "friend": DrawRule("friend", FRIENDS),
-        "trade": DrawRule("trade", TRADES),
+        "spot": _phrasings("place", "spot", 4),
+        "colour": DrawRule("look", _COLORS),
+        "need": DrawRule("look", _NEEDS),
+        "thing": DrawRule("thing", _THINGS),
+        "animal": DrawRule("thing", _ANIMALS),
+        "friend": DrawRule("friend", _FRIENDS),
+        "trade": DrawRule("trade", _TRADES),
         # It goes where it belongs, and somebody is glad
         "giving": "{hero.They} {brought} the {thing.name} to {friend.name}, who {smiled} and gave {hero.them} {gift}.",
         "brought": ("brought", "took"),
         "smiled": ("smiled", "laughed", "danced", "sang"),
-        "gift": phrasings("trade", "gift", 2),
+        "gift": _phrasings("trade", "gift", 2),
         # The mood turns; perhaps there is more to tell
         "end": {"{last}, {turn}": 2, "{first}, {turn} {more}": 2},
         "last": ("That evening", "That night"),
         "first": ("At home", "After supper"),
         "turn": "{hero.name} {outcome}.",
-        "outcome": phrasings("mood", "outcome", 3),
+        "outcome": _phrasings("mood", "outcome", 3),
         "more": ("Later they {together}.", "Soon they {together}. {weather}"),
         "together": ("shared {treat}", "{play}"),
-        "treat": phrasings("season", "treat", 3),
-        "play": phrasings("place", "play", 3),
-        "weather": phrasings("season", "weather", 5),
+        "treat": _phrasings("season", "treat", 3),
+        "play": _phrasings("place", "play", 3),
+        "weather": _phrasings("season", "weather", 5),
         # In one sentence
         "summary": "In {season.name}, {hero.name} {deed} a {look.name} {thing.name} {place.at} and brings it to "
         "{friend.name} the {trade.name}.",
@@ -216,7 +216,7 @@ _SMALL_RULES = RuleBook(
         "mood": "{hero.They} was {feeling}.",
         "feeling": ("sad", "happy"),
         "find": "Near the {spot}, {hero.they} found a {thing}. {end}",
-        "spot": phrasings("place", "spot", 2),
+        "spot": _phrasings("place", "spot", 2),
         "thing": DrawRule("thing", _names("kite drum")),
         "end": CaseRule(("place", "name"), {"lake": "{swim}", "park": "{home}"}),
         "swim": {"{home}": 1, "Then {hero.they} swam.": 2},

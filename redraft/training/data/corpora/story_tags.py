@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 
 from redraft.core.text.tokenizers import split_words
 from redraft.training.data.corpora.stories import (
-    ANIMALS,
-    COLORS,
-    FRIENDS,
-    HEROES,
-    MOODS,
-    NEEDS,
-    PLACES,
-    SEASONS,
-    THINGS,
-    TRADES,
+    _ANIMALS,
+    _COLORS,
+    _FRIENDS,
+    _HEROES,
+    _MOODS,
+    _NEEDS,
+    _PLACES,
+    _SEASONS,
+    _THINGS,
+    _TRADES,
 )
 
 _TABLES = {
-    "PROPN": (HEROES, FRIENDS),
-    "NOUN": (THINGS, ANIMALS, PLACES, SEASONS, TRADES),
-    "ADJ": (COLORS, NEEDS, MOODS),
+    "PROPN": (_HEROES, _FRIENDS),
+    "NOUN": (_THINGS, _ANIMALS, _PLACES, _SEASONS, _TRADES),
+    "ADJ": (_COLORS, _NEEDS, _MOODS),
 }
 _REST = {
     "PUNCT": ". ,",

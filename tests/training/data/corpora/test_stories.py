@@ -352,7 +352,7 @@ def test_the_vocabulary_is_closed_and_every_word_is_used(many: list[Story]) -> N
 
 
 def test_phrases_that_stand_for_each_other_have_equal_lengths() -> None:
-    for table in (stories.SEASONS, stories.PLACES, stories.MOODS, stories.TRADES, stories.NEEDS):
+    for table in (stories._SEASONS, stories._PLACES, stories._MOODS, stories._TRADES, stories._NEEDS):
         lengths: dict[str, set[int]] = {}
         for row in table:
             for form, words in row.items():

@@ -43,8 +43,8 @@ BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.5)  # of `EntropyBound`, which keeps the divers
 def overhead(it: TextModel, tries: int = 7) -> Iterator[Row]:
     """What the engine adds to its network calls, the record included: the median of some texts."""
     for name, model, canvas, again in (
-        ("2 × 128, 68 tokens", it.model, blank(it, 1), tries),
-        ("2 × 128, 68 tokens, batch 16", it.model, blank(it, 16), tries),
+        ("2 × 128, 68 tokens", it.lm, blank(it, 1), tries),
+        ("2 × 128, 68 tokens, batch 16", it.lm, blank(it, 16), tries),
         ("6 × 384, 256 tokens, vocabulary 8192", build(8192), empty(256), 1),
     ):
         for pick, sampler in (("any-order", Unmask(32, AnyOrder())), ("entropy-bound", Unmask(None, EntropyBound()))):
@@ -205,7 +205,7 @@ def blocks(it: TextModel, texts: int) -> Iterator[Row]:
     """The trained block-causal model: quality with the exact cache and without it is the same, text by text."""
     sampler = Blocks(Unmask(None, EntropyBound(0.1, 1.0)), stop=True)
     same = [
-        sample_canvases(it.model, replace(sampler, cache=cache), blank(it, 16), seed=2).texts for cache in (True, False)
+        sample_canvases(it.lm, replace(sampler, cache=cache), blank(it, 16), seed=2).texts for cache in (True, False)
     ]
     quality, record = by_sampler(it, sampler, texts)
     more = {"nfe": record.nfe, "tokens_per_forward": quality.tokens / record.nfe} | quality.row

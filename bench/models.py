@@ -45,7 +45,7 @@ def widened(it: TextModel, size: int = VOCAB) -> TextModel:
     model = DiffusionLM(run.model, tokenizer)
     number = torch.arange(words.vocab.size)
     number = torch.where(number < len(words.words), number, number + spare)  # the special ids come last
-    held = it.model.state_dict() | {"network.output.bias": torch.zeros(words.vocab.size)}
+    held = it.lm.state_dict() | {"network.output.bias": torch.zeros(words.vocab.size)}
     model.load_state_dict({name: _spread(held[name], value, number) for name, value in model.state_dict().items()})
     return TextModel(model.eval(), run)
 

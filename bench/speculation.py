@@ -149,9 +149,9 @@ def drafter(name: str, model: DiffusionLM) -> Drafter:
     if name == "self":
         return OwnDrafter(DraftState(model))
     other = open_model(name)
-    if other.model.drafter is not None:
-        return OwnDrafter(DraftState(other.model.eval()))
-    return DiffusionDraft(other.model.eval(), other.model.process, steps, canvas=other.always)  # type: ignore[arg-type]
+    if other.lm.drafter is not None:
+        return OwnDrafter(DraftState(other.lm.eval()))
+    return DiffusionDraft(other.lm.eval(), other.lm.process, steps, canvas=other.full_row_length)  # type: ignore[arg-type]
 
 
 Side = tuple[DiffusionLM, Sampler]

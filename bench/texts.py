@@ -21,8 +21,8 @@ BATCH = 64
 def blank(it: TextModel, rows: int) -> Canvas:
     """Room for whole stories."""
     assert it.run is not None
-    given = it.model.config.vocab.bos is not None
-    return it.model.canvas(new=it.run.framing.length - given, rows=rows)
+    given = it.lm.config.vocab.bos is not None
+    return it.lm.canvas(new=it.run.framing.length - given, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ def by_reference(it: TextModel, reference: Reference, texts: int) -> Quality:
     found: list[str] = []
     while len(found) < texts:
         canvas = blank(it, min(BATCH, texts - len(found)))
-        found += it.model.text(replace(canvas, z=reference(it.model, canvas, seed=len(found))))
+        found += it.lm.text(replace(canvas, z=reference(it.lm, canvas, seed=len(found))))
     return Quality.of(found, sum(len(it.tokenizer.encode(text)) for text in found) / len(found))
 
 
 def by_sampler(it: TextModel, sampler: Sampler, texts: int, seed: int = 1) -> tuple[Quality, TextResults]:
     """Quality of a sampler's texts, and what they cost."""
-    record = sample_canvases(it.model, sampler, blank(it, texts), batch=BATCH, seed=seed)
+    record = sample_canvases(it.lm, sampler, blank(it, texts), batch=BATCH, seed=seed)
     return Quality.of(record.texts, record.new_tokens / texts), record
 
 
@@ -77,7 +77,7 @@ def rounds(jobs: Sequence[Job], count: int, warm: int = 1) -> list[tuple[float, 
 def timed(it: TextModel, sampler: Sampler, rows: int = 1) -> Callable[[], TextResults]:
     """Each call writes other texts, from the canvas to the record."""
     seeds = iter(range(10**9))
-    return lambda: sample_canvases(it.model, sampler, blank(it, rows), seed=next(seeds), batch=rows)
+    return lambda: sample_canvases(it.lm, sampler, blank(it, rows), seed=next(seeds), batch=rows)
 
 
 def timed_reference(it: TextModel, reference: Reference, rows: int = 1) -> Callable[[], list[str]]:
@@ -85,6 +85,6 @@ def timed_reference(it: TextModel, reference: Reference, rows: int = 1) -> Calla
 
     def run() -> list[str]:
         canvas = blank(it, rows)
-        return it.model.text(replace(canvas, z=reference(it.model, canvas, next(seeds))))
+        return it.lm.text(replace(canvas, z=reference(it.lm, canvas, next(seeds))))
 
     return run

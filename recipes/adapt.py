@@ -180,7 +180,7 @@ def continuations(model: DiffusionLM, states: Tensor, cache: KeyValueCache, size
 def judged(model: DiffusionLM, states: Tensor, cache: KeyValueCache, hole: Hole, ways: Tensor) -> Tensor:
     """(K,) log p of the ways to fill a hole and of the 8 tokens behind it, given the left side; adapter off."""
     end = min(len(hole.row), hole.begin + hole.size + AFTER)
-    return CausalJudge(model).behind(states, cache, hole.filled(ways)[:, hole.begin : end])
+    return CausalJudge(model).continuation_log_probs(states, cache, hole.filled(ways)[:, hole.begin : end])
 
 
 # --- what the adapter adds ---
@@ -238,7 +238,7 @@ def with_adapter(model: DiffusionLM, hole: Hole, causal: dict[str, Any]) -> dict
         return torch.tensor([known[way] for way in ways]).double()
 
     canvas, place, hears = hole.canvas(masked(model)), slice(hole.begin, hole.begin + hole.size), Overheard(model)
-    by_both = ProposeAndJudge(judge, TRIES, left=CausalJudge(model).next)
+    by_both = ProposeAndJudge(judge, TRIES, next_token=CausalJudge(model).next_token_log_probs)
     done = final_canvas(by_both(hears, model.process, canvas, rng=rng(0))).z[0, place].tolist()
     if hole.size == 1:
         alone = [int(hears.first[0].argmax())]
@@ -267,7 +267,7 @@ def shares(rows: list[dict[str, Any]]) -> dict[str, float]:
 def measured(asked: argparse.Namespace, it: TextModel, kind: str, count: int) -> dict[str, Any]:
     """Shares of exact answers, for the adapter of one checkpoint."""
     assert it.run is not None
-    model, some = it.model.eval(), KINDS[kind](it.run, count)
+    model, some = it.lm.eval(), KINDS[kind](it.run, count)
     causal = counted(asked.out / f"{kind}.jsonl", some, lambda hole: with_causal(model, hole))
     pairs = list(zip(some, causal, strict=True))
     found = counted(

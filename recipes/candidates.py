@@ -57,7 +57,9 @@ def row(it: TextModel, texts: Sequence[Sequence[str]], seconds: float, count: in
 def task_of(it: TextModel) -> StoryAttributes | StorySummaries:
     """The task that the model was trained on."""
     if it.run is None or not isinstance(it.run.data, StoryAttributes | StorySummaries):
-        raise SystemExit(f"{it.place} was trained on no task of the stories; use genie_summary_tiny or diffuseq_tiny")
+        raise SystemExit(
+            f"{it.display_name} was trained on no task of the stories; use genie_summary_tiny or diffuseq_tiny"
+        )
     return it.run.data
 
 

@@ -57,7 +57,7 @@ def planning(it: TextModel, count: int) -> dict[str, Any]:
     stories = [STORY_LANGUAGE.text(split_seed(0, "test"), index) for index in range(count)]
     torn = [_without_beginning(story) for story in stories]
     with cpu_timer() as clock:
-        texts, nfe = _filled(it, torn) if it.model.block is None else _guessed(it, torn)
+        texts, nfe = _filled(it, torn) if it.lm.block is None else _guessed(it, torn)
     right = _share([math.isfinite(STORY_LANGUAGE.log_prob(text)) for text in texts])
     return {"right": right, "texts": count, "nfe": nfe, "seconds_per_text": clock.seconds / count}
 

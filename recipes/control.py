@@ -84,7 +84,7 @@ def written(
         "success": sum(right) / count,
         "success_stderr": math.sqrt(sum((share - sum(right) / count) ** 2 for share in right)) / count,
         **_share("all_right", sum(share == 1 for share in right), count),
-        "perplexity": generative_perplexity(texts, ModelJudge(open_model(judge).model)).perplexity,
+        "perplexity": generative_perplexity(texts, ModelJudge(open_model(judge).lm)).perplexity,
         "nfe": sum(record.nfe for record in found) / count,
         "seconds_per_text": clock.seconds / count,
     }
@@ -128,7 +128,7 @@ def fulfilled(it: TextModel, judge: Path, wishes: Sequence[dict[str, Any]], coun
     with cpu_timer() as clock:
         for seed, wish in enumerate(wishes):
             asked = ControlSettings(**wish, n=-(-count // len(wishes)), seed=seed)
-            judged, found = ControlRequest(it, asked), plan_control(it, asked).record()
+            judged, found = ControlRequest(it, asked), plan_control(it, asked).results()
             texts += [each.text for each in found]
             met += [_met(judged, wish, each.text) for each in found]
     inside = [log_p / len(split_words(t)) for t in texts if (log_p := STORY_LANGUAGE.log_prob(t)) > -math.inf]
@@ -138,7 +138,7 @@ def fulfilled(it: TextModel, judge: Path, wishes: Sequence[dict[str, Any]], coun
         **_share("success", sum(met), len(met)),
         **_share("grammatical", len(inside), len(texts)),
         "true_nats_per_word": -sum(inside) / len(inside) if inside else None,
-        "perplexity": generative_perplexity(texts, ModelJudge(open_model(judge).model)).perplexity,
+        "perplexity": generative_perplexity(texts, ModelJudge(open_model(judge).lm)).perplexity,
         "seconds_per_text": clock.seconds / len(texts),
         "example": texts[0],
     }
@@ -147,7 +147,7 @@ def fulfilled(it: TextModel, judge: Path, wishes: Sequence[dict[str, Any]], coun
 def _met(judged: ControlRequest, wish: Mapping[str, Any], text: str) -> bool:
     if "pattern" in wish:
         return re.fullmatch(wish["pattern"], text) is not None
-    return all(share == 1 for share in judged.met(text).values())
+    return all(share == 1 for share in judged.fulfillment(text).values())
 
 
 # --- the picture ---
@@ -297,9 +297,9 @@ def measure(models: Sequence[Path], judge: Path, targets: int, results: Path) ->
     for way in ("γ = 1", "demanded", "γ = 0.5", "γ = 2", "γ = 0.25", "free"):
         for path in models:
             it = open_model(path)
-            if it.model.tagger is not None and way == "free":
+            if it.lm.tagger is not None and way == "free":
                 continue  # as without the tagger
-            loose = isinstance(it.model.process, Masked) and it.model.block is None and it.model.tagger is None
+            loose = isinstance(it.lm.process, Masked) and it.lm.block is None and it.lm.tagger is None
             orders: dict[str, dict[str, Any]] = {"": {}}
             if loose:
                 orders[" in any order"] = {"sampler": "any-order", "steps": 68}
@@ -334,7 +334,7 @@ def measure_guided(layers: Sequence[Path], judge: Path, texts: int, results: Pat
 
 def _first_order(it: TextModel, label: int, scale: float) -> dict[str, Any]:
     """The same by one gradient for all words, instead of trying them."""
-    sampler = GuidedSampler(Unmask(68, AnyOrder()), FirstOrderClassifier(it.model.attribute(label), scale))
+    sampler = GuidedSampler(Unmask(68, AnyOrder()), FirstOrderClassifier(it.lm.attribute(label), scale))
     return {"sampler": sampler, "scale": 0.0}  # nothing else guides
 
 

@@ -61,7 +61,7 @@ def continued(model: DiffusionLM, rows: Tensor, kept: int, greedy: bool, seed: i
 def continued_rows(it: TextModel, rows: Tensor) -> Iterator[str]:
     for number, some in enumerate(rows.split(64)):
         kept = 1 + number * 7 % max(1, rows.shape[1] * 3 // 5)
-        yield from continued(it.model.eval(), some, kept, number % 4 != 3, number)
+        yield from continued(it.lm.eval(), some, kept, number % 4 != 3, number)
 
 
 def answered(it: TextModel, questions: Sequence[str], length: int) -> Iterator[dict[str, str]]:
@@ -69,7 +69,7 @@ def answered(it: TextModel, questions: Sequence[str], length: int) -> Iterator[d
     if not isinstance(it.tokenizer, HubTokenizer) or it.tokenizer.template is None:
         raise SystemExit("--chat needs a model with a chat template in its tokenizer")
     by_length: dict[int, list[tuple[str, list[int]]]] = {}
-    prompt, masked = question_encoder(it.tokenizer), it.model.config.vocab.masked
+    prompt, masked = question_encoder(it.tokenizer), it.lm.config.vocab.masked
     for question in questions:
         ids = prompt(question)
         by_length.setdefault(len(ids), []).append((question, ids))
@@ -79,9 +79,9 @@ def answered(it: TextModel, questions: Sequence[str], length: int) -> Iterator[d
             z = torch.tensor([[*ids, *[masked] * (length - kept)] for _, ids in group])
             canvas = Canvas(z, (torch.arange(length) < kept).expand_as(z))
             done = final_canvas(
-                Blocks(Unmask(1), stop=True)(it.model.eval(), it.model.process, canvas, rng=rng(0, len(group)))
+                Blocks(Unmask(1), stop=True)(it.lm.eval(), it.lm.process, canvas, rng=rng(0, len(group)))
             )
-            answers = it.model.text(Canvas(done.z[:, kept:], done.fixed[:, kept:]))
+            answers = it.lm.text(Canvas(done.z[:, kept:], done.fixed[:, kept:]))
             yield from ({"source": q, "target": a} for (q, _), a in zip(group, answers, strict=True))
 
 

@@ -66,7 +66,7 @@ def right(found: Any, story: Torn) -> list[bool]:
 def measured(it: TextModel, stories: Sequence[Torn], hole: str | None) -> dict[str, Any]:
     """How many holes are right, how many have the right length, how many stories are grammatical, and the cost."""
     options: dict[str, Any] = {"room": 32, "temperature": 0.0, "sampler": "confidence", "steps": 64}
-    if inserts_tokens(it.model.process):
+    if inserts_tokens(it.lm.process):
         options |= {"temperature": None, "sampler": "own"}
     with cpu_timer() as clock:
         found = infill(it, [story.template(hole) for story in stories], **options)
@@ -85,7 +85,7 @@ def measured(it: TextModel, stories: Sequence[Torn], hole: str | None) -> dict[s
 def compared(it: TextModel, count: int, holes: int) -> dict[str, Any]:
     stories = [torn(index, holes) for index in range(count)]
     ways: dict[str, str | None] = {"true": None, "free": "[[*]]", "range": f"[[1-{LONGEST}]]"}
-    if inserts_tokens(it.model.process):
+    if inserts_tokens(it.lm.process):
         ways.pop("range")
     found = {way: measured(it, stories, hole) for way, hole in ways.items()}
     kept = found["free"]["right"] / found["true"]["right"]

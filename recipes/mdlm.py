@@ -78,7 +78,7 @@ def reuse_row(sampler: Sampler) -> dict[str, Any]:
     """What the shipped model writes: which share is right, network calls and seconds of a core per text."""
     it = tasks.open_model("story")
     assert it.run is not None
-    found = write_and_judge(it.model, it.run, sampler, TEXTS)[0]
+    found = write_and_judge(it.lm, it.run, sampler, TEXTS)[0]
     return {**found, "run": it.name}
 
 

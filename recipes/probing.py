@@ -46,7 +46,7 @@ def probed(it: TextModel, topic: str, count: int) -> dict[str, Any]:
     assert it.run is not None
     train, test = (classed(it.run, StoryClasses(topic), split, count, LAST) for split in ("train", "test"))
     row = {"run": it.name, "step": it.step, "topic": topic, "last": LAST, "texts": count, "tuned_steps": TUNED}
-    return row | both(it.model, train, test)
+    return row | both(it.lm, train, test)
 
 
 def classed(run: Run, data: StoryClasses | JsonlClasses, split: Split, count: int, last: int | None) -> list[Batch]:
@@ -96,7 +96,7 @@ def author_row(it: TextModel, data: JsonlClasses, count: int) -> dict[str, Any]:
     assert it.run is not None
     train, test = (classed(it.run, data, split, count, None) for split in ("train", "test"))
     row = {"run": it.name, "step": it.step, "topic": "author", "words": PIECE, "texts": count, "tuned_steps": TUNED}
-    return row | both(it.model, train, test)
+    return row | both(it.lm, train, test)
 
 
 # --- the table ---

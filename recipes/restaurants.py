@@ -98,7 +98,7 @@ def row(
 
 
 def perplexity(texts: Sequence[str], judge: Path) -> float:
-    return generative_perplexity(list(texts), ModelJudge(open_model(judge).model)).perplexity
+    return generative_perplexity(list(texts), ModelJudge(open_model(judge).lm)).perplexity
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -307,7 +307,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         told.write.write_text(filled_in(told.write.read_text("utf-8"), rendered(told.results)), "utf-8")
         return
     if told.channel:
-        told.channel.write_text(json.dumps(json.loads(EditChannel.learnt(pairs(), space=0.15).to_json())) + "\n")
+        told.channel.write_text(json.dumps(json.loads(EditChannel.fit(pairs(), space=0.15).to_json())) + "\n")
         return
     for folder in filter(None, (told.prose, told.wiki)):
         if not folder.is_dir():

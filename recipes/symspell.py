@@ -67,7 +67,7 @@ def _replaced(text: str, names: bool, correct: Any) -> str:
 def _runs(text: str, names: bool) -> Iterator[tuple[int, int, str]]:
     """Words that may be touched with single spaces between them, as long as possible."""
     speller = _CandidateGenerator(Lexicon({}), EditChannel.even(), 0.02, names=names)
-    free = [piece for piece in _WHOLE_WORD.finditer(text) if speller.free(text, piece.start(), piece.group())]
+    free = [piece for piece in _WHOLE_WORD.finditer(text) if speller.may_change(text, piece.start(), piece.group())]
     begin = 0
     for i in range(1, len(free) + 1):
         if i == len(free) or text[free[i - 1].end() : free[i].start()] != " ":

@@ -33,9 +33,9 @@ class Trajectories:
             canvas = model.canvas(new=length, rows=min(TOGETHER, texts - first))
             numbers = torch.arange(first, first + len(canvas.z))
             writing = DecodingLoop(model, sampler, canvas, seed=1, samples=numbers)
-            writing.record()
-            assert writing.steps.when is not None
-            parts.append((writing.canvas.z, writing.steps.when))
+            writing.results()
+            assert writing.steps.steps is not None
+            parts.append((writing.canvas.z, writing.steps.steps))
         tokens, when = (torch.cat(some) for some in zip(*parts, strict=True))
         return cls(tokens, when)
 

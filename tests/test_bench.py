@@ -120,12 +120,12 @@ def test_the_other_tables_and_the_picture_are_those_of_the_committed_rows() -> N
 def test_a_larger_vocabulary_changes_no_prediction() -> None:
     run = variations.with_network(presets.mdlm_tiny(), width=16, layers=1, heads=2, hidden=16)
     it = TextModel(DiffusionLM(run.model, run.tokenizer), run)
-    torch.nn.init.normal_(it.model.network.output.weight)  # type: ignore[union-attr]
+    torch.nn.init.normal_(it.lm.network.output.weight)  # type: ignore[union-attr]
     wide, text = models.widened(it, 1000), "One winter day, Nora"
     before, after = (
-        m.model(c.z, c.time(torch.ones(1, 1)), c.context).x[0, -1].exp()
+        m.lm(c.z, c.time(torch.ones(1, 1)), c.context).x[0, -1].exp()
         for m in (it, wide)
-        for c in [m.model.canvas(text, new=4)]
+        for c in [m.lm.canvas(text, new=4)]
     )
     words = len(run.tokenizer.words)  # type: ignore[attr-defined]
     assert torch.allclose(after[:words], before[:words], atol=1e-6)

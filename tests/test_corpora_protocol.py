@@ -158,8 +158,8 @@ def test_its_attributes_can_be_asked_for() -> None:
     (text,) = control(model, attributes=["sky=cloudy", "glow=shine"], length=3)
     assert {"cloudy", "shone"} <= set(text.text.split())
     asked = ControlRequest(model, ControlSettings(attributes=("sky=cloudy", "glow=shine")))
-    assert asked.met("Monday shone cloudy") == {"sky": 1.0, "glow": 1.0}
-    assert asked.met("cloudy clear shone") == {"sky": 0.0, "glow": 1.0}  # two skies show none
+    assert asked.fulfillment("Monday shone cloudy") == {"sky": 1.0, "glow": 1.0}
+    assert asked.fulfillment("cloudy clear shone") == {"sky": 0.0, "glow": 1.0}  # two skies show none
     with pytest.raises(ArgumentError, match="have no 'mood'; choose from sky, glow"):
         control(model, attributes="mood=sad")
     with pytest.raises(ArgumentError, match="sky=green: choose from clear, cloudy"):
@@ -194,7 +194,7 @@ def test_it_is_probed_by_its_attributes(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_it_judges_what_is_written() -> None:
     model = learned(Weather())
     assert model.run is not None
-    figures, record = write_and_judge(model.model, model.run, model.run.sampler, 6)
+    figures, record = write_and_judge(model.lm, model.run, model.run.sampler, 6)
     assert figures["share"] == sum(text in TEXTS for text in record.texts) / 6
     assert {"attributes", "all_attributes"} <= figures.keys()
     assert _judged_sample("Monday was green", Weather()).right == len("Monday was ")

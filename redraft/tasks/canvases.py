@@ -20,4 +20,4 @@ def sample_canvases(
         DecodingLoop(model, sampler, canvas.rows(some), seed=seed, samples=first + some, first=int(some[0]))
         for some in rows.split(batch)
     )
-    return TextResults.joined(part.record() for part in parts)
+    return TextResults.joined(part.results() for part in parts)

@@ -24,7 +24,7 @@ def plan_chat_reply(it: TextModel, messages: Sequence[Mapping[str, str]], asked:
     """
     if isinstance(it.tokenizer, HubTokenizer) and it.tokenizer.template is not None:
         return _by_template(it, tuple(prompt_ids(it.tokenizer, messages)), asked)
-    if it.answers:
+    if it.needs_source:
         return plan_generation(it, "", replace(asked, source=messages[-1]["content"]))
     return plan_generation(it, "\n".join(message["content"] for message in messages), asked)
 
@@ -33,8 +33,8 @@ def _by_template(it: TextModel, ids: tuple[int, ...], asked: GenerationSettings)
     size = new_token_count(it, asked, len(ids))
 
     def compose(some: Sequence[str]) -> Canvas:
-        canvas = it.model.compose([[ids, it.hole(size)]] * len(some))
+        canvas = it.lm.compose([[ids, it.hole(size)]] * len(some))
         return with_stop_strings(canvas, asked.stop, it.tokenizer)
 
     made = make_plan(it, TextRequest([""], compose, len(ids) + size, size), asked)
-    return made.noting(*length_warning(it, len(ids) + size))
+    return made.with_notes(*length_warning(it, len(ids) + size))

@@ -54,7 +54,7 @@ def generate(
             other projects use (gen_length, num_return_sequences, …)
     """
     made = plan_generation(as_text_model(model), prompts, settings_from(GenerationSettings, options))
-    return made.drafts() if stream else made.record()
+    return made.stream() if stream else made.results()
 
 
 def plan_generation(it: TextModel, prompts: str | Sequence[str], asked: GenerationSettings) -> DecodingPlan:
@@ -65,19 +65,19 @@ def plan_generation(it: TextModel, prompts: str | Sequence[str], asked: Generati
     require_source(it, asked)
     label = label_id(it, asked)
     require_guidable(it, asked, label, prompts)
-    given, question = source_token_count(it, asked), it.question(asked.source)
-    used = {prompt: it.used(prompt) + given for prompt in prompts}
+    given, question = source_token_count(it, asked), it.source_turn(asked.source)
+    used = {prompt: it.token_count(prompt) + given for prompt in prompts}
     holes = {prompt: new_token_count(it, asked, used[prompt]) for prompt in used}
     length, most = max(used[prompt] + holes[prompt] for prompt in used), max(holes.values())
 
     def compose(some: Sequence[str]) -> Canvas:
         rows: list[list[Any]] = [[*question, prompt, it.hole(holes[prompt])] for prompt in some]
         beside = asked.source is not None and not question
-        canvas = it.model.compose(rows, [asked.source or ""] * len(rows) if beside else None)
+        canvas = it.lm.compose(rows, [asked.source or ""] * len(rows) if beside else None)
         canvas = with_stop_strings(canvas, asked.stop, it.tokenizer)
-        return canvas if label is None else it.model.labelled(canvas, label)
+        return canvas if label is None else it.lm.labelled(canvas, label)
 
     fixed = isinstance(it.hole(0), int)
     order = TextRequest(prompts, compose, length if fixed else max(used.values()), most, room=0 if fixed else most)
     made = make_plan(it, order, asked, partial(with_guidance, it, asked))
-    return made.noting(*length_warning(it, length))
+    return made.with_notes(*length_warning(it, length))

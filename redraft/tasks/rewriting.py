@@ -44,7 +44,7 @@ def rewrite(model: ModelOrPath, texts: str | Sequence[str], **options: Any) -> T
     """
     it, asked = as_text_model(model), settings_from(RewriteSettings, options)
     found = require_texts("texts", texts)
-    return keep_best(TextResults.joined(made.record() for made in plan_rewrite(it, found, asked)), asked.candidates)
+    return keep_best(TextResults.joined(made.results() for made in plan_rewrite(it, found, asked)), asked.candidates)
 
 
 def keep_best(record: TextResults, candidates: int) -> TextResults:
@@ -64,10 +64,10 @@ def _consensus(group: Sequence[TextResult]) -> TextResult:
 def plan_rewrite(it: TextModel, texts: str | Sequence[str], asked: RewriteSettings) -> list[DecodingPlan]:
     """How to rewrite each text, with all candidates to choose from; whatever the model cannot do is refused here."""
     found = require_texts("texts", texts)
-    if it.classes and not it.compares:
+    if it.classes and not it.condition_optional:
         raise ValueError("this model writes texts of a class, and rewrite takes none; use redraft generate --label")
-    made = [_answer(it, text, asked) if it.answers else _edit(it, text, asked) for text in found]
-    return [each.after(number, found[:number].count(found[number])) for number, each in enumerate(made)]
+    made = [_answer(it, text, asked) if it.needs_source else _edit(it, text, asked) for text in found]
+    return [each.offset_by(number, found[:number].count(found[number])) for number, each in enumerate(made)]
 
 
 def _answer(it: TextModel, text: str, asked: RewriteSettings) -> DecodingPlan:
@@ -79,8 +79,8 @@ def _answer(it: TextModel, text: str, asked: RewriteSettings) -> DecodingPlan:
             )
     shared = {field.name: getattr(asked, field.name) for field in fields(DecodingSettings)}
     made = plan_generation(it, "", GenerationSettings(**shared | {"n": asked.n * asked.candidates}, source=text))
-    order = made.order
-    return replace(made, order=replace(order, prompts=[text], compose=lambda some: order.compose([""] * len(some))))
+    order = made.request
+    return replace(made, request=replace(order, prompts=[text], compose=lambda some: order.compose([""] * len(some))))
 
 
 def _edit(it: TextModel, text: str, asked: RewriteSettings) -> DecodingPlan:
@@ -89,11 +89,11 @@ def _edit(it: TextModel, text: str, asked: RewriteSettings) -> DecodingPlan:
         raise ValueError("rules are for new text, and here most of it stays; use redraft infill with holes to fill")
     if not text.strip():
         raise ArgumentError("texts", "the text is empty: there is nothing to edit; redraft generate writes a new one")
-    row = it.row(text)
+    row = it.encode_row(text)
     fixed = _fixed(it, row, asked.pinned)
-    if it.model.codec is not None and it.model.codec.latents is not None and asked.pinned:
+    if it.lm.codec is not None and it.lm.codec.latents is not None and asked.pinned:
         raise ArgumentError("pinned", "pinned=…: this model compresses whole texts, so no word has a place of its own")
-    room = max(8, len(row) // 4) if inserts_tokens(it.model.process) else 0
+    room = max(8, len(row) // 4) if inserts_tokens(it.lm.process) else 0
     order = TextRequest([text], partial(_draft, it, row, fixed, room), len(row), len(row), room=room)
     strength = 0.5 if asked.strength is None else asked.strength
 
@@ -105,7 +105,7 @@ def _edit(it: TextModel, text: str, asked: RewriteSettings) -> DecodingPlan:
 
 def _draft(it: TextModel, row: Sequence[int], fixed: Sequence[bool], room: int, some: Sequence[str]) -> Canvas:
     """A canvas on which the text stands, and pinned tokens are fixed."""
-    model, device = it.model, next(it.model.parameters()).device
+    model, device = it.lm, next(it.lm.parameters()).device
     ids = torch.tensor([list(row)] * len(some), device=device)
     held = torch.tensor([list(fixed)] * len(some), device=device)
     if inserts_tokens(model.process):
@@ -119,9 +119,9 @@ def _draft(it: TextModel, row: Sequence[int], fixed: Sequence[bool], room: int, 
 
 def _roomy(it: TextModel, ids: Tensor, held: Tensor, room: int) -> Canvas:
     """The same for insertion: the text may become longer."""
-    positions = it.model.config.network.positions
+    positions = it.lm.config.network.positions
     room = room if positions is None else max(0, min(room, positions - 1 - ids.shape[1]))
-    z = F.pad(ids, (0, room), value=it.model.config.vocab.filler)
+    z = F.pad(ids, (0, room), value=it.lm.config.vocab.filler)
     pad = torch.arange(z.shape[1], device=ids.device).expand_as(z) >= ids.shape[1]
     gaps = torch.ones(len(z), z.shape[1] + 1, dtype=torch.bool, device=ids.device)
     return Canvas(z, F.pad(held, (0, room)), Context(pad=pad), open=gaps)
@@ -137,7 +137,7 @@ def _fixed(it: TextModel, row: Sequence[int], pinned: Sequence[str]) -> list[boo
         if not found:
             raise ArgumentError("pinned", f"pinned={word!r}: the text has no such word; {_nearest(word, text)}")
         places |= {i for match in found for i in _touched(ends, *match.span())}
-    return [token == it.model.config.vocab.bos or i in places for i, token in enumerate(row)]
+    return [token == it.lm.config.vocab.bos or i in places for i, token in enumerate(row)]
 
 
 def _touched(ends: Sequence[int], begin: int, end: int) -> range:

@@ -103,14 +103,14 @@ def score(model: ModelOrPath, texts: str | Sequence[str], **options: Any) -> Sco
     asked, it = settings_from(ScoreSettings, options), as_text_model(model)
     found = require_texts("texts", texts)
     _require_free(it)
-    rows = [it.row(text) for text in found]
+    rows = [it.encode_row(text) for text in found]
     size = batch_size(it, None, max(map(len, rows)))
     batches = [_batch(it, rows[i : i + size], i) for i in range(0, len(rows), size)]
     clock = time.perf_counter()
-    with count_calls(it.model) as counted:
-        bits = likelihood(it.model, batches, draws=asked.draws, seed=asked.seed, texts=found)
+    with count_calls(it.lm) as counted:
+        bits = likelihood(it.lm, batches, draws=asked.draws, seed=asked.seed, texts=found)
     seconds = time.perf_counter() - clock
-    exact = it.model.block == 1 and isinstance(it.model.process, Masked)
+    exact = it.lm.block == 1 and isinstance(it.lm.process, Masked)
     return ScoreResults(_each(found, bits), exact, counted.rows / len(rows), seconds, asked.seed, it.name)
 
 
@@ -122,13 +122,13 @@ def _each(texts: Sequence[str], found: Likelihood) -> tuple[ScoreResult, ...]:
 
 def _require_free(it: TextModel) -> None:
     """Models that need a source or a class have no likelihood without one."""
-    if it.answers or (it.classes and not it.compares):
+    if it.needs_source or (it.classes and not it.condition_optional):
         raise ValueError("this model needs a source or a class, which score does not take; use redraft.likelihood")
 
 
 def _batch(it: TextModel, rows: Sequence[list[int]], first: int) -> Batch:
     """Rows side by side; row i draws from the key (seed, number of the text)."""
-    vocab = it.model.config.vocab
+    vocab = it.lm.config.vocab
     tokens, pad = pad_rows(rows, max(map(len, rows)), vocab)
     given = torch.arange(tokens.shape[1]) < int(vocab.bos is not None and rows[0][0] == vocab.bos)
     sample = torch.arange(first, first + len(rows))

@@ -43,8 +43,8 @@ def test_letters_become_other_letters() -> None:
     text = "mexico hosted the football world cup " * 20
     made = spelling.replaced(text, 3)
     assert made == spelling.replaced(text, 3)
-    assert made.hits == sum(a != b for a, b in zip(made.text, text, strict=True))
-    assert abs(made.hits / made.chances - spelling.LETTER_RATE) < 0.03
+    assert made.error_count == sum(a != b for a, b in zip(made.text, text, strict=True))
+    assert abs(made.error_count / made.letter_count - spelling.LETTER_RATE) < 0.03
     assert [i for i, letter in enumerate(made.text) if letter == " "] == [i for i, c in enumerate(text) if c == " "]
     assert sum(map(bool, made.kinds)) == sum(a != b for a, b in zip(text.split(), made.text.split(), strict=True))
 
@@ -53,7 +53,7 @@ def test_human_misspellings_stand_where_the_word_stood(monkeypatch: pytest.Monke
     monkeypatch.setattr(spelling, "_table", lambda: {"their": ("thier",)})
     made = [spelling.human('He saw "their house", and their dog.', index) for index in range(20)]
     assert {each.text for each in made} > {'He saw "thier house", and their dog.'}
-    assert all(len(each.kinds) == 7 and each.hits == each.text.count("thier") for each in made)
+    assert all(len(each.kinds) == 7 and each.error_count == each.text.count("thier") for each in made)
 
 
 def test_text_in_27_letters() -> None:

@@ -14,8 +14,8 @@ import torch
 import redraft
 from redraft import tasks
 from redraft.core import ByteTokenizer, Insertion, Interpolating, Masked, TokenProcess, WordTokenizer
-from redraft.decoding import Ancestral, Blocks, ConstrainedPrediction, GuidedSampler, Unmask
-from redraft.evaluation.text_metrics import figure_record
+from redraft.decoding import Ancestral, Blocks, GuidedSampler, Unmask
+from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from redraft.models import AttentionPattern, BlockCausal, DiffusionLM, DiffusionLMConfig, Full, TransformerConfig
 from redraft.tasks import ALIASES, ArgumentError, GenerationSettings, InfillSettings, settings_from
 from redraft.tasks.engine import plan as writing, sampler_choice
@@ -175,7 +175,7 @@ def test_iterating_over_canvases_stays_possible() -> None:
     writing = redraft.tasks.DecodingLoop(MODEL, Ancestral(3), start, seed=5, samples=torch.arange(2))
     texts = [MODEL.text(canvas) for canvas in writing]
     assert len(texts) == 4
-    assert figure_record().texts == texts[-1] == redraft.tasks.sample_canvases(MODEL, Ancestral(3), start, seed=5).texts
+    assert writing.results().texts == texts[-1] == redraft.tasks.sample_canvases(MODEL, Ancestral(3), start, seed=5).texts
 
 
 def test_where_the_time_went() -> None:
@@ -354,7 +354,7 @@ WRONG = [
     (
         {"sampler": "ancestral", "temperature": 0, "max_new_tokens": 2},
         "temperature",
-        "Ancestral(steps=64, warp=Even()) has no temperature; those of a pick, such as confidence, have",
+        "Ancestral(steps=64, warp=EvenWarp()) has no temperature; those of a pick, such as confidence, have",
     ),
     ({"label": "sad"}, "label", "has no class 'sad'; it was trained without classes"),
     ({"label": 3}, "label", "label=3: it must be a text"),

@@ -121,7 +121,7 @@ def test_a_space_before_a_hole_is_left_to_it() -> None:
     verbatim = GivenText(bpe(), ("the red ", "!"), (tuple(red), tuple(bpe().encode("!"))), (len(kite),))
     ids, known = [*red, *kite, *bpe().encode("!")], [*[True] * len(red), *[False] * len(kite), True]
     assert verbatim.text(ids, known) == "the red kite!"
-    assert verbatim.fills(ids, known) == ("kite",)
+    assert verbatim.hole_texts(ids, known) == ("kite",)
 
 
 def test_words_beside_each_other_get_a_space() -> None:
@@ -130,7 +130,7 @@ def test_words_beside_each_other_get_a_space() -> None:
     a, b, bad = (words.encode(text) for text in ("a", "b", "bad"))
     verbatim = GivenText(words, ("a", "b"), (tuple(a), tuple(b)), (1,))
     assert verbatim.text([*a, *bad, *b], [True, False, True]) == "a bad b"
-    assert verbatim.pieces([*a, *bad, *b], [True, False, True]) == ("a", " bad ", "b")
+    assert verbatim.token_texts([*a, *bad, *b], [True, False, True]) == ("a", " bad ", "b")
 
 
 # --- lengths ---
@@ -152,11 +152,11 @@ def test_the_bound_of_one_word_is_what_the_network_says(story_model: TextModel) 
     encode = story_model.tokenizer.encode
     before, after = tuple(encode("One spring day, Anna")), tuple(encode("garden"))
     found = _LengthSearch(story_model, (before, after), [range(1, 5)], 10).best()
-    z = torch.full((4, 68), story_model.model.config.vocab.masked)
+    z = torch.full((4, 68), story_model.lm.config.vocab.masked)
     z[:, : len(before)] = torch.tensor(before)
     places = [len(before) + n for n in range(1, 5)]
     with torch.no_grad():
-        x = story_model.model.eval()(z, torch.ones(4, 1, dtype=torch.float64)).x
+        x = story_model.lm.eval()(z, torch.ones(4, 1, dtype=torch.float64)).x
     expected = {n: -float(x[0, place, after[0]]) for n, place in zip(range(1, 5), places, strict=True)}
     assert {each.sizes[0]: each.nats for each in found} == pytest.approx(expected, abs=1e-4)
     assert [each.sizes[0] for each in found] == sorted(expected, key=lambda n: expected[n])
@@ -207,8 +207,8 @@ def test_insertion_models_size_their_own_holes() -> None:
     model = model_of("words", inserting=True)
     for seed in range(4):
         (found,) = infill(model, "a [[2-3]] b [[*]] c", seed=seed, steps=4, room=4)
-        assert found.verbatim is not None
-        sizes = found.verbatim.sizes(found.given)
+        assert found.given_text is not None
+        sizes = found.given_text.hole_sizes(found.given)
         assert 2 <= sizes[0] <= 3
         assert sizes[1] <= 4
 
@@ -227,7 +227,7 @@ def test_insertion_models_size_their_own_holes() -> None:
     ],
 )
 def test_wrong_holes_are_refused(story_model: TextModel, template: str, reason: str) -> None:
-    model = TextModel(story_model.model) if "99999]]" in template else story_model
+    model = TextModel(story_model.lm) if "99999]]" in template else story_model
     if "99999]]" in template:
         model = TextModel(model_of("words"))
         template = template.replace("One", "a").replace("day", "b")

@@ -80,7 +80,7 @@ def test_the_causal_model_has_a_say_in_what_is_kept(both: tuple[DiffusionLM, ByC
     def left(z: Tensor, column: int) -> Tensor:
         return law.expand(len(z), -1)
 
-    done = final_canvas(ProposeAndJudge(judge, 1, left=left)(proposer, proposer.process, canvas(), rng=rng(0))).z
+    done = final_canvas(ProposeAndJudge(judge, 1, next_token=left)(proposer, proposer.process, canvas(), rng=rng(0))).z
     z = ROW.clone()
     z[0, list(HOLES)] = MASK
     with torch.no_grad():

@@ -89,10 +89,10 @@ def test_words_that_stay_are_not_new(name: str) -> None:
 def test_with_all_noise_it_is_a_new_text() -> None:
     """Strength 1 draws from the prior, as the sampler itself does; mask noise: the very same canvas."""
     it = fresh("mdlm_tiny")
-    canvas = Canvas(torch.tensor([it.row(DRAFT)]), torch.zeros(1, 68, dtype=torch.bool))
-    process, sampler = it.model.process, Unmask(4, AnyOrder())
-    edited = final_canvas(SDEdit(sampler, 1.0)(it.model, process, canvas, rng=rng(3, 1)))
-    plain = final_canvas(sampler(it.model, process, it.model.canvas(new=68), rng=rng(3, 1).split(2)[1]))
+    canvas = Canvas(torch.tensor([it.encode_row(DRAFT)]), torch.zeros(1, 68, dtype=torch.bool))
+    process, sampler = it.lm.process, Unmask(4, AnyOrder())
+    edited = final_canvas(SDEdit(sampler, 1.0)(it.lm, process, canvas, rng=rng(3, 1)))
+    plain = final_canvas(sampler(it.lm, process, it.lm.canvas(new=68), rng=rng(3, 1).split(2)[1]))
     assert torch.equal(edited.z, plain.z)
 
 
@@ -104,12 +104,12 @@ def test_samplers_begin_where_the_draft_is(sampler: redraft.Sampler, monkeypatch
 
     def seen(z: torch.Tensor, t: torch.Tensor, context: redraft.Context = redraft.Context()) -> redraft.Prediction:
         times.append(float(t.max()))
-        return DiffusionLM.forward(it.model, z, t, context)
+        return DiffusionLM.forward(it.lm, z, t, context)
 
-    monkeypatch.setattr(it.model, "forward", seen)
-    canvas = Canvas(torch.tensor([it.row(DRAFT)]), torch.zeros(1, 68, dtype=torch.bool), since=0.25)
+    monkeypatch.setattr(it.lm, "forward", seen)
+    canvas = Canvas(torch.tensor([it.encode_row(DRAFT)]), torch.zeros(1, 68, dtype=torch.bool), since=0.25)
     assert canvas.since == 0.25
-    final_canvas(sampler(it.model, it.model.process, canvas, rng=rng(0, 1)))
+    final_canvas(sampler(it.lm, it.lm.process, canvas, rng=rng(0, 1)))
     assert times == [] if name == "mdlm_tiny" else max(times) == 0.25
 
 
@@ -118,9 +118,9 @@ def test_solvers_begin_where_the_draft_is(monkeypatch: pytest.MonkeyPatch) -> No
 
     def seen(z: torch.Tensor, t: torch.Tensor, context: redraft.Context = redraft.Context()) -> redraft.Prediction:
         times.append(round(float(t.max()), 6))
-        return DiffusionLM.forward(it.model, z, t, context)
+        return DiffusionLM.forward(it.lm, z, t, context)
 
-    monkeypatch.setattr(it.model, "forward", seen)
+    monkeypatch.setattr(it.lm, "forward", seen)
     rewrite(it, DRAFT, strength=0.5, sampler=Ddim(4))
     assert times == [0.5, 0.375, 0.25, 0.125]
 
@@ -170,11 +170,11 @@ def test_wrong_input(call: Callable[[], object], reason: str) -> None:
 def test_text_that_stays_is_not_cut_off() -> None:
     """Mask noise: no end is written where kept words follow."""
     it = fresh("mdlm_tiny")
-    process = it.model.process
+    process = it.lm.process
     assert isinstance(process, Masked)
-    canvas = Canvas(torch.tensor([it.row(DRAFT)] * 8), torch.zeros(8, 68, dtype=torch.bool))
-    for written in SDEdit(Unmask(2, AnyOrder()), 0.5)(it.model, process, canvas, rng=rng(0, 8)):
-        words = written.fixed & (written.z != it.model.config.vocab.eos)
+    canvas = Canvas(torch.tensor([it.encode_row(DRAFT)] * 8), torch.zeros(8, 68, dtype=torch.bool))
+    for written in SDEdit(Unmask(2, AnyOrder()), 0.5)(it.lm, process, canvas, rng=rng(0, 8)):
+        words = written.fixed & (written.z != it.lm.config.vocab.eos)
         inside = written.context.inside
         assert inside is not None
         behind = words.flip(-1).cumsum(-1).flip(-1) > 0

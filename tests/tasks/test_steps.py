@@ -22,16 +22,16 @@ def test_steps_are_counted_per_row_over_its_own_changes() -> None:
     for many in (1, 2, 33, 34, 101):
         steps, count, when = _TokenSteps(), torch.zeros(3, dtype=torch.int64), torch.zeros(3, 5, dtype=torch.int64)
         for z in canvases[:many]:
-            steps.see(Canvas(z, fixed), None)
+            steps.observe(Canvas(z, fixed), None)
         for before, after in pairwise(canvases[:many]):
             changed = before != after
             count += changed.any(-1)
             when = torch.where(changed, count[:, None], when)
-        assert steps.when is not None
-        assert torch.equal(steps.when, when)
+        assert steps.steps is not None
+        assert torch.equal(steps.steps, when)
 
 
 def test_vectors_commit_no_single_token() -> None:
     steps = _TokenSteps()
-    steps.see(Canvas(torch.zeros(1, 2, 3), torch.zeros(1, 2, dtype=torch.bool)), None)
-    assert steps.when is None
+    steps.observe(Canvas(torch.zeros(1, 2, 3), torch.zeros(1, 2, dtype=torch.bool)), None)
+    assert steps.steps is None

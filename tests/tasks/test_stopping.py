@@ -137,11 +137,11 @@ def test_special_tokens_are_stop_strings() -> None:
     assert turn is not None
     assert eot is not None
     ids = [turn, *hub.encode("hi"), eot, *hub.encode("there")]
-    assert stop.count(ids) == 4
-    assert stop.before(ids) == "hi"
-    assert StopStrings(("<|eot|>th",), hub).count(ids) == 6
-    assert StopStrings(("i<|eot|>",), hub).before(ids) == "h"
-    assert StopStrings(("x",), hub).before(ids) == "hithere"
+    assert stop.token_count(ids) == 4
+    assert stop.text_before(ids) == "hi"
+    assert StopStrings(("<|eot|>th",), hub).token_count(ids) == 6
+    assert StopStrings(("i<|eot|>",), hub).text_before(ids) == "h"
+    assert StopStrings(("x",), hub).text_before(ids) == "hithere"
     model = model_of(Causal(), hub)
     with torch.no_grad():
         model.network.output.weight[eot] = model.network.output.weight[eot] * 8  # type: ignore[union-attr,operator,index]
@@ -154,11 +154,11 @@ def test_special_tokens_are_stop_strings() -> None:
 def test_a_letter_of_several_tokens() -> None:
     stop = StopStrings(("é",), ByteTokenizer(("eos", "mask")))
     ids = list("aé".encode())
-    assert stop.count(ids) == 3
-    assert stop.count(ids[:2]) is None
-    assert stop.before([*ids, 98]) == "a"
-    assert StopStrings(("\n\n",), ByteTokenizer()).safe("one\n") == "one"
-    assert StopStrings(("\n\n",), ByteTokenizer()).safe("one\n\ntwo") == "one"
+    assert stop.token_count(ids) == 3
+    assert stop.token_count(ids[:2]) is None
+    assert stop.text_before([*ids, 98]) == "a"
+    assert StopStrings(("\n\n",), ByteTokenizer()).safe_prefix("one\n") == "one"
+    assert StopStrings(("\n\n",), ByteTokenizer()).safe_prefix("one\n\ntwo") == "one"
 
 
 @pytest.mark.parametrize(

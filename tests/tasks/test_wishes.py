@@ -77,12 +77,12 @@ def test_it_is_the_token_classifier_of_a_factored_classifier() -> None:
 def test_places_are_those_of_the_row() -> None:
     """A window further right is weighed by its own places; beyond the table all is free."""
     it = fresh("mdlm_tiny")
-    table = torch.zeros(3, it.model.config.vocab.size)
+    table = torch.zeros(3, it.lm.config.vocab.size)
     table[2] = -torch.inf
     table[2, 7] = 0.0
-    z, t = torch.full((1, 2), it.model.config.vocab.masked), torch.ones(1, 1, dtype=torch.float64)
+    z, t = torch.full((1, 2), it.lm.config.vocab.masked), torch.ones(1, 1, dtype=torch.float64)
     with torch.no_grad():
-        x = PositionClassifier(table)(it.model)(z, t, Context(place=torch.tensor([[2, 3]]))).x
+        x = PositionClassifier(table)(it.lm)(z, t, Context(place=torch.tensor([[2, 3]]))).x
     assert float(x[0, 0, 7]) == 0.0
     assert float(x[0, 1, 7]) < -1
 
@@ -93,8 +93,8 @@ def test_vectors_without_words_are_refused() -> None:
     vectors = TextModel(DiffusionLM(run.model, run.tokenizer), run)
     with pytest.raises(ArgumentError, match="names words, or a tagger"):
         control(vectors, pos=POS)
-    canvas = vectors.model.canvas(new=4)
-    guided = PositionClassifier(torch.zeros(4, it.model.config.vocab.size))(vectors.model)
+    canvas = vectors.lm.canvas(new=4)
+    guided = PositionClassifier(torch.zeros(4, it.lm.config.vocab.size))(vectors.lm)
     with pytest.raises(ValueError, match="predicts none"):
         guided(canvas.z, torch.ones(1, 1), canvas.context)
 
@@ -119,7 +119,7 @@ def test_guidance_grows_with_its_scale() -> None:
     shares = []
     for scale in (0.0, 0.3, 3.0):
         found = control(it, pos=POS, scale=scale, n=32)
-        shares.append(sum(wishes.met(text.text)["pos"] for text in found) / 32)
+        shares.append(sum(wishes.fulfillment(text.text)["pos"] for text in found) / 32)
     assert shares[0] < 0.4 < shares[1] + 0.2
     assert shares[0] < shares[1] < shares[2]
     assert shares[2] > 0.95
@@ -128,7 +128,7 @@ def test_guidance_grows_with_its_scale() -> None:
 def test_length_and_words() -> None:
     found = control(fresh("mdlm_tiny"), length=9, required=["kite"], n=3, steps=9)
     wishes = ControlRequest(fresh("mdlm_tiny"), ControlSettings(length=9, required=("kite",)))
-    assert [wishes.met(text.text) for text in found] == [{"length": 1.0, "kite": 1.0}] * 3
+    assert [wishes.fulfillment(text.text) for text in found] == [{"length": 1.0, "kite": 1.0}] * 3
     assert [len(text.tokens) for text in control(fresh("ar_tiny"), length=9, n=2)] == [9, 9]
 
 
@@ -137,7 +137,7 @@ def test_attributes_are_demanded_by_their_words() -> None:
     assert {"Anna", "found", "sad"} <= set(found.text.replace(".", "").replace(",", "").split())
     story = STORY_LANGUAGE.story(0, 3)
     wishes = ControlRequest(fresh("mdlm_tiny"), ControlSettings(attributes=("who=Felix", "mood=sad")))
-    assert wishes.met(story.text) == {"who": 1.0, "mood": 0.0}
+    assert wishes.fulfillment(story.text) == {"who": 1.0, "mood": 0.0}
 
 
 def test_an_attribute_layer_guides() -> None:
@@ -197,7 +197,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: control(fresh("mdlm_tiny"), attributes="mood=sad", scale=1.0), "attribute layer"),
     (lambda: control(fresh("mdlm_tiny"), pos="NOUN", scale=-1.0), "from 0 to 1,000"),
     (lambda: control(fresh("flex_tiny"), pos="NOUN"), "moves words"),
-    (lambda: control(TextModel(fresh("mdlm_tiny").model), required="kite"), "set length"),
+    (lambda: control(TextModel(fresh("mdlm_tiny").lm), required="kite"), "set length"),
     (lambda: control(fresh("diffuseq_tiny"), length=3), "needs a source or a class"),
 ]
 
@@ -210,10 +210,10 @@ def test_wrong_wishes(call: Callable[[], object], reason: str) -> None:
 
 def test_as_a_sampler() -> None:
     it = fresh("mdlm_tiny")
-    table = ControlRequest(it, ControlSettings(pos="NOUN VERB")).table()
+    table = ControlRequest(it, ControlSettings(pos="NOUN VERB")).tag_log_probs()
     end = final_canvas(
         GuidedSampler(Unmask(2, AnyOrder()), PositionClassifier(table))(
-            it.model, it.model.process, it.model.canvas(new=2), rng=rng(0)
+            it.lm, it.lm.process, it.lm.canvas(new=2), rng=rng(0)
         )
     )
-    assert tag_words(it.model.text(end)[0]) == ("NOUN", "VERB")
+    assert tag_words(it.lm.text(end)[0]) == ("NOUN", "VERB")

@@ -30,9 +30,9 @@ def open_model(path: str | Path, opening: ModelFlags = ModelFlags(), *, codec: b
     modules = load_trusted(opening.trust)
     refuse_preset(Path(path))
     it = open_text_model(path, modules, mask=opening.mask, attention=opening.attention, codec=codec)
-    for line in it.model.assumed:
+    for line in it.lm.assumed:
         print_note(f"{path}: assumed {line}")
-    return it if opening.weights == "own" else replace(it, model=with_weight_format(it.model, opening.weights))
+    return it if opening.weights == "own" else replace(it, lm=with_weight_format(it.lm, opening.weights))
 
 
 def open_judge(name: str, opening: ModelFlags = ModelFlags()) -> Judge:
@@ -40,7 +40,7 @@ def open_judge(name: str, opening: ModelFlags = ModelFlags()) -> Judge:
     if name.startswith("hf:"):
         return TransformersJudge(name.removeprefix("hf:"))
     with Progress(f"opening {name}"):
-        model = open_model(name, opening).model
+        model = open_model(name, opening).lm
     try:
         return ModelJudge(model)
     except ValueError as error:

@@ -158,12 +158,12 @@ def _run_plans(
     frames: str | None = given.get("frames")
     records = []
     for plan in plans:
-        for writing in plan.writings():
+        for writing in plan.loops():
             if frames is not None:
-                view = StreamView(model, writing.sampler, writing.first, plan.order.verbatim)
-                for frame in _frames(model, view, writing, plan.order.verbatim, whole=frames == "trace"):
+                view = StreamView(model, writing.sampler, writing.first_row, plan.request.given_text)
+                for frame in _frames(model, view, writing, plan.request.given_text, whole=frames == "trace"):
                     send(frame)
-            records.append(plan.finished(writing))
+            records.append(plan.loop_results(writing))
     result = _plain(keep_best(TextResults.joined(records), candidates))
     if "text" in given:  # the whole text was edited, so all of it is new, pinned words included
         result["texts"] = [each | {"new": each["text"]} for each in result["texts"]]
@@ -177,9 +177,9 @@ def _frames(
     shown: dict[int, Any] = {}
     fresh: set[int] = set()  # columns written since the last frame
     for step, canvas in enumerate(writing):
-        fresh |= set() if writing.log is None else set(writing.log.fresh)
+        fresh |= set() if writing.recorder is None else set(writing.recorder.fresh)
         for row in range(len(canvas.z)):
-            draft = view.draft(canvas, row)
+            draft = view.partial_text(canvas, row)
             frame: _JsonObject = {"row": draft.row, "step": step}
             if whole:
                 content: Any = (draft.committed, draft.tentative)
@@ -191,7 +191,7 @@ def _frames(
                 continue
             shown[row] = content
             yield (
-                frame | _tokens(model, canvas, row) | _alternatives(model, canvas, writing.log, fresh)
+                frame | _tokens(model, canvas, row) | _alternatives(model, canvas, writing.recorder, fresh)
                 if whole
                 else frame
             )
@@ -203,8 +203,8 @@ def _final(model: TextModel, canvas: Canvas, row: int, draft: PartialText, verba
     if verbatim is not None:
         text = draft.committed[len(verbatim.parts[0]) :]
         return text if draft.tentative else text.removesuffix(verbatim.parts[-1])
-    canvas = model.model.to_tokens(canvas)
-    positions = text_positions(canvas, model.model.config.vocab, row)
+    canvas = model.lm.to_tokens(canvas)
+    positions = text_positions(canvas, model.lm.config.vocab, row)
     ids, fixed = canvas.z[row, positions].tolist(), canvas.fixed[row, positions].tolist()
     begin = fixed.index(False) if False in fixed else len(fixed)
     return draft.committed[len(model.tokenizer.decode(ids[:begin])) :]
@@ -212,7 +212,7 @@ def _final(model: TextModel, canvas: Canvas, row: int, draft: PartialText, verba
 
 def _tokens(model: TextModel, canvas: Canvas, row: int) -> _JsonObject:
     """Each token as text (null if masked), whether it was given, and its probability when it was written."""
-    canvas, vocab = model.model.to_tokens(canvas), model.model.config.vocab
+    canvas, vocab = model.lm.to_tokens(canvas), model.lm.config.vocab
     positions = text_positions(canvas, vocab, row)
     ids = canvas.z[row, positions].tolist()
     pieces = [
@@ -231,11 +231,11 @@ def _alternatives(model: TextModel, canvas: Canvas, log: LogprobRecorder | None,
     """The most likely tokens at positions written since the last frame; `at` indexes the pieces."""
     if log is None:
         return {}
-    positions = enumerate(text_positions(canvas, model.model.config.vocab, 0)) if fresh else ()
+    positions = enumerate(text_positions(canvas, model.lm.config.vocab, 0)) if fresh else ()
     alternatives = [
-        {"at": i, "top": top, "entropy": log.bits[position]}
+        {"at": i, "top": top, "entropy": log.entropy_bits[position]}
         for i, position in positions
-        if position in fresh and (top := log.spelt(position, model.tokenizer))
+        if position in fresh and (top := log.alternatives(position, model.tokenizer))
     ]
     return {"alternatives": alternatives}
 

@@ -80,8 +80,8 @@ class _ModelProcess:
         self, models: dict[str, TextModel], inbox: queue.SimpleQueue[_JsonObject | None], lines: _EventWriter
     ) -> None:
         self.models, self.inbox, self.lines = models, inbox, lines
-        networks = [model.model.network for model in models.values()]
-        self.least = batch_invariant_rows(chain.from_iterable(_shapes(model.model) for model in models.values()))
+        networks = [model.lm.network for model in models.values()]
+        self.least = batch_invariant_rows(chain.from_iterable(_shapes(model.lm) for model in models.values()))
         self.board = BatchScheduler(networks, least=self.least or 1, alive=lines.alive)
         self.requests: dict[int, _ActiveRequest] = {}
         self.compiling = ThreadPoolExecutor(1)
@@ -170,9 +170,9 @@ def _shapes(lm: DiffusionLM) -> Iterator[tuple[int, int]]:
 
 def _model_info(name: str, model: TextModel) -> _JsonObject:
     """The facts about a model that the HTTP side needs."""
-    config, run = model.model.config, model.run
+    config, run = model.lm.config, model.run
     sampler: Any = model.sampler
-    block = model.model.block
+    block = model.lm.block
     while isinstance(sampler, Blocks):
         sampler = sampler.sampler
     length = None if run is None else run.framing.length
@@ -188,17 +188,17 @@ def _model_info(name: str, model: TextModel) -> _JsonObject:
         "positions": config.network.positions,
         "block": block,
         "vocab": config.vocab.size,
-        "parameters": sum(p.numel() for p in model.model.parameters()),
+        "parameters": sum(p.numel() for p in model.lm.parameters()),
         "process": type(config.process).__name__,
         "classes": list(model.classes),
-        "answers": model.answers,
+        "answers": model.needs_source,
         "attributes": {name: list(values) for name, values in _attributes(model).items()},
     }
 
 
 def _attributes(model: TextModel) -> Mapping[str, tuple[str, ...]]:
     """Attributes that `control` accepts: those of the training data, if the model generates unconditionally."""
-    return {} if model.run is None or model.answers or model.classes else as_annotated(model.run.data).attributes()
+    return {} if model.run is None or model.needs_source or model.classes else as_annotated(model.run.data).attributes()
 
 
 def _main() -> None:
@@ -226,7 +226,7 @@ def _main() -> None:
 def _open(path: str, lines: _EventWriter, settings: _JsonObject) -> TextModel:
     lines.say({"event": "alive"})
     model = open_model(Path(path), **settings)
-    model.model.eval()
+    model.lm.eval()
     model.tokenizer.vocab  # noqa: B018 - raises here if the model has no tokenizer
     return model
 

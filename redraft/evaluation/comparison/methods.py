@@ -131,7 +131,7 @@ class PretrainedMethod:
 
     def fitted(self, out: Path, budget: Budget, seed: int, *, quiet: bool) -> TrainedMethod:
         run = replace(self.run, steps=self.it.step or self.run.steps)
-        return TrainedMethod(run, self.it.model, None, _precision(self.it.path))
+        return TrainedMethod(run, self.it.lm, None, _precision(self.it.path))
 
     def place(self, out: Path, seed: int) -> Path:
         return self.it.path or Path(self.name)

@@ -107,7 +107,7 @@ class AnswerWriter:
             end = model.to_tokens(final_canvas(sampler(model, model.process, canvas, rng=keys)))
         stop = StopStrings(how.until, tokenizer)
         given = [self.layout.before(request) for request in some]
-        return [stop.before(self._answer(end, row, len(ids), new), ids) for row, ids in enumerate(given)]
+        return [stop.text_before(self._answer(end, row, len(ids), new), ids) for row, ids in enumerate(given)]
 
     def _canvas(self, some: Sequence[AnswerRequest], new: int) -> Canvas:
         layout, rows = self.layout, []
@@ -131,12 +131,12 @@ class AnswerWriter:
         A temperature means nothing to samplers of other noise, which draw as they were trained to.
         """
         it, steps = self.layout.it, decoding.steps or self.steps
-        if not isinstance(it.model.process, Masked):
+        if not isinstance(it.lm.process, Masked):
             return choose_sampler(it, replace(decoding, steps=steps, temperature=None), hidden)[0]
         block = decoding.decode_block or (it.sampler.decode_block if isinstance(it.sampler, Blocks) else None)
         kind = "confidence" if decoding.sampler == "own" else decoding.sampler
         ranked = kind in ("confidence", "margin", "entropy")
-        at_once = min(hidden, it.model.block or block or hidden)
+        at_once = min(hidden, it.lm.block or block or hidden)
         return choose_sampler(
             it,
             replace(

@@ -116,7 +116,7 @@ class _Redraft(LM):
     def _hub(self) -> HubTokenizer:
         tokenizer = self.layout.model.tokenizer
         if not isinstance(tokenizer, HubTokenizer) or tokenizer.template is None:
-            raise ValueError(f"{self.layout.it.place} has no chat template; ask plain questions, without --chat")
+            raise ValueError(f"{self.layout.it.display_name} has no chat template; ask plain questions, without --chat")
         return tokenizer
 
     def encode(self, text: str) -> list[int]:

@@ -50,11 +50,11 @@ class RowLayout:
 
     def __post_init__(self) -> None:
         if self.model.tokenizer is None:
-            raise ValueError(f"{self.it.place} has no tokenizer, so it can read no task; put tokenizer.json there")
+            raise ValueError(f"{self.it.display_name} has no tokenizer, so it can read no task; put tokenizer.json there")
         framing, positions = self._framing, self.model.config.network.positions
-        if framing is not None and framing.asked and not isinstance(framing, ChatRows | PairRows | EncoderRows):
+        if framing is not None and framing.conditional and not isinstance(framing, ChatRows | PairRows | EncoderRows):
             name = type(framing).__name__
-            raise ValueError(f"{self.it.place} was trained on {name}, which has no place for the text of a task")
+            raise ValueError(f"{self.it.display_name} was trained on {name}, which has no place for the text of a task")
         if self.longest is not None and not 2 <= self.longest <= (positions or MAX_WIDTH):
             raise ValueError(
                 f"length={self.longest}: it must be from 2 to {positions or MAX_WIDTH}, as the network allows"
@@ -62,7 +62,7 @@ class RowLayout:
 
     @property
     def model(self) -> DiffusionLM:
-        return self.it.model
+        return self.it.lm
 
     @property
     def length(self) -> int:
@@ -173,7 +173,7 @@ class RowLayout:
             return size  # a text that ends here: it has no places for what follows
         if model.block is not None:
             return -(-size // model.block) * model.block
-        return max(size, self.it.always or 0)
+        return max(size, self.it.full_row_length or 0)
 
     def batch(self, requests: Sequence[AnswerRequest]) -> Batch:
         """Rows that learn their answers alone; each draws from the key of its context."""

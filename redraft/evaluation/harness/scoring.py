@@ -148,5 +148,5 @@ def _surest(confidence: Tensor, hidden: Tensor, block: int | None) -> Tensor:
 
 def _rows_at_once(it: TextModel, length: int) -> int:
     """How many rows of this length fit into half of the free memory."""
-    free = it.free
+    free = it.free_memory
     return _BATCH_ROWS if free is None else int(min(_BATCH_ROWS, max(1, free // 2 // (length * it.bytes_per_token))))

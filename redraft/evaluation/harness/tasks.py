@@ -57,7 +57,9 @@ def evaluate_tasks(
     from lm_eval.evaluator import simple_evaluate
 
     if lm.layout.in_chat and not chat:
-        raise ValueError(f"{lm.layout.it.place} was trained on questions of a chat; ask so: chat=True, or --chat")
+        raise ValueError(
+            f"{lm.layout.it.display_name} was trained on questions of a chat; ask so: chat=True, or --chat"
+        )
     with _quiet():
         manager = _manager(tasks, include, watch)
         watch.begin("reading the questions", 0)

@@ -36,10 +36,10 @@ class _HoleQuestion:
     def row(self, size: int, it: TextModel) -> list[str | int]:
         """The pieces with a hole of so many tokens, and the rest of a row that the network wants to see."""
         pieces = [size if i == self.at else piece for i, piece in enumerate(self.pieces)]
-        given = [it.used(piece) for piece in pieces if isinstance(piece, str)]
-        begin = it.model.config.vocab.bos is not None  # counted in every piece
+        given = [it.token_count(piece) for piece in pieces if isinstance(piece, str)]
+        begin = it.lm.config.vocab.bos is not None  # counted in every piece
         used = sum(given) - (len(given) - 1) * begin + sum(piece for piece in pieces if isinstance(piece, int))
-        rest = max(0, (it.always or 0) - used)
+        rest = max(0, (it.full_row_length or 0) - used)
         return [*pieces, rest] if rest else pieces
 
 
@@ -47,7 +47,9 @@ def _score_bidirectional(it: TextModel, asked: Sequence[_HoleQuestion]) -> tuple
     """The score of each answer, Σ log x̂ over the masked hole, and how many rows were read: one for each length."""
     rows = [(number, size) for number, each in enumerate(asked) for size in sorted(each.lengths)]
     pieces = [asked[number].row(size, it) for number, size in rows]
-    length = max(it.used("") + sum(p if isinstance(p, int) else it.used(p) for p in row) for row in pieces)
+    length = max(
+        it.token_count("") + sum(p if isinstance(p, int) else it.token_count(p) for p in row) for row in pieces
+    )
     batch = batch_size(it, it.sampler, length)
     scores: _AnswerScores = {}
     for begin in range(0, len(rows), batch):
@@ -62,7 +64,7 @@ def _score_bidirectional(it: TextModel, asked: Sequence[_HoleQuestion]) -> tuple
 
 def _read(it: TextModel, pieces: Sequence[Sequence[str | int]], at: Sequence[int]) -> list[Tensor]:
     """Per row (n, V) what the network says of its hole, at the time at which nothing is written yet."""
-    canvas: Canvas = it.model.compose(pieces)
+    canvas: Canvas = it.lm.compose(pieces)
     free = ~canvas.fixed
     where = torch.zeros_like(free)
     sizes = []
@@ -73,7 +75,7 @@ def _read(it: TextModel, pieces: Sequence[Sequence[str | int]], at: Sequence[int
         where[row, free[row].nonzero().squeeze(-1)[before : before + size]] = True
         sizes.append(size)
     t = torch.ones(len(free), 1, dtype=torch.float64, device=free.device)
-    return list(it.model(canvas.z, canvas.time(t), canvas.context).at(where).split(sizes))
+    return list(it.lm(canvas.z, canvas.time(t), canvas.context).at(where).split(sizes))
 
 
 def _score_left_to_right(it: TextModel, asked: Sequence[_HoleQuestion]) -> tuple[_AnswerScores, int]:
@@ -84,7 +86,10 @@ def _score_left_to_right(it: TextModel, asked: Sequence[_HoleQuestion]) -> tuple
     that agree in earlier blocks.
     """
     rows = [row for number, question in enumerate(asked) for row in _rows(it, number, question)]
-    length = max(it.used("") + sum(len(p) if isinstance(p, tuple) else it.used(p) for p in row.pieces) for row in rows)
+    length = max(
+        it.token_count("") + sum(len(p) if isinstance(p, tuple) else it.token_count(p) for p in row.pieces)
+        for row in rows
+    )
     size, scores = batch_size(it, it.sampler, length), _AnswerScores()
     for begin in range(0, len(rows), size):
         some = rows[begin : begin + size]
@@ -116,7 +121,7 @@ def _rows(it: TextModel, number: int, question: _HoleQuestion) -> Iterator[_Row]
         )
     known = [str(piece) for piece in before]
     given = after[: next((i for i, piece in enumerate(after) if isinstance(piece, int)), len(after))]
-    begin = len(it.tokenizer.encode("".join(known))) + (it.model.config.vocab.bos is not None)
+    begin = len(it.tokenizer.encode("".join(known))) + (it.lm.config.vocab.bos is not None)
     alike: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = {}
     for answer, ids in enumerate(question.ids):
         alike.setdefault(_earlier(it, ids, begin, bool(given and given[0])), []).append((answer, ids))
@@ -126,7 +131,7 @@ def _rows(it: TextModel, number: int, question: _HoleQuestion) -> Iterator[_Row]
 
 def _earlier(it: TextModel, ids: tuple[int, ...], begin: int, text_follows: bool) -> tuple[int, ...]:
     """What the last block of an answer is read behind, and its length: answers that have both share a row."""
-    block = it.model.block or 1
+    block = it.lm.block or 1
     if block == 1 and text_follows:
         return ids
     last = (begin + len(ids) - 1) // block * block
@@ -141,14 +146,14 @@ class _Said:
 
 def _said(it: TextModel, rows: Sequence[_Row]) -> list[_Said]:
     """What the network says of each row, given what stands to the left."""
-    whole: Canvas = it.model.compose([row.pieces for row in rows])
-    hole = ~it.model.compose([[len(p) if i == row.hole else p for i, p in enumerate(row.pieces)] for row in rows]).fixed
+    whole: Canvas = it.lm.compose([row.pieces for row in rows])
+    hole = ~it.lm.compose([[len(p) if i == row.hole else p for i, p in enumerate(row.pieces)] for row in rows]).fixed
     pad = torch.zeros_like(hole) if whole.context.pad is None else whole.context.pad
-    scored = (hole.cumsum(-1) > 0) & ~pad if it.model.block == 1 else hole
+    scored = (hole.cumsum(-1) > 0) & ~pad if it.lm.block == 1 else hole
     batch = Batch(whole.z, scored, whole.context.pad)
-    if not torch.equal(it.model.learnable(batch).learn, scored):
+    if not torch.equal(it.lm.learnable(batch).learn, scored):
         raise ArgumentError("templates", "nothing predicts the first token of a row: begin the template with text")
-    z, t = whole.z.masked_fill(scored, it.model.process.vocab.masked), scored.double()
-    said = it.model(z, t, it.model.context(batch)).at(scored)
+    z, t = whole.z.masked_fill(scored, it.lm.process.vocab.masked), scored.double()
+    said = it.lm(z, t, it.lm.context(batch)).at(scored)
     counts = scored.sum(-1).tolist()
     return [_Said(*both) for both in zip(said.split(counts), whole.z[scored].cpu().split(counts), strict=True)]

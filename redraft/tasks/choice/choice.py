@@ -115,8 +115,8 @@ def choose(
     it, found = as_text_model(model), require_texts("templates", templates)
     _require_masks(it)
     asked = [question for template in found for question in _questions(it, template, answers)]
-    clock, block = time.perf_counter(), it.model.block
-    with eval_mode(it.model), torch.no_grad():
+    clock, block = time.perf_counter(), it.lm.block
+    with eval_mode(it.lm), torch.no_grad():
         scores, rows = (_score_bidirectional if block is None else _score_left_to_right)(it, asked)
     choices = tuple(_chosen(question, number, scores) for number, question in enumerate(asked))
     same = block == 1 or all(len(question.lengths) == 1 for question in asked)
@@ -133,10 +133,10 @@ def _chosen(question: _HoleQuestion, number: int, scores: _AnswerScores) -> Choi
 
 
 def _require_masks(it: TextModel) -> None:
-    process = it.model.process
+    process = it.lm.process
     if not isinstance(process.process if isinstance(process, Remask) else process, Masked):
         raise ValueError(f"choose reads masked holes, but this model has {type(process).__name__} noise; use infill")
-    if it.model.encoder is not None or it.answers:
+    if it.lm.encoder is not None or it.needs_source:
         raise ValueError("this model answers sources and cannot fill holes; use redraft generate DIR --source TEXT")
 
 
@@ -171,7 +171,7 @@ def _lists(answers: Sequence[Any], holes: int) -> list[tuple[str, ...]]:
 
 
 def _ids(it: TextModel, answer: str) -> list[int]:
-    it.used(answer)  # every word is known
+    it.token_count(answer)  # every word is known
     ids = it.tokenizer.encode(answer)
     if not ids:
         raise ArgumentError("answers", f"the answer {answer!r} has no tokens; an answer is at least one")

@@ -47,14 +47,14 @@ class _TagGuidance:
             ahead = LookAhead(future_tag_log_prob(self.tagger, self.wanted), scale)
             return GuidedSampler(GuidedSampler(sampler, ahead), places)
         log_prob = tag_log_prob(self.tagger, self.wanted)
-        if not isinstance(self.it.model.process, Gaussian):
+        if not isinstance(self.it.lm.process, Gaussian):
             return GuidedSampler(GuidedSampler(sampler, FirstOrderClassifier(log_prob, scale)), places)
         steered = _steered(sampler, _TagEnergy(log_prob, scale))
         return steered if self.scale is not None else self._rounded(GuidedSampler(steered, places))
 
     def _rounded(self, sampler: Sampler) -> Sampler:
         """Vectors are rounded at the end: to words that are allowed, where a kind is demanded."""
-        codec = self.it.model.codec
+        codec = self.it.lm.codec
         return sampler if codec is None or self.scale is not None else _RoundToAllowed(sampler, codec, self.table)
 
 
@@ -100,19 +100,20 @@ class _RoundToAllowed:
 def _find_tagger(it: TextModel, path: str | None) -> DiffusionLM | None:
     """The model whose tagger guides: one of its own directory, or that of the model itself, if it has one."""
     if path is None:
-        return None if it.model.tagger is None else it.model
-    model = open_model(path).model.to(next(it.model.parameters()).device)
+        return None if it.lm.tagger is None else it.lm
+    model = open_model(path).lm.to(next(it.lm.parameters()).device)
     if model.tagger is None:
         raise ArgumentError(
             "classifier",
             f"classifier={path!r} holds no tagger; train one beside this model: "
-            f"redraft train mdlm_tagger_tiny --base {it.place} (ar_tagger_tiny, diffusion_lm_tagger_tiny)",
+            f"redraft train mdlm_tagger_tiny --base {it.display_name} (ar_tagger_tiny, diffusion_lm_tagger_tiny)",
         )
-    ours, theirs = it.model.config, model.config
-    same = it.model.tokenizer == model.tokenizer and ours.process == theirs.process and it.model.block == model.block
-    if not same or not _same_vectors(it.model, model):
+    ours, theirs = it.lm.config, model.config
+    same = it.lm.tokenizer == model.tokenizer and ours.process == theirs.process and it.lm.block == model.block
+    if not same or not _same_vectors(it.lm, model):
         raise ArgumentError(
-            "classifier", f"classifier={path!r} reads other noise or other words than {it.place} writes; train it there"
+            "classifier",
+            f"classifier={path!r} reads other noise or other words than {it.display_name} writes; train it there",
         )
     return model
 

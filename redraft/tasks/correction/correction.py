@@ -129,7 +129,7 @@ def correct(
         lexicon, channel or EditChannel.standard(), asked.noise, asked.kept, asked.names, alphabet
     )
     clock = time.perf_counter()
-    with count_calls(it.model) as counted, eval_mode(it.model), torch.no_grad():
+    with count_calls(it.lm) as counted, eval_mode(it.lm), torch.no_grad():
         if ask is None:
             changes = _letter_changes(it, speller, found, asked.confidence)
         else:
@@ -157,9 +157,9 @@ def known_lexicon(it: TextModel, words: Lexicon | Mapping[str, float] | Iterable
         return words
     if words is not None:
         return _given(it, words)
-    if it.model not in _LEXICONS:
-        _LEXICONS[it.model] = _own_words(it) if isinstance(it.tokenizer, WordTokenizer) else _read_words(it)
-    return _LEXICONS[it.model]
+    if it.lm not in _LEXICONS:
+        _LEXICONS[it.lm] = _own_words(it) if isinstance(it.tokenizer, WordTokenizer) else _read_words(it)
+    return _LEXICONS[it.lm]
 
 
 def _given(it: TextModel, words: Mapping[str, float] | Iterable[str]) -> Lexicon:
@@ -173,18 +173,20 @@ def _given(it: TextModel, words: Mapping[str, float] | Iterable[str]) -> Lexicon
 def _own_words(it: TextModel) -> Lexicon:
     """The vocabulary, each word as frequent as the model finds it where it knows nothing: x̂ of a hidden row."""
     assert isinstance(it.tokenizer, WordTokenizer)
-    length = it.run.framing.length if it.run is not None else it.model.config.network.positions or 32
-    canvas = it.model.compose([[length]])
+    length = it.run.framing.length if it.run is not None else it.lm.config.network.positions or 32
+    canvas = it.lm.compose([[length]])
     t = torch.ones(1, 1, dtype=torch.float64, device=canvas.z.device)
-    with eval_mode(it.model), torch.no_grad():
-        share = it.model(canvas.z, canvas.time(t), canvas.context).at(~canvas.fixed).double().exp().mean(0)
+    with eval_mode(it.lm), torch.no_grad():
+        share = it.lm(canvas.z, canvas.time(t), canvas.context).at(~canvas.fixed).double().exp().mean(0)
     shares = zip(it.tokenizer.words, share.tolist(), strict=False)
     return Lexicon({word: 1e6 * p + 1e-3 for word, p in shares if WORD.fullmatch(word)})
 
 
 def _read_words(it: TextModel) -> Lexicon:
     if it.run is None:
-        raise ArgumentError("words", f"words=…: {it.place} has no run that names its data; give a list of known words")
+        raise ArgumentError(
+            "words", f"words=…: {it.display_name} has no run that names its data; give a list of known words"
+        )
     data, tally = it.run.data, DataStats()
     if isinstance(data, InfiniteCorpus):
         return Lexicon.of(data.document("train", index) for index in range(_DOCUMENTS))

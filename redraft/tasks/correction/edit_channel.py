@@ -43,7 +43,7 @@ class EditChannel:
         return cls(tuple(held["edits"]), tuple(map(tuple, held["replaced"])), tuple(held["inserted"]), held["space"])
 
     @classmethod
-    def even(cls) -> EditChannel:
+    def uniform(cls) -> EditChannel:
         """Every edit and every letter alike: where learning begins."""
         n = _OTHER_CHAR + 1
         rows = tuple(tuple(0.0 if a == b else 1 / (n - 1) for b in range(n)) for a in range(n))
@@ -117,12 +117,12 @@ class EditChannel:
     # --- learning ---
 
     @classmethod
-    def learnt(cls, pairs: Iterable[tuple[str, str]], rounds: int = 3, space: float = 0.1) -> EditChannel:
+    def fit(cls, pairs: Iterable[tuple[str, str]], rounds: int = 3, space: float = 0.1) -> EditChannel:
         """From (word, misspelling): the likeliest edits are counted, and their shares give likelier ones.
 
         A little of the even channel is kept, so that nothing is impossible.
         """
-        held, channel = [(word.lower(), wrong.lower()) for word, wrong in pairs if word != wrong], cls.even()
+        held, channel = [(word.lower(), wrong.lower()) for word, wrong in pairs if word != wrong], cls.uniform()
         chances = Counter[str]()
         for word, _ in held:
             chances.update(_edit_opportunities(word))

@@ -31,12 +31,8 @@ _NUMBER = re.compile(r"\w*\d\w*")
 
 def _is_letter_channel(it: TextModel) -> bool:
     """Whether letters become other letters by the noise of the model itself."""
-    process = it.model.process
-    if (
-        not isinstance(it.tokenizer, CharTokenizer)
-        or it.model.block is not None
-        or not isinstance(process, TokenProcess)
-    ):
+    process = it.lm.process
+    if not isinstance(it.tokenizer, CharTokenizer) or it.lm.block is not None or not isinstance(process, TokenProcess):
         return False
     return not isinstance(process, Masked | Remask | Insertion) and _error_rate(process, 0.5) > 0
 
@@ -48,11 +44,9 @@ def _letter_changes(
 
     Each sweep reads what the last one has written, until nothing changes.
     """
-    process = it.model.process
+    process = it.lm.process
     assert isinstance(process, TokenProcess)
-    read = _LetterPosterior(
-        it.model, process, _time_of_error_rate(process, speller.noise), _longest_row(it), _letters(it)
-    )
+    read = _LetterPosterior(it.lm, process, _time_of_error_rate(process, speller.noise), _longest_row(it), _letters(it))
     return [_changes(it, read, speller, text, confidence) if text else [] for text in texts]
 
 
@@ -64,7 +58,7 @@ def _letters(it: TextModel) -> int:
 def _changes(
     it: TextModel, read: _LetterPosterior, speller: _CandidateGenerator, text: str, confidence: float
 ) -> list[_Replacement]:
-    observed = z = torch.tensor(it.tokenizer.encode(text), device=next(it.model.parameters()).device)
+    observed = z = torch.tensor(it.tokenizer.encode(text), device=next(it.lm.parameters()).device)
     free, found = _free(text, speller).to(z.device), list[_LikelyLetters]()
     spaces = torch.tensor([letter == " " for letter in text], device=z.device)
     for _ in range(_MOST_SWEEPS):
@@ -204,7 +198,7 @@ def _best(number: int, start: int, done: Sequence[_Begun]) -> _LikelyLetters | N
 def _free(text: str, speller: _CandidateGenerator) -> Tensor:
     """(L,) which letters may be changed: not those of a word to keep or of a name, nor of one with a digit in it."""
     free = torch.ones(len(text), dtype=torch.bool)
-    kept = [word for word in _WHOLE_WORD.finditer(text) if not speller.free(text, word.start(), word.group())]
+    kept = [word for word in _WHOLE_WORD.finditer(text) if not speller.may_change(text, word.start(), word.group())]
     for word in (*kept, *_NUMBER.finditer(text)):
         free[max(0, word.start() - 1) : word.end() + 1] = False
     return free

@@ -43,19 +43,19 @@ class Lexicon:
     def total(self) -> float:
         return sum(self.counts.values())
 
-    def log_share(self, word: str) -> float:
+    def log_prob(self, word: str) -> float:
         """log of how frequent a word is; for one that was never seen, of how likely its letters are for a new word."""
         seen = self.counts.get(word, 0.0)
-        return math.log(seen / (self.total + self.new)) if seen else self.log_new(word)
+        return math.log(seen / (self.total + self.new_words)) if seen else self.log_new_word(word)
 
     @cached_property
-    def new(self) -> float:
+    def new_words(self) -> float:
         """How often the next word is a new one: as often as words were seen once (Good and Turing)."""
         return max(1.0, sum(1 for count in self.counts.values() if count == 1))
 
-    def log_new(self, word: str) -> float:
+    def log_new_word(self, word: str) -> float:
         """log of the probability that a new word comes, and that it is this one."""
-        log_p = math.log(self.new / (self.total + self.new))
+        log_p = math.log(self.new_words / (self.total + self.new_words))
         letters = f"^^{word.lower()}$"
         for place in range(2, len(letters)):
             before, letter = letters[place - 2 : place], letters[place]

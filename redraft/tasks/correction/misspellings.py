@@ -81,9 +81,9 @@ class CorruptedText:
     kinds: tuple[tuple[ErrorKind, ...], ...]
     """For each word of the given text, as white space separates them, the errors in it. A lost space is one of both
     words beside it."""
-    hits: int
+    error_count: int
     """How many errors there are."""
-    chances: int
+    letter_count: int
     """Letters at which one could have been."""
 
 

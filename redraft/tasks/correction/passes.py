@@ -45,7 +45,7 @@ class _CorrectionPasses:
 
     def __call__(self, texts: Sequence[str]) -> list[list[_Replacement]]:
         """The changes of each text."""
-        state = [[_Chosen(spot) for spot in self.speller.spots(text)] for text in texts]
+        state = [[_Chosen(spot) for spot in self.speller.suspects(text)] for text in texts]
         for _ in range(_SWEEPS):
             holes = [
                 self._hole(text, chosen, i)
@@ -75,7 +75,7 @@ class _CorrectionPasses:
 
     def _hole(self, text: str, chosen: Sequence[_Chosen], at: int) -> _WordHole:
         """The text as it stands now around one spot, cut into tokens with each candidate in it."""
-        spot, reach = chosen[at].spot, _BESIDE * self.ask.room
+        spot, reach = chosen[at].spot, _BESIDE * self.ask.max_length
         left = _spliced(text, chosen[:at], max(0, spot.start - reach), spot.start)
         right = _spliced(text, chosen[at + 1 :], spot.end, min(len(text), spot.end + reach))
         tokenizer = self.it.tokenizer
@@ -105,7 +105,7 @@ class _CorrectionPasses:
         lexicon, known = self.speller.lexicon, self._vocabulary or frozenset()
         rare = sum(count for word, count in lexicon.counts.items() if word not in known)
         other = math.exp(_OTHER_CASE) * lexicon.total  # known words in another case
-        return math.log((rare + other + lexicon.new) / (lexicon.total + lexicon.new))
+        return math.log((rare + other + lexicon.new_words) / (lexicon.total + lexicon.new_words))
 
 
 def _spliced(text: str, chosen: Sequence[_Chosen], start: int, end: int) -> str:

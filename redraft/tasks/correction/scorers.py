@@ -37,7 +37,7 @@ class _WordHole(NamedTuple):
 class _HoleScorer(ABC):
     """Scores fillings of holes; every subclass is final."""
 
-    it: TextModel
+    model: TextModel
     time: float  # of the text as it stands: how much noise the network is told to expect
 
     @abstractmethod
@@ -45,25 +45,25 @@ class _HoleScorer(ABC):
         """For each hole log p of each of its fillings, up to a constant of the hole."""
 
     @property
-    def room(self) -> int:
+    def max_length(self) -> int:
         """How many tokens a row has at most."""
-        return _longest_row(self.it)
+        return _longest_row(self.model)
 
     @property
-    def begin(self) -> tuple[int, ...]:
+    def start_ids(self) -> tuple[int, ...]:
         """The start token of a row, if it has one."""
-        bos = self.it.model.config.vocab.bos
+        bos = self.model.lm.config.vocab.bos
         return () if bos is None else (bos,)
 
     def cut(self, hole: _WordHole) -> _WordHole:
         """The hole with as much of both sides as a row has room for."""
-        spare = self.room - max(map(len, hole.fillings)) - len(self.begin)
+        spare = self.max_length - max(map(len, hole.fillings)) - len(self.start_ids)
         before = max(spare - len(hole.right), spare // 2)
         left = hole.left[-before:] if before > 0 else ()
         return _WordHole(left, hole.fillings, hole.right[: max(0, spare - len(left))])
 
     def batches(self, rows: Sequence[Sequence[object]], length: int) -> Iterator[range]:
-        size = batch_size(self.it, None, max(1, min(length, self.room)))
+        size = batch_size(self.model, None, max(1, min(length, self.max_length)))
         yield from (range(i, min(len(rows), i + size)) for i in range(0, len(rows), size))
 
 
@@ -94,7 +94,7 @@ class _MaskedHoleScorer(_HoleScorer):
         return [[sum(asked[q][token] for q, token in _chain(hole, f)) for f in hole.fillings] for hole in holes]
 
     def _known(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        tokenizer, mask = self.it.tokenizer, self.it.model.config.vocab.mask
+        tokenizer, mask = self.model.tokenizer, self.model.lm.config.vocab.mask
         if not isinstance(tokenizer, WordTokenizer) or mask is None:
             return ids
         return tuple(mask if token == tokenizer.unknown else token for token in ids)
@@ -111,20 +111,20 @@ class _MaskedHoleScorer(_HoleScorer):
 
     def _read(self, queries: Sequence[_Query]) -> Tensor:
         """(B, V) what the network says of the first hidden token of each row."""
-        begin = self.begin
+        begin = self.start_ids
         rows: list[list[tuple[int, ...] | int | str | VariableHole]] = [
             [(*begin, *q.left), q.hidden, q.right, self._rest(q)] for q in queries
         ]
-        canvas = self.it.model.compose(rows)
+        canvas = self.model.lm.compose(rows)
         at = torch.tensor([len(begin) + len(q.left) for q in queries], device=canvas.z.device)
         where = torch.zeros_like(canvas.fixed).scatter(1, at[:, None], True)
         share = (~canvas.fixed).double().mean(-1, keepdim=True)
         t = share if self.time == 0 else torch.full_like(share, self.time)
-        return self.it.model(canvas.z, canvas.time(t), canvas.context).at(where)
+        return self.model.lm(canvas.z, canvas.time(t), canvas.context).at(where)
 
     def _rest(self, query: _Query) -> int:
         """What follows the text in a row of fixed length is not known."""
-        framing = None if self.it.run is None else self.it.run.framing
+        framing = None if self.model.run is None else self.model.run.framing
         used = len(query.left) + query.hidden + len(query.right)
         return max(0, framing.length - used) if isinstance(framing, DocumentRows) and framing.tail else 0
 
@@ -142,20 +142,20 @@ class _UniformHoleScorer(_HoleScorer):
         cut = [self.cut(hole) for hole in holes]
         rows = [(hole, filling) for hole in cut for filling in hole.fillings]
         scores: list[float] = []
-        for some in self.batches(rows, self.room):
+        for some in self.batches(rows, self.max_length):
             scores += self._read([rows[i] for i in some])
         found = iter(scores)
         return [[next(found) for _ in hole.fillings] for hole in cut]
 
     def _read(self, rows: Sequence[tuple[_WordHole, tuple[int, ...]]]) -> list[float]:
-        begin = self.begin
-        canvas = self.it.model.compose([[(*begin, *hole.left, *filling, *hole.right)] for hole, filling in rows])
+        begin = self.start_ids
+        canvas = self.model.lm.compose([[(*begin, *hole.left, *filling, *hole.right)] for hole, filling in rows])
         where = torch.zeros_like(canvas.fixed)
         for row, (hole, filling) in enumerate(rows):
             first = len(begin) + len(hole.left)
             where[row, first : first + len(filling)] = True
         t = torch.full((len(rows), 1), self.time, dtype=torch.float64, device=canvas.z.device)
-        said = self.it.model(canvas.z, t, canvas.context).at(where)
+        said = self.model.lm(canvas.z, t, canvas.context).at(where)
         picked = said.gather(-1, canvas.z[where][:, None]).squeeze(-1).double()
         return [float(part.sum()) for part in picked.split([len(filling) for _, filling in rows])]
 
@@ -168,14 +168,14 @@ class _CausalHoleScorer(_HoleScorer):
         cut = [self.cut(hole) for hole in holes]
         rows = [(hole, filling) for hole in cut for filling in hole.fillings]
         scores: list[float] = []
-        for some in self.batches(rows, self.room):
-            nats = likelihood(self.it.model, [self._batch([rows[i] for i in some])], texts=[""] * len(some)).row_nats
+        for some in self.batches(rows, self.max_length):
+            nats = likelihood(self.model.lm, [self._batch([rows[i] for i in some])], texts=[""] * len(some)).row_nats
             scores += (-nats).tolist()
         found = iter(scores)
         return [[next(found) for _ in hole.fillings] for hole in cut]
 
     def _batch(self, rows: Sequence[tuple[_WordHole, tuple[int, ...]]]) -> Batch:
-        vocab, begin = self.it.model.config.vocab, self.begin
+        vocab, begin = self.model.lm.config.vocab, self.start_ids
         ids = [(*begin, *hole.left, *filling, *hole.right) for hole, filling in rows]
         tokens, pad = pad_rows(ids, max(map(len, ids)), vocab)
         first = torch.tensor([[len(begin) + len(hole.left)] for hole, _ in rows])
@@ -185,32 +185,32 @@ class _CausalHoleScorer(_HoleScorer):
 
 def _require_unconditional(it: TextModel) -> None:
     """Raises for models that cannot read a text by itself."""
-    if it.model.encoder is not None or it.answers:
+    if it.lm.encoder is not None or it.needs_source:
         raise ValueError("this model answers sources and cannot correct texts; train one on plain text")
 
 
 def _hole_scorer(it: TextModel, noise: float) -> _HoleScorer:
     """How to ask a model; one line if it cannot be asked."""
     _require_unconditional(it)
-    process = it.model.process
+    process = it.lm.process
     process = process.process if isinstance(process, Remask) else process
-    if isinstance(process, Masked) and it.model.block == 1:
+    if isinstance(process, Masked) and it.lm.block == 1:
         return _CausalHoleScorer(it, 0.0)
-    if it.model.block is None and isinstance(process, Masked):
+    if it.lm.block is None and isinstance(process, Masked):
         return _MaskedHoleScorer(it, 0.0)
-    if it.model.block is None and isinstance(process, Interpolating):
+    if it.lm.block is None and isinstance(process, Interpolating):
         return (_MaskedHoleScorer if _masks_tokens(process) else _UniformHoleScorer)(
             it, _time_of_error_rate(process, noise)
         )
     raise ValueError(
         f"correct asks models of mask, uniform or hybrid noise with full attention, or autoregressive ones; this one "
-        f"has {type(process).__name__} noise{'' if it.model.block is None else ' in blocks'}"
+        f"has {type(process).__name__} noise{'' if it.lm.block is None else ' in blocks'}"
     )
 
 
 def _longest_row(it: TextModel) -> int:
     """How many tokens a row has at most."""
-    known, length = it.model.config.network.positions, _MOST_TOKENS if it.run is None else it.run.framing.length
+    known, length = it.lm.config.network.positions, _MOST_TOKENS if it.run is None else it.run.framing.length
     return length if known is None else min(length, known)
 
 

@@ -64,16 +64,16 @@ class _CandidateGenerator:
     names: bool = False
     alphabet: frozenset[str] | None = None  # of letters that the model can read; None: all
 
-    def spots(self, text: str) -> list[_SuspectWord]:
+    def suspects(self, text: str) -> list[_SuspectWord]:
         """The doubtful spots of a text, from left to right."""
-        pieces = [piece for piece in _WHOLE_WORD.finditer(text) if self.free(text, piece.start(), piece.group())]
+        pieces = [piece for piece in _WHOLE_WORD.finditer(text) if self.may_change(text, piece.start(), piece.group())]
         merged = self._merged(text, pieces)
         inside = [range(spot.start, spot.end) for spot in merged]
         single = [piece for piece in pieces if not any(piece.start() in span for span in inside)]
         spots = [_SuspectWord(piece.start(), piece.end(), self.candidates(piece.group())) for piece in single]
         return sorted((spot for spot in spots + merged if _is_suspect(spot)), key=lambda spot: spot.start)
 
-    def free(self, text: str, start: int, word: str) -> bool:
+    def may_change(self, text: str, start: int, word: str) -> bool:
         """Whether a word may be touched: not one to keep, and no name, which is a capital inside of a sentence."""
         if word.lower() in self.keep or len(word) > LONGEST_WORD:
             return False
@@ -134,8 +134,8 @@ class _CandidateGenerator:
         """log of how frequent a word is; written in another case it is rarer."""
         counts = self.lexicon.counts
         if word in counts or word.lower() not in counts:
-            return self.lexicon.log_share(word)
-        return self.lexicon.log_share(word.lower()) + _OTHER_CASE
+            return self.lexicon.log_prob(word)
+        return self.lexicon.log_prob(word.lower()) + _OTHER_CASE
 
     def _merged(self, text: str, pieces: Sequence[re.Match[str]]) -> list[_SuspectWord]:
         """Pairs of pieces that may be one word: one of them is unknown, or together they are known.

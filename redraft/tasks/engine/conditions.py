@@ -19,7 +19,7 @@ def with_guidance(model: TextModel, settings: GenerationSettings, sampler: Sampl
     if settings.guidance == 1:
         return sampler
     if settings.label is not None or settings.source is not None:
-        return GuidedSampler(sampler, ClassifierFree(settings.guidance, none=model.model.config.network.classes))
+        return GuidedSampler(sampler, ClassifierFree(settings.guidance, none=model.lm.config.network.classes))
     negative = () if settings.negative_prompt is None else tuple(model.tokenizer.encode(settings.negative_prompt))
     return PromptGuidedSampler(sampler, settings.guidance, negative)
 
@@ -28,7 +28,7 @@ def label_id(model: TextModel, settings: GenerationSettings) -> int | None:
     """Index of the requested class; None if no label is given, which requires training with dropped conditions."""
     classes = model.classes
     if settings.label is None:
-        if classes and not model.compares:
+        if classes and not model.condition_optional:
             raise ArgumentError(
                 "label", f"this model writes texts of a class; give one with label=…: {', '.join(classes)}"
             )
@@ -49,7 +49,7 @@ def _suggest_class(name: str, classes: Sequence[str]) -> str:
 
 def require_guidable(model: TextModel, settings: GenerationSettings, label: int | None, prompts: Sequence[str]) -> None:
     """Raises unless the request has a condition to guide by and the model was trained with and without it."""
-    by_prompt = label is None and settings.source is None and isinstance(model.model.process, Masked) and all(prompts)
+    by_prompt = label is None and settings.source is None and isinstance(model.lm.process, Masked) and all(prompts)
     if settings.negative_prompt is not None and not (by_prompt and settings.guidance != 1):
         raise ArgumentError(
             "negative_prompt",
@@ -57,11 +57,11 @@ def require_guidable(model: TextModel, settings: GenerationSettings, label: int 
         )
     if settings.guidance == 1 or by_prompt:
         return
-    if label is None and (settings.source is None or model.model.encoder is None):
+    if label is None and (settings.source is None or model.lm.encoder is None):
         raise ArgumentError(
             "guidance", "guidance=… needs a condition: a label=…, or a source=… that an encoder reads, or a prompt"
         )
-    if not model.compares:
+    if not model.condition_optional:
         raise ArgumentError(
             "guidance",
             "guidance=… compares with and without the condition, but this model was never trained without it; "
@@ -71,9 +71,9 @@ def require_guidable(model: TextModel, settings: GenerationSettings, label: int 
 
 def require_source(model: TextModel, settings: GenerationSettings) -> None:
     """Raises unless a seq2seq model gets a source and any other trained model gets none."""
-    if model.answers and settings.source is None:
+    if model.needs_source and settings.source is None:
         raise ArgumentError("source", 'this model needs a source to answer; give one: source="TEXT"')
-    if settings.source is not None and model.run is not None and not model.answers:
+    if settings.source is not None and model.run is not None and not model.needs_source:
         raise ArgumentError("source", "this model was not trained to answer a source=…; give a prompt instead")
 
 
@@ -81,10 +81,10 @@ def source_token_count(model: TextModel, settings: GenerationSettings) -> int:
     """Number of tokens the source takes in a row. Raises if the tokenizer does not know one of its words."""
     if settings.source is None:
         return 0
-    count = model.used(settings.source)
-    for ids in model.question(settings.source):
+    count = model.token_count(settings.source)
+    for ids in model.source_turn(settings.source):
         return len(ids) - 1  # without its start token, which `used` counts
-    return count - 1 if model.model.encoder is None else 0  # the source is part of the row, without its own start token
+    return count - 1 if model.lm.encoder is None else 0  # the source is part of the row, without its own start token
 
 
 def new_token_count(model: TextModel, settings: GenerationSettings, used: int) -> int:

@@ -34,7 +34,7 @@ class GivenText:
     def text(self, ids: Sequence[int], given: Sequence[bool]) -> str:
         return "".join(text for text, _ in self._spelt(ids, given))
 
-    def pieces(self, ids: Sequence[int], given: Sequence[bool]) -> tuple[str, ...]:
+    def token_texts(self, ids: Sequence[int], given: Sequence[bool]) -> tuple[str, ...]:
         """What each token adds to the text; text without a token of its own goes to the token before it."""
         found, at = [""] * (len(ids) or 1), 0
         for text, token in self._spelt(ids, given):
@@ -42,13 +42,13 @@ class GivenText:
             found[at] += text
         return tuple(found[: len(ids)])
 
-    def fills(self, ids: Sequence[int], given: Sequence[bool]) -> tuple[str, ...]:
+    def hole_texts(self, ids: Sequence[int], given: Sequence[bool]) -> tuple[str, ...]:
         """What stands in each hole."""
         said = token_texts(self.tokenizer, list(ids))
         runs = self._runs(given)
         return tuple("".join(self._filled(said, runs, k)) for k in range(len(self.holes)))
 
-    def sizes(self, given: Sequence[bool]) -> tuple[int, ...]:
+    def hole_sizes(self, given: Sequence[bool]) -> tuple[int, ...]:
         """How many tokens each hole has got."""
         return tuple(len(missing) for _, missing in self._runs(given)[:-1])
 

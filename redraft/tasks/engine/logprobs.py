@@ -35,7 +35,7 @@ class LogprobRecorder:
         self.count = count
         self.top: dict[int, _TopTokens] = {}  # by column, from the prediction of its last change
         self.fresh: dict[int, _TopTokens] = {}  # of the tokens that the last canvas brought
-        self.bits: dict[int, float] = {}  # by column, the entropy of that prediction
+        self.entropy_bits: dict[int, float] = {}  # by column, the entropy of that prediction
         self._said: list[tuple[list[int], Tensor]] = []  # columns and log-weights since the last canvas
         self._joint: tuple[Prediction, list[int]] | None = None  # one that remembers its answers, and its columns
         self._before: Tensor | None = None
@@ -43,25 +43,25 @@ class LogprobRecorder:
     def __call__(self, denoise: Denoiser) -> Denoiser:
         return _Listening(denoise, self)
 
-    def around(self, sampler: Any) -> Sampler:
+    def wrap(self, sampler: Any) -> Sampler:
         """The sampler with this inside of all its guidance, where it hears what tokens are drawn from."""
         if any(isinstance(part, GuidedSampler | PromptGuidedSampler) for part in sampler_layers(sampler)):
-            inner: Sampler = replace(sampler, sampler=self.around(sampler.sampler))
+            inner: Sampler = replace(sampler, sampler=self.wrap(sampler.sampler))
             return inner
         return GuidedSampler(sampler, self)
 
-    def hear(self, where: Tensor, place: Tensor | None, log_x: Tensor) -> None:
+    def record(self, where: Tensor, place: Tensor | None, log_x: Tensor) -> None:
         """(1, L) bool, (1, L) columns of the row, (N, V) what was said there."""
         if len(where) == 1:
             columns = where[0].nonzero().flatten() if place is None else place[0][where[0]]
             self._said.append((columns.tolist(), log_x))
 
-    def remember(self, pred: Prediction, z: Tensor, place: Tensor | None) -> None:
+    def record_joint(self, pred: Prediction, z: Tensor, place: Tensor | None) -> None:
         """A prediction under rules, which can be asked again without the network."""
         if len(z) == 1:
             self._joint = pred, list(range(z.shape[1])) if place is None else place[0].tolist()
 
-    def see(self, canvas: Canvas) -> None:
+    def observe(self, canvas: Canvas) -> None:
         """The next canvas: tokens that changed were drawn from what was said last at their places."""
         said, before, z = self._said, self._before, canvas.z
         joint, self._joint, self._said, self._before, self.fresh = self._joint, None, [], z, {}
@@ -73,11 +73,11 @@ class LogprobRecorder:
         for columns, log_x in reversed(said):
             found = [i for i, column in enumerate(columns) if column in changed]
             self.fresh |= {columns[i]: self._best(log_x[i]) for i in found}
-            self.bits |= {columns[i]: _entropy(log_x[i]) for i in found}
+            self.entropy_bits |= {columns[i]: _entropy(log_x[i]) for i in found}
             changed -= {columns[i] for i in found}
         self.top |= self.fresh
 
-    def spelt(self, column: int, tokenizer: Tokenizer) -> tuple[tuple[str, float], ...] | None:
+    def alternatives(self, column: int, tokenizer: Tokenizer) -> tuple[tuple[str, float], ...] | None:
         """The alternatives of a place as text, "" for the end of the text; None if nothing was written there."""
         top = self.top.get(column)
         return None if top is None else tuple((tokenizer.decode([token]), p) for token, p in top)
@@ -105,7 +105,7 @@ class _Listening(DenoiserWrapper):
         if isinstance(pred, VectorPrediction) or (isinstance(pred, GuidedPosterior) and pred.steers):
             return pred
         if pred.joint:
-            self.log.remember(pred, z, context.place)
+            self.log.record_joint(pred, z, context.place)
             return pred
         return _RecordedPrediction(pred, self.log, context.place)
 
@@ -125,17 +125,17 @@ class _RecordedPrediction(Prediction):
     @property
     def x(self) -> Tensor:
         found = self.inner.x
-        self.log.hear(torch.ones(found.shape[:2], dtype=torch.bool), self.place, found[0])
+        self.log.record(torch.ones(found.shape[:2], dtype=torch.bool), self.place, found[0])
         return found
 
     def at(self, where: Tensor) -> Tensor:
         found = self.inner.at(where)
-        self.log.hear(where, self.place, found)
+        self.log.record(where, self.place, found)
         return found
 
     def draw(self, where: Tensor, *, rng: Rng, temperature: float = 1.0) -> Draw:
         found = self.inner.draw(where, rng=rng, temperature=temperature)
-        self.log.hear(where, self.place, found.log_x)
+        self.log.record(where, self.place, found.log_x)
         return found
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:

@@ -42,18 +42,18 @@ class DecodingLoop:
     ) -> None:
         self.model, self.sampler, self.start, self.seed = model, sampler, start, seed
         self.samples = samples  # (B,) with the seed, the random key of each row
-        self.first = first  # the number of row 0 in its call
-        self.seconds, self.canvases, self.calls = 0.0, 0, NetworkCalls()
-        self.steps, self.log = _TokenSteps(), log
+        self.first_row = first  # the number of row 0 in its call
+        self.seconds, self.canvas_count, self.calls = 0.0, 0, NetworkCalls()
+        self.steps, self.recorder = _TokenSteps(), log
         self.canvas = start
 
     def __iter__(self) -> Iterator[Canvas]:
         keys = randomness.rng(self.seed, self.samples)
-        sampler = self.sampler if self.log is None else self.log.around(self.sampler)
+        sampler = self.sampler if self.recorder is None else self.recorder.wrap(self.sampler)
         canvases = sampler(self.model, self.model.process, self.start, rng=keys)
         with eval_mode(self.model), count_calls(self.model, self.calls):
             while (canvas := self._next(canvases)) is not None:
-                self.canvas, self.canvases = canvas, self.canvases + 1
+                self.canvas, self.canvas_count = canvas, self.canvas_count + 1
                 yield canvas
 
     def _next(self, canvases: Iterator[Canvas]) -> Canvas | None:
@@ -62,14 +62,14 @@ class DecodingLoop:
         with torch.no_grad():
             canvas = next(canvases, None)
         if canvas is not None:
-            self.steps.see(canvas, self.model.config.vocab.mask)
+            self.steps.observe(canvas, self.model.config.vocab.mask)
         self.calls.on = False
-        if canvas is not None and self.log is not None:
-            self.log.see(canvas)
+        if canvas is not None and self.recorder is not None:
+            self.recorder.observe(canvas)
         self.seconds += time.perf_counter() - clock
         return canvas
 
-    def record(self) -> TextResults:
+    def results(self) -> TextResults:
         """What was written and what it cost; writes the remaining canvases first."""
         if self.canvas is self.start:
             for _ in self:
@@ -85,14 +85,14 @@ class DecodingLoop:
 
     def _kept(self, end: Canvas) -> Tensor:
         """(B, L) bool: tokens of a draft that noise has not touched and nobody has changed."""
-        steps = self.steps.when
+        steps = self.steps.steps
         if steps is None or end.z.shape != self.start.z.shape or not _starts_from_draft(self.sampler):
             return torch.zeros_like(end.fixed)
         return (end.z == self.start.z) & (steps == 0)
 
     def _written(self, end: Canvas) -> tuple[TextResult, ...]:
         known, kept = _given_mask(self.start, end), self._kept(end)
-        steps = None if self.canvas.z.dim() == 3 else self.steps.when
+        steps = None if self.canvas.z.dim() == 3 else self.steps.steps
         sure = end.confidence
         return tuple(
             self._row(
@@ -121,14 +121,14 @@ class DecodingLoop:
             tuple(None if g else p for p, g in zip(probability, was_given, strict=True)),
             tuple(0 if g else s for s, g in zip(steps, was_given, strict=True)),
             stop,
-            self.first + row,
+            self.first_row + row,
             alternatives=self._alternatives(places),
             tokenizer=tokenizer,
         )
         ending = self.start.context.ending
-        return ending.cut(written) if isinstance(ending, StopStrings) else written
+        return ending.truncate(written) if isinstance(ending, StopStrings) else written
 
     def _alternatives(self, places: Sequence[int]) -> tuple[tuple[tuple[str, float], ...] | None, ...]:
-        if self.log is None or self.model.tokenizer is None:
+        if self.recorder is None or self.model.tokenizer is None:
             return ()
-        return tuple(self.log.spelt(place, self.model.tokenizer) for place in places)
+        return tuple(self.recorder.alternatives(place, self.model.tokenizer) for place in places)

@@ -33,7 +33,7 @@ _TURN_ENDS = ("<|eot_id|>", "<|im_end|>", "<|role_end|>", "<end_of_turn>", "<|en
 class TextModel:
     """A model with the run that trained it; `run` is None for imported models."""
 
-    model: DiffusionLM
+    lm: DiffusionLM
     run: Run | None = None
     step: int | None = None
     path: Path | None = None
@@ -41,10 +41,10 @@ class TextModel:
     @property
     def name(self) -> str:
         """Digest of the run, or of the model config without a run; identifies results."""
-        return serialization.digest(self.model.config) if self.run is None else self.run.digest
+        return serialization.digest(self.lm.config) if self.run is None else self.run.digest
 
     @property
-    def place(self) -> str:
+    def display_name(self) -> str:
         """Name of the model in messages: its path, or "this model"."""
         return "this model" if self.path is None else str(self.path)
 
@@ -53,18 +53,16 @@ class TextModel:
         """The sampler of the run; without a run, `Ancestral`, in blocks if the network is block-causal."""
         if self.run is not None:
             return self.run.sampler
-        if self.model.block is None:
+        if self.lm.block is None:
             return Ancestral()
-        return Blocks(Ancestral(1) if self.model.block == 1 else Ancestral(), stop=True)
+        return Blocks(Ancestral(1) if self.lm.block == 1 else Ancestral(), stop=True)
 
     @property
-    def always(self) -> int | None:
+    def full_row_length(self) -> int | None:
         """Row length in training, if the network attends to what follows a text and has only seen full rows; else None."""
-        if self.run is None or self.model.block is not None or self.run.framing.padded:
+        if self.run is None or self.lm.block is not None or self.run.framing.padded:
             return None
-        if (
-            self.model.config.network.lora is not None
-        ):  # adapted from a causal model, which has seen rows of all lengths
+        if self.lm.config.network.lora is not None:  # adapted from a causal model, which has seen rows of all lengths
             return None
         return self.run.framing.length
 
@@ -72,22 +70,22 @@ class TextModel:
     def classes(self) -> tuple[str, ...]:
         """Names of the model's classes, in order; their indices as strings if no run names them."""
         data = None if self.run is None else self.run.data
-        indices = range(self.model.config.network.classes or 0)
+        indices = range(self.lm.config.network.classes or 0)
         return data.classes if indices and isinstance(data, HasClasses) else tuple(map(str, indices))
 
     @property
-    def compares(self) -> bool:
+    def condition_optional(self) -> bool:
         """Whether the model was also trained without its condition, as classifier-free guidance needs; assumed if unknown."""
         run = self.run
         return run is None or not isinstance(run.objective, Objective) or run.objective.drop_condition > 0
 
     @property
-    def answers(self) -> bool:
+    def needs_source(self) -> bool:
         """Whether the model is seq2seq: it writes an answer to a source, and needs one."""
-        needs_source = self.run.framing.asked if self.run is not None else self.model.encoder is not None
+        needs_source = self.run.framing.conditional if self.run is not None else self.lm.encoder is not None
         return needs_source and not self.classes
 
-    def question(self, source: str | None) -> list[tuple[int, ...]]:
+    def source_turn(self, source: str | None) -> list[tuple[int, ...]]:
         """Ids of the source as a user message of a chat, for models trained on chats; an empty list for others."""
         framing = None if self.run is None else self.run.framing
         if source is None or not isinstance(framing, ChatRows) or not isinstance(self.tokenizer, HubTokenizer):
@@ -97,24 +95,24 @@ class TextModel:
     @property
     def turn_ends(self) -> tuple[int, ...]:
         """Ids of the tokenizer's special tokens that end a chat turn."""
-        hub = self.model.tokenizer
+        hub = self.lm.tokenizer
         specials = hub.specials if isinstance(hub, HubTokenizer) else ()
         return tuple(token for name in _TURN_ENDS if name in specials and (token := hub.id_of(name)) is not None)  # type: ignore[union-attr]
 
     @property
     def tokenizer(self) -> Tokenizer:
-        if self.model.tokenizer is None:
+        if self.lm.tokenizer is None:
             raise ValueError(
-                f"{self.place} has no tokenizer, so it can neither read nor write text; put tokenizer.json there"
+                f"{self.display_name} has no tokenizer, so it can neither read nor write text; put tokenizer.json there"
             )
-        return self.model.tokenizer
+        return self.lm.tokenizer
 
-    def used(self, text: str) -> int:
+    def token_count(self, text: str) -> int:
         """Number of tokens of a text, including the start token. Raises if the tokenizer does not know one of its words."""
         ids, tokenizer = self.tokenizer.encode(text), self.tokenizer
         if any(tokenizer.piece(token) == UNKNOWN for token in set(ids)):
             self._require_known(text)
-        return len(ids) + (self.model.config.vocab.bos is not None)
+        return len(ids) + (self.lm.config.vocab.bos is not None)
 
     def _require_known(self, text: str) -> None:
         tokenizer = self.tokenizer
@@ -132,10 +130,10 @@ class TextModel:
         if unknown:
             raise ValueError(f"this model does not know {', '.join(map(repr, words))}{more}; use its words, {advice}")
 
-    def row(self, text: str, argument: str = "texts") -> list[int]:
+    def encode_row(self, text: str, argument: str = "texts") -> list[int]:
         """Ids of a text framed as in training: start and end tokens, padded with end tokens if training rows were."""
-        self.used(text)
-        ids, vocab = self.tokenizer.encode(text), self.model.config.vocab
+        self.token_count(text)
+        ids, vocab = self.tokenizer.encode(text), self.lm.config.vocab
         framing = None if self.run is None else self.run.framing
         bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
         row = ids if isinstance(framing, PackedRows) else [*bos, *ids, *eos]
@@ -151,18 +149,18 @@ class TextModel:
 
     def hole(self, size: int) -> int | VariableHole:
         """A hole of `size` tokens; for insertion models, of at most `size`."""
-        return make_hole(self.model.process, size)
+        return make_hole(self.lm.process, size)
 
     @property
     def bytes_per_token(self) -> int:
         """Estimated memory per token while sampling: log-weights (three copies, sums in float64), states and cache."""
-        network, vocab = self.model.config.network, self.model.config.vocab.size
+        network, vocab = self.lm.config.network, self.lm.config.vocab.size
         return 28 * vocab + (64 + 8 * network.layers) * network.width + 64
 
     @property
-    def free(self) -> int | None:
+    def free_memory(self) -> int | None:
         """Free memory of the model's device in bytes; None if unknown."""
-        return free_memory(next(self.model.parameters()).device)
+        return free_memory(next(self.lm.parameters()).device)
 
 
 ModelOrPath: TypeAlias = DiffusionLM | TextModel | str | Path

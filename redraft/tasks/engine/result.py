@@ -42,22 +42,24 @@ class TextResult:
     """The likeliest tokens and their probabilities when each token was written, "" for the end of the text; None for
     given ones. Nothing unless they were asked for."""
     tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
-    verbatim: GivenText | None = field(default=None, repr=False, compare=False)
+    given_text: GivenText | None = field(default=None, repr=False, compare=False)
 
-    def spelt(self, verbatim: GivenText | None) -> TextResult:
+    def with_given_text(self, verbatim: GivenText | None) -> TextResult:
         """The same, with given text as it was given."""
         if verbatim is None:
             return self
-        return replace(self, text=verbatim.text(self.tokens, self.given), verbatim=verbatim)
+        return replace(self, text=verbatim.text(self.tokens, self.given), given_text=verbatim)
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
         """What each token adds to the text: all of them together are the text."""
         if self.tokenizer is None:
             return ()
-        given = self.verbatim
+        given = self.given_text
         whole = (
-            token_texts(self.tokenizer, list(self.tokens)) if given is None else given.pieces(self.tokens, self.given)
+            token_texts(self.tokenizer, list(self.tokens))
+            if given is None
+            else given.token_texts(self.tokens, self.given)
         )
         ends = [min(end, len(self.text)) for end in accumulate(map(len, whole), initial=0)]
         return tuple(piece[: hi - lo] for piece, (lo, hi) in zip(whole, pairwise(ends), strict=True))  # cut by a stop
@@ -70,12 +72,12 @@ class TextResult:
     @property
     def fills(self) -> tuple[str, ...]:
         """What was written into each hole of a template; none where there was no template."""
-        return () if self.verbatim is None else self.verbatim.fills(self.tokens, self.given)
+        return () if self.given_text is None else self.given_text.hole_texts(self.tokens, self.given)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, the text first."""
         first: dict[str, Any] = {"text": self.text, "prompt": self.prompt, "row": self.row, "stop": self.stop}
-        first |= {} if self.verbatim is None else {"fills": list(self.fills)}
+        first |= {} if self.given_text is None else {"fills": list(self.fills)}
         each = {"tokens": self.tokens, "pieces": self.pieces, "given": self.given, "step": self.step}
         confidence = [None if c is None else round(c, 6) for c in self.confidence]
         last = {"alternatives": list(self.alternatives)} if self.alternatives else {}

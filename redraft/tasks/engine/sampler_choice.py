@@ -42,7 +42,7 @@ def choose_sampler(
     kind: Any = decoding.sampler
     sampler = it.sampler if kind == "own" else SAMPLERS[kind] if isinstance(kind, str) else kind
     notes: tuple[str, ...] = ()
-    if kind in SAMPLERS and it.model.block is not None:
+    if kind in SAMPLERS and it.lm.block is not None:
         sampler = Blocks(sampler, stop=True)
     if decoding.decode_block is not None:
         sampler = _in_blocks(it, sampler, decoding.decode_block)
@@ -63,7 +63,7 @@ def _ending_last(it: TextModel, sampler: Any) -> Any:
     """The sampler with a pick that leaves end tokens, also those of a turn, for last."""
     inside = next((name for name in ("sampler", "pick") if hasattr(sampler, name)), None)
     if isinstance(sampler, Unmask) and isinstance(sampler.pick, RankedPick):
-        end = it.model.config.vocab.eos
+        end = it.lm.config.vocab.eos
         ends = tuple(sorted({*it.turn_ends, *(() if end is None else (end,))}))
         return replace(sampler, pick=EndTokensLast(sampler.pick.temperature, sampler.pick, ends))
     if inside != "sampler":
@@ -104,7 +104,7 @@ def _with_filters(it: TextModel, sampler: Sampler, decoding: DecodingSettings) -
     )
     if chosen == LogitFilter():
         return sampler
-    if not isinstance(it.model.process, TokenProcess):
+    if not isinstance(it.lm.process, TokenProcess):
         name = next(n for n in ("top_k", "top_p", "min_p", "repetition_penalty", "temperature") if _given(decoding, n))
         raise ArgumentError(name, f"{name}=… filters tokens; this model draws vectors: leave it out")
     return GuidedSampler(sampler, chosen)
@@ -124,9 +124,9 @@ def _has(value: Any, name: str) -> bool:
 
 def _in_blocks(it: TextModel, sampler: Sampler, size: int) -> Sampler:
     """A sampler that writes left to right in blocks of `size` tokens; steps then count per block."""
-    if it.model.block not in (None, size):
+    if it.lm.block not in (None, size):
         raise ArgumentError(
-            "decode_block", f"decode_block={size}: this network writes blocks of {it.model.block}; leave it out"
+            "decode_block", f"decode_block={size}: this network writes blocks of {it.lm.block}; leave it out"
         )
     if isinstance(sampler, Blocks):
         return replace(sampler, decode_block=size)
@@ -135,7 +135,7 @@ def _in_blocks(it: TextModel, sampler: Sampler, size: int) -> Sampler:
 
 def _with_cache(it: TextModel, sampler: Sampler, decoding: DecodingSettings) -> Sampler:
     """A sampler that writes in blocks, with another cache."""
-    name, full = decoding.cache, it.model.block is None
+    name, full = decoding.cache, it.lm.block is None
     kind: bool | ApproximateCache = name == "exact"
     if name in ("prefix", "dual"):
         kind = (PrefixCache if name == "prefix" else DualCache)(decoding.refresh)
@@ -157,11 +157,11 @@ def _cap_steps(it: TextModel, sampler: Sampler, hidden: int) -> int:
     tokens hardly ever fall into the same step, and that they do is all that is wrong with a grid.
     """
     parts = list(sampler_layers(sampler))
-    if not isinstance(it.model.process, Masked):
+    if not isinstance(it.lm.process, Masked):
         return MOST_STEPS
-    sizes = [it.model.block, *(part.decode_block for part in parts if isinstance(part, Blocks))]
+    sizes = [it.lm.block, *(part.decode_block for part in parts if isinstance(part, Blocks))]
     at_once = min([hidden, *(size for size in sizes if size is not None)])
-    alone = at_once == 1 and it.model.config.network.time is None  # one token, drawn from the same x̂ at any time
+    alone = at_once == 1 and it.lm.config.network.time is None  # one token, drawn from the same x̂ at any time
     by_turns = alone or any(isinstance(part, Unmask) for part in parts)
     return at_once if by_turns else min(MOST_STEPS, 1000 * at_once)
 
@@ -185,7 +185,7 @@ def batch_size(it: TextModel, sampler: Sampler | None, length: int, room: int = 
 
     `room` is what insertion may write besides; a network of fewer positions makes it smaller.
     """
-    model, known = it.model, it.model.config.network.positions
+    model, known = it.lm, it.lm.config.network.positions
     whole = model.codec is None or model.codec.latents is None
     if known is not None:
         room = max(0, min(room, known - length))
@@ -196,7 +196,7 @@ def batch_size(it: TextModel, sampler: Sampler | None, length: int, room: int = 
         and not any(isinstance(s, SlidingWindow) for s in sampler_layers(sampler))
     ):
         raise ValueError(f"{length} tokens are too many: this network knows {known} positions; write fewer tokens")
-    need, free = (length + room) * it.bytes_per_token, it.free
+    need, free = (length + room) * it.bytes_per_token, it.free_memory
     if free is None:
         return most
     if need > free:

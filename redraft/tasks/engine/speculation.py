@@ -34,9 +34,9 @@ _ELSEWHERE = {
 
 def speculative_sampler(it: TextModel, asked: GenerationSettings) -> SpeculativeSampler:
     """The sampler of a causal model with somebody who drafts for it."""
-    if it.model.block != 1:
+    if it.lm.block != 1:
         raise ArgumentError(
-            "draft", f"draft=…: {it.place} is not a causal model; it already writes several tokens at a time"
+            "draft", f"draft=…: {it.display_name} is not a causal model; it already writes several tokens at a time"
         )
     for name, value in _ELSEWHERE.items():
         if getattr(asked, name) != value:
@@ -64,29 +64,29 @@ def _drafter(it: TextModel, asked: GenerationSettings) -> Drafter:
     if asked.draft == "lookup" and not Path("lookup").is_dir():
         return PromptLookup()
     if asked.draft == "self" and not Path("self").is_dir():
-        if it.model.drafter is None:
+        if it.lm.drafter is None:
             raise ArgumentError(
                 "draft",
-                f"draft='self': {it.place} has no drafter of its own; train one: "
-                f"redraft adapt {it.place} --draft self --data … --out …",
+                f"draft='self': {it.display_name} has no drafter of its own; train one: "
+                f"redraft adapt {it.display_name} --draft self --data … --out …",
             )
-        return OwnDrafter(DraftState(it.model))
+        return OwnDrafter(DraftState(it.lm))
     place = Path(asked.draft or "")
     if place.is_file() or place.suffix in (".txt", ".jsonl"):
         return _text_lookup(place, it.tokenizer)
     other = open_model(place)
-    if other.model.drafter is not None:
+    if other.lm.drafter is not None:
         _require_same_tokens(it, other, str(asked.draft))
         _require_same_base(it, other, str(asked.draft))
-        form = weight_format(it.model)
-        return OwnDrafter(DraftState(other.model if form is None else with_weight_format(other.model, form)))
-    process = other.model.process
-    if not isinstance(process, Masked) or other.model.codec is not None or other.answers or other.classes:
+        form = weight_format(it.lm)
+        return OwnDrafter(DraftState(other.lm if form is None else with_weight_format(other.lm, form)))
+    process = other.lm.process
+    if not isinstance(process, Masked) or other.lm.codec is not None or other.needs_source or other.classes:
         raise ArgumentError("draft", f"draft={asked.draft}: a drafter fills masks, and needs neither source nor class")
     _require_same_tokens(it, other, str(asked.draft))
-    known = other.always or other.model.config.network.positions
+    known = other.full_row_length or other.lm.config.network.positions
     window = None if known is None else max(1, known - asked.draft_length)
-    return DiffusionDraft(other.model.eval(), process, asked.draft_steps, other.always, window)
+    return DiffusionDraft(other.lm.eval(), process, asked.draft_steps, other.full_row_length, window)
 
 
 def _text_lookup(path: Path, tokenizer: Tokenizer) -> TextLookup:
@@ -114,14 +114,14 @@ def _texts(path: Path) -> list[str]:
 
 def _require_same_base(it: TextModel, other: TextModel, name: str) -> None:
     """Raises unless the drafter was trained for this very model: it reads the states of no other."""
-    ours, theirs = (dict(each.model.network.named_parameters()) for each in (it, other))
+    ours, theirs = (dict(each.lm.network.named_parameters()) for each in (it, other))
     both = ours.keys() & theirs.keys()
-    layers = it.model.config.network.layers == other.model.config.network.layers
+    layers = it.lm.config.network.layers == other.lm.config.network.layers
     if not layers or not both or not all(torch.equal(ours[n], theirs[n]) for n in both):
         raise ArgumentError(
             "draft",
             f"draft={name}: it was trained for another model, and reads the states of that one; train one for "
-            f"{it.place}: redraft adapt {it.place} --draft beside --data … --out …",
+            f"{it.display_name}: redraft adapt {it.display_name} --draft beside --data … --out …",
         )
 
 
@@ -129,7 +129,7 @@ def _require_same_tokens(it: TextModel, other: TextModel, name: str) -> None:
     """Raises unless every id of the model means the same to the drafter."""
     if it.tokenizer == other.tokenizer:
         return
-    ours, theirs = it.model.config.vocab, other.model.config.vocab
+    ours, theirs = it.lm.config.vocab, other.lm.config.vocab
     words = [i for i in range(min(ours.size, theirs.size)) if i not in (ours.mask, theirs.mask)]
     same = abs(ours.size - theirs.size) <= 1 and all(it.tokenizer.piece(i) == other.tokenizer.piece(i) for i in words)
     if not same:

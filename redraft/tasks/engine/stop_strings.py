@@ -34,15 +34,15 @@ class StopStrings:
         begin = sum(1 for _ in takewhile(bool, fixed))
         mask = self.tokenizer.vocab.mask
         known = takewhile(lambda at: written[at] and ids[at] != mask, range(begin, len(ids)))
-        count = self.count(ids[begin : begin + sum(1 for _ in known)], ids[:begin])
+        count = self.token_count(ids[begin : begin + sum(1 for _ in known)], ids[:begin])
         return len(ids) if count is None else begin + count
 
-    def count(self, new: Sequence[int], given: Sequence[int] = ()) -> int | None:
+    def token_count(self, new: Sequence[int], given: Sequence[int] = ()) -> int | None:
         """How many tokens after the given ones it takes to spell a stop string; None: none is spelt."""
-        begin = len(self.spelt(given))
+        begin = len(self.spell(given))
 
         def found(size: int) -> bool:
-            text = self.spelt([*given, *new[:size]])[begin:]
+            text = self.spell([*given, *new[:size]])[begin:]
             return any(stop in text for stop in self.texts)
 
         low, high = 1, len(new)
@@ -53,20 +53,20 @@ class StopStrings:
             low, high = (low, middle) if found(middle) else (middle + 1, high)
         return low
 
-    def first(self, text: str) -> int | None:
+    def find(self, text: str) -> int | None:
         """Where the first stop string of a text begins."""
         return min((place for stop in self.texts if (place := text.find(stop)) >= 0), default=None)
 
-    def safe(self, text: str) -> str:
+    def safe_prefix(self, text: str) -> str:
         """The text before the first stop string, and before an end that may become one."""
-        if (place := self.first(text)) is not None:
+        if (place := self.find(text)) is not None:
             return text[:place]
         held = (
             n for stop in self.texts for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])
         )
         return text[: len(text) - max(held, default=0)]
 
-    def spelt(self, ids: Sequence[int]) -> str:
+    def spell(self, ids: Sequence[int]) -> str:
         """The text of ids, special tokens spelt out."""
         found, plain = "", list[int]()
         for token in ids:
@@ -80,10 +80,10 @@ class StopStrings:
         hub = self.tokenizer
         return hub.token_of(token) if isinstance(hub, HubTokenizer) and hub.is_special(token) else None
 
-    def cut(self, written: TextResult) -> TextResult:
+    def truncate(self, written: TextResult) -> TextResult:
         """What was written, up to the first stop string; a token that is cut apart stays."""
         begin = sum(1 for _ in takewhile(bool, written.given))
-        count = self.count(written.tokens[begin:], written.tokens[:begin])
+        count = self.token_count(written.tokens[begin:], written.tokens[:begin])
         if count is None:
             return written
         kept, text = self._before(written.tokens[begin:][:count], written.pieces[begin:][:count])
@@ -91,11 +91,11 @@ class StopStrings:
         each = {name: getattr(written, name)[: begin + kept] for name in names}
         return replace(written, text="".join(written.pieces[:begin]) + text, stop="stop", **each)
 
-    def before(self, new: Sequence[int], given: Sequence[int] = ()) -> str:
+    def text_before(self, new: Sequence[int], given: Sequence[int] = ()) -> str:
         """The text of the tokens after the given ones, up to the first stop string; special tokens are not shown."""
-        count = self.count(new, given)
+        count = self.token_count(new, given)
         text = self.tokenizer.decode(list(new[:count]))
-        if count is None or (place := self.first(text)) is not None:
+        if count is None or (place := self.find(text)) is not None:
             return text if count is None else text[:place]
         pieces = token_texts(self.tokenizer, [*given, *new[:count]])[len(given) :]
         return self.tokenizer.decode(list(new[: self._before(new[:count], pieces)[0]]))
@@ -103,7 +103,7 @@ class StopStrings:
     def _before(self, tokens: Sequence[int], pieces: Sequence[str]) -> tuple[int, str]:
         """How many tokens begin before the first stop string, and the text before it."""
         spelt = [self._special(token) or piece for token, piece in zip(tokens, pieces, strict=True)]
-        left = self.first("".join(spelt)) or 0
+        left = self.find("".join(spelt)) or 0
         kept, text = 0, ""
         for piece, shown in zip(spelt, pieces, strict=True):
             if left <= 0:

@@ -48,14 +48,14 @@ class StreamView:
     """How rows that are being written look to a reader; `first` is the number of row 0 in its call."""
 
     def __init__(self, it: TextModel, sampler: Sampler, first: int, verbatim: GivenText | None = None) -> None:
-        self._tokenizer, self._vocab, self._model = it.tokenizer, it.model.config.vocab, it.model
+        self._tokenizer, self._vocab, self._model = it.tokenizer, it.lm.config.vocab, it.lm
         self._first, self._said, self._verbatim = first, dict[int, str](), verbatim
         parts = list(sampler_layers(sampler))
         once = all(isinstance(part, _WRITE_ONCE) for part in parts)
         once &= all(isinstance(part.pick, _NEVER_AGAIN) for part in parts if isinstance(part, Unmask))
-        self._final = once and type(it.model.process) is Masked
+        self._final = once and type(it.lm.process) is Masked
 
-    def draft(self, canvas: Canvas, row: int) -> PartialText:
+    def partial_text(self, canvas: Canvas, row: int) -> PartialText:
         canvas = self._model.to_tokens(canvas)
         places = text_positions(canvas, self._vocab, row)
         ids, given = canvas.z[row, places].tolist(), canvas.fixed[row, places].tolist()
@@ -77,13 +77,15 @@ class StreamView:
             return self._tokenizer.decode(ids[:count])
         if count == len(ids):
             return self._verbatim.text(ids, given)
-        return "".join(self._verbatim.pieces(ids, given)[:count])
+        return "".join(self._verbatim.token_texts(ids, given)[:count])
 
     def _until(self, ending: StopStrings, whole: str, text: str, ids: list[int], given: list[bool]) -> tuple[str, str]:
         """Both texts up to a stop string; what might become one is not yet committed."""
         first = sum(1 for _ in takewhile(bool, given))
         begin = len(self._text(ids, given, first))
-        if (count := ending.count(ids[first:], ids[:first])) is not None:
+        if (count := ending.token_count(ids[first:], ids[:first])) is not None:
             whole = self._text(ids[: first + count], given[: first + count], first + count)
             text = text[: len(whole)]
-        return whole[:begin] + whole[begin:][: ending.first(whole[begin:])], text[:begin] + ending.safe(text[begin:])
+        return whole[:begin] + whole[begin:][: ending.find(whole[begin:])], text[:begin] + ending.safe_prefix(
+            text[begin:]
+        )

@@ -89,7 +89,7 @@ class _TokenSteps:
         self._count = torch.zeros(0)  # (B, 1) changes of each row so far
         self._seen: list[Tensor] = []  # (B, L) canvases that are not compared yet, and the last one that is
 
-    def see(self, canvas: Canvas, mask: int | None) -> None:
+    def observe(self, canvas: Canvas, mask: int | None) -> None:
         """One more canvas, in the order of writing; the first one is the noise to start from."""
         z = canvas.z
         if z.dim() == 3:
@@ -106,7 +106,7 @@ class _TokenSteps:
             self._compare()
 
     @property
-    def when(self) -> Tensor | None:
+    def steps(self) -> Tensor | None:
         """(B, L) the step of each token; None for vectors."""
         if len(self._seen) > 1:
             self._compare()

@@ -21,12 +21,16 @@ _OWN = ("sampler", "steps", "threshold", "top_k", "top_p", "min_p", "repetition_
 
 def _judged_sampler(it: TextModel, asked: InfillSettings) -> ProposeAndJudge | None:
     """Fills holes with both models of an adapted one; None: the model is none, or another way is asked for."""
-    model, plain = it.model, InfillSettings()
+    model, plain = it.lm, InfillSettings()
     both = isinstance(model.config.head, Shift) and model.block is None and bool(lora_layers(model))
     if not both or asked.ruled or asked.alternatives or any(getattr(asked, n) != getattr(plain, n) for n in _OWN):
         return None
     judge = CausalJudge(model)
-    return ProposeAndJudge(judge, temperature=0.0 if asked.temperature is None else asked.temperature, left=judge.next)
+    return ProposeAndJudge(
+        judge,
+        temperature=0.0 if asked.temperature is None else asked.temperature,
+        next_token=judge.next_token_log_probs,
+    )
 
 
 class CausalJudge:
@@ -37,7 +41,7 @@ class CausalJudge:
     """
 
     def __init__(self, model: DiffusionLM, after: int | None = _AFTER) -> None:
-        self.model, self.after = model, after
+        self.lm, self.after = model, after
 
     def __call__(self, z: Tensor, pad: Tensor | None) -> Tensor:
         """(K, L) → (K,)"""
@@ -48,27 +52,27 @@ class CausalJudge:
         if first == 0:
             raise ValueError(_FIRST)
         end = end if self.after is None else min(end, columns[-1] + 1 + self.after)
-        with torch.no_grad(), lora_disabled(self.model):
-            return self.behind(*self.model.network.read_on(z[:1, :first]), z[:, first:end])
+        with torch.no_grad(), lora_disabled(self.lm):
+            return self.continuation_log_probs(*self.lm.network.read_on(z[:1, :first]), z[:, first:end])
 
-    def next(self, z: Tensor, column: int) -> Tensor:
+    def next_token_log_probs(self, z: Tensor, column: int) -> Tensor:
         """(K, L) → (K, V) log p of the token in a column, given those before it; the mask is none."""
         if column == 0:
             raise ValueError(_FIRST)
-        network, differ = self.model.network, ops.flat_positions((z[:, :column] != z[:1, :column]).any(0)).tolist()
+        network, differ = self.lm.network, ops.flat_positions((z[:, :column] != z[:1, :column]).any(0)).tolist()
         first = differ[0] if differ else column
-        with torch.no_grad(), lora_disabled(self.model):
+        with torch.no_grad(), lora_disabled(self.lm):
             states, cache = network.read_on(z[:1, :first])
             if differ:
                 rows = torch.zeros(len(z), dtype=torch.int64, device=z.device)
                 states, _ = network.read_on(z[:, first:column], cache.rows(rows))
             logits = network.logits(states[:, -1]).double()
-        return ops.exclude(logits, self.model.config.vocab.masked).log_softmax(-1).expand(len(z), -1)
+        return ops.exclude(logits, self.lm.config.vocab.masked).log_softmax(-1).expand(len(z), -1)
 
-    def behind(self, given: Tensor, cache: KeyValueCache, z: Tensor) -> Tensor:
+    def continuation_log_probs(self, given: Tensor, cache: KeyValueCache, z: Tensor) -> Tensor:
         """(1, M, D) states and cache of the text before, (K, N) what may follow → (K,) log p of each; adapter off."""
-        network = self.model.network
+        network = self.lm.network
         states, _ = network.read_on(z[:, :-1], cache.rows(torch.zeros(len(z), dtype=torch.int64, device=z.device)))
         states = torch.cat([given[:, -1:].expand(len(z), -1, -1), states], 1)
-        logits = ops.exclude(network.logits(states.flatten(0, 1)), self.model.config.vocab.masked)
+        logits = ops.exclude(network.logits(states.flatten(0, 1)), self.lm.config.vocab.masked)
         return -ops.nll(logits, z.flatten()).view(z.shape).double().sum(-1)

@@ -26,7 +26,7 @@ _MOST_LENGTHS = 512  # of one hole
 
 def _max_row_length(it: TextModel) -> int | None:
     """How many tokens a row may have: as in training, or as many as the network can count; None: any number."""
-    return it.always or it.model.config.network.positions
+    return it.full_row_length or it.lm.config.network.positions
 
 
 class _SizedHoles(NamedTuple):
@@ -74,9 +74,9 @@ class _LengthSearch:
     def _nats(self, sizes: Sequence[tuple[int, ...]], draws: int, seed: int) -> list[float]:
         """−log p of the last part, at most, for each way to size the holes before it."""
         rows = [self._row(each) for each in sizes]
-        width = max(self.it.always or 0, *(len(row.ids) for row in rows))
+        width = max(self.it.full_row_length or 0, *(len(row.ids) for row in rows))
         batches = [self._batch(rows[i : i + _ROWS], width) for i in range(0, len(rows), _ROWS)]
-        found = likelihood(self.it.model, batches, draws=draws, seed=seed, texts=[""] * len(rows))
+        found = likelihood(self.it.lm, batches, draws=draws, seed=seed, texts=[""] * len(rows))
         nats: list[float] = found.row_nats.tolist()
         return nats
 
@@ -89,11 +89,11 @@ class _LengthSearch:
 
     def _batch(self, rows: Sequence[_Row], width: int) -> Batch:
         """What is behind the text is unknown where the network has always seen something there, else it is padding."""
-        device, behind = next(self.it.model.parameters()).device, _HOLE if self.it.always else _NOTHING
+        device, behind = next(self.it.lm.parameters()).device, _HOLE if self.it.full_row_length else _NOTHING
         ids = torch.tensor([[*row.ids, *[behind] * (width - len(row.ids))] for row in rows], device=device)
         begin = torch.tensor([[row.begin] for row in rows], device=device)
         learn = (ids >= 0) & (torch.arange(width, device=device) >= begin)
-        unknown, pad, filler = ids == _HOLE, ids == _NOTHING, self.it.model.config.vocab.filler
+        unknown, pad, filler = ids == _HOLE, ids == _NOTHING, self.it.lm.config.vocab.filler
         same = torch.zeros(len(rows), dtype=torch.int64, device=device)  # the same noise for all, place by place
         tokens = ids.masked_fill(unknown | pad, filler)
         return Batch(tokens, learn, pad if bool(pad.any()) else None, same, unknown=unknown)

@@ -57,9 +57,9 @@ def infill(
     """
     plans = plan_infilling(as_text_model(model), templates, settings_from(InfillSettings, options))
     return (
-        chain.from_iterable(made.drafts() for made in plans)
+        chain.from_iterable(made.stream() for made in plans)
         if stream
-        else TextResults.joined(made.record() for made in plans)
+        else TextResults.joined(made.results() for made in plans)
     )
 
 
@@ -72,17 +72,17 @@ def plan_infilling(
     """
     typed = [each for each in templates if isinstance(each, Template)]
     found = typed or [Template.parse(each) for each in require_texts("templates", templates)]  # type: ignore[arg-type]
-    if it.model.encoder is not None or it.answers:
+    if it.lm.encoder is not None or it.needs_source:
         raise ValueError("this model answers sources and cannot fill holes; use redraft generate DIR --source TEXT")
     return [
-        _planned(it, found, number, asked).after(number, found[:number].count(template))
+        _planned(it, found, number, asked).offset_by(number, found[:number].count(template))
         for number, template in enumerate(found)
     ]
 
 
 def _planned(it: TextModel, templates: Sequence[Template], number: int, asked: InfillSettings) -> DecodingPlan:
     """How to fill template number so-and-so; the lengths of its holes are looked for if they are not known."""
-    it.used(" ".join(templates[number].parts))  # every word is known
+    it.token_count(" ".join(templates[number].parts))  # every word is known
     row, clock = _TemplateRow.of(it, templates[number]), time.perf_counter()
     rules = _rules(asked, row, number, len(templates))
 
@@ -94,11 +94,11 @@ def _planned(it: TextModel, templates: Sequence[Template], number: int, asked: I
         )
         return make_plan(it, order, asked, None if both is None else lambda _: both)
 
-    if all(hole.sized for hole in row.template.holes) or (inserts_tokens(it.model.process) and not row.ranges):
+    if all(hole.sized for hole in row.template.holes) or (inserts_tokens(it.lm.process) and not row.ranges):
         return planned([hole.most for hole in row.template.holes])
-    with count_calls(it.model) as counted:
-        sizes = _pilot(it, row, asked) if inserts_tokens(it.model.process) else _searched(it, row, asked, rules)
-    return replace(planned(sizes), before=UpfrontCost(counted.rows, time.perf_counter() - clock))
+    with count_calls(it.lm) as counted:
+        sizes = _pilot(it, row, asked) if inserts_tokens(it.lm.process) else _searched(it, row, asked, rules)
+    return replace(planned(sizes), upfront=UpfrontCost(counted.rows, time.perf_counter() - clock))
 
 
 def _rules(asked: InfillSettings, row: _TemplateRow, number: int, templates: int) -> tuple[Rule | None, ...]:
@@ -123,7 +123,7 @@ class _TemplateRow:
 
     @classmethod
     def of(cls, it: TextModel, template: Template) -> _TemplateRow:
-        tokenizer, start = it.tokenizer, it.model.config.vocab.bos
+        tokenizer, start = it.tokenizer, it.lm.config.vocab.bos
         *before, last = template.parts
         ids = (*(tuple(encode_given(tokenizer, part)) for part in before), tuple(tokenizer.encode(last)))
         return cls(template, ids, () if start is None else (start,), tokenizer)
@@ -147,18 +147,18 @@ class _TemplateRow:
         """What to write, with holes of these sizes; None: as many as an insertion model wants, up to the room."""
         known, more = sum(size for size in sizes if size is not None), room * list(sizes).count(None)
         size = self.used + known
-        rest = max(0, (it.always or 0) - size - more)
+        rest = max(0, (it.full_row_length or 0) - size - more)
         holes = [VariableHole(room) if size is None else size for size in sizes]
         row: list[Any] = [piece for pair in zip(self.parts, holes, strict=False) for piece in pair]
         row += [self.parts[-1], *([rest] if rest else [])]
 
         def compose(some: Sequence[str]) -> Canvas:
-            return self._unended(it.model.compose([row] * len(some)), size - (sizes[-1] or 0))
+            return self._unended(it.lm.compose([row] * len(some)), size - (sizes[-1] or 0))
 
         verbatim = GivenText(self.tokenizer, self.template.parts, self.ids, tuple(sizes))
         shown = size if rest else None
         hidden = max(1, known + rest + more)  # all holes may turn out to be empty
-        return TextRequest([self.template.text], compose, size + rest, hidden, shown, more, verbatim=verbatim)
+        return TextRequest([self.template.text], compose, size + rest, hidden, shown, more, given_text=verbatim)
 
     def _unended(self, canvas: Canvas, last: int) -> Canvas:
         """The canvas on which no text ends before its last hole, which begins at `last`, is as long as it must be."""
@@ -185,7 +185,7 @@ def _searched(it: TextModel, row: _TemplateRow, asked: InfillSettings, rules: Se
         raise ArgumentError("templates", "two holes of unknown length without a word between them; write one hole")
     open_end = not row.ids[-1]
     inner = [_obeying(it, row, rules, n, sizes) for n, sizes in enumerate(choices[:-1] if open_end else choices)]
-    if it.model.block is not None and any(len(each) > 1 for each in inner):
+    if it.lm.block is not None and any(len(each) > 1 for each in inner):
         raise ArgumentError(
             "templates",
             "this network writes from left to right and cannot tell how long a hole is; say it: [[n]] for n tokens",
@@ -228,9 +228,9 @@ def _pilot(it: TextModel, row: _TemplateRow, asked: InfillSettings) -> list[int 
     holes = row.template.holes
     room = max(asked.room, *(hole.most or 0 for hole in holes))
     order = row.order(it, [hole.most if hole.sized else None for hole in holes], room)
-    (found,) = make_plan(it, order, replace(asked, n=1)).record()
-    assert order.verbatim is not None
-    sizes = order.verbatim.sizes(found.given)
+    (found,) = make_plan(it, order, replace(asked, n=1)).results()
+    assert order.given_text is not None
+    sizes = order.given_text.hole_sizes(found.given)
     return [
         hole.most if hole.most is None or hole.sized else min(max(size, hole.least), hole.most)
         for hole, size in zip(holes, sizes, strict=True)

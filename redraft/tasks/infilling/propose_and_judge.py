@@ -52,7 +52,7 @@ class ProposeAndJudge:
     judge: RowJudge = field(repr=False)
     tries: int = 16
     temperature: float = 0.0
-    left: NextTokenScorer | None = field(default=None, repr=False)
+    next_token: NextTokenScorer | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         require_range(self, 1, 4096, "tries")
@@ -91,7 +91,7 @@ class ProposeAndJudge:
             t = torch.where(hidden, process.moment(share), 0.0)
             context = canvas.context.rows(torch.zeros(len(some.z), dtype=torch.int64, device=canvas.z.device))
             said = denoise(some.z, t, context).at(where).double()
-            also = 0.0 if self.left is None else self.left(some.z, column).double()
+            also = 0.0 if self.next_token is None else self.next_token(some.z, column).double()
             some = _grown(some, said, said + also, column, self.tries)
         return some
 

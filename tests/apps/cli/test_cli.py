@@ -385,7 +385,7 @@ def test_generate_is_what_python_would_write(say: Say, mdlm: Path) -> None:
     """Texts on stdout, one JSON object each, the cost on stderr."""
     out, err = say("generate", mdlm, "One", "--rows", "2", "--seed", "5", "--new", "9", "--json")
     it = open_model(mdlm)
-    written = tasks.sample_canvases(it.model, it.sampler, it.model.canvas("One", new=9, rows=2), seed=5)
+    written = tasks.sample_canvases(it.lm, it.sampler, it.lm.canvas("One", new=9, rows=2), seed=5)
     assert [record["text"] for record in objects(out)] == written.texts
     assert {(r["prompt"], r["seed"], r["run"], r["nfe"]) for r in objects(out)} == {("One", 5, it.name, written.nfe)}
     assert "network calls per text" in err
@@ -515,7 +515,7 @@ def test_eval_measures_against_the_truth(mdlm: Path) -> None:
     it = open_model(mdlm)
     assert it.run is not None
     rows = first_batches(load_rows(it.run.data, "valid", it.run.tokenizer, it.run.framing), 6)
-    direct = redraft.training.likelihood(it.model, rows, draws=2, seed=4)
+    direct = redraft.training.likelihood(it.lm, rows, draws=2, seed=4)
     assert found["bits_per_token"]["value"] == pytest.approx(direct.bits_per_token)
     assert found["bits_per_token"]["stderr"] == pytest.approx(direct.stderr)
     assert found["bits_per_char"]["value"] == pytest.approx(direct.bits_per_char)
@@ -537,7 +537,7 @@ def test_eval_measures_the_bound_of_a_chain(say: Say, mdlm: Path) -> None:
     it = open_model(mdlm)
     assert it.run is not None
     rows = first_batches(load_rows(it.run.data, "valid", it.run.tokenizer, it.run.framing), 2)
-    chain = redraft.training.likelihood(it.model, rows, draws=2, bound=Bound(steps=5))
+    chain = redraft.training.likelihood(it.lm, rows, draws=2, bound=Bound(steps=5))
     first = objects(out)[0]
     assert (first["name"], first["steps"]) == ("bits_per_token", 5)
     assert first["value"] == pytest.approx(chain.bits_per_token)

@@ -227,13 +227,13 @@ def test_texts_are_written_as_many_at_a_time_as_memory_holds(
     it, sizes = open_model(runs["mdlm"]), []
     need = 3 * it.bytes_per_token
     alone, _ = say(*command)
-    whole = canvases.DecodingLoop.record
+    whole = canvases.DecodingLoop.results
 
     def spy(writing: tasks.DecodingLoop) -> tasks.TextResults:
         sizes.append(len(writing.start.z))
         return whole(writing)
 
-    monkeypatch.setattr(canvases.DecodingLoop, "record", spy)
+    monkeypatch.setattr(canvases.DecodingLoop, "results", spy)
     monkeypatch.setattr(machine, "system_memory", lambda: machine.MemoryInfo(10 * need, 4 * need + 1, None))
     few, _ = say(*command)
     assert sizes == [2, 2, 1]
@@ -291,8 +291,8 @@ def test_the_most_steps_of_every_sampler(runs: dict[str, Path]) -> None:
 def test_more_steps_than_tokens_write_the_same(say: Say, runs: dict[str, Path]) -> None:
     """That is why they may be left out."""
     it = open_model(runs["mdlm"])
-    canvas = it.model.canvas(new=5, rows=3)
-    some, many = (tasks.sample_canvases(it.model, Unmask(n, AnyOrder()), canvas).texts for n in (5, 50))
+    canvas = it.lm.canvas(new=5, rows=3)
+    some, many = (tasks.sample_canvases(it.lm, Unmask(n, AnyOrder()), canvas).texts for n in (5, 50))
     assert some == many
 
 

@@ -74,7 +74,7 @@ def test_figures_of_an_exact_model(models: dict[str, Path], capsys: pytest.Captu
 
     def log_p(context: str, answer: str) -> float:
         whole, before = (
-            float(likelihood(it.model, [layout.batch([layout.request("", text, encode)])]).row_nats)
+            float(likelihood(it.lm, [layout.batch([layout.request("", text, encode)])]).row_nats)
             for text in (f"{context} {answer}", context)
         )
         return before - whole
@@ -85,7 +85,7 @@ def test_figures_of_an_exact_model(models: dict[str, Path], capsys: pytest.Captu
     gold = [each[doc["gold"]] for each, doc in zip(scores, QUESTIONS, strict=True)]
     assert found["stories_cloze/perplexity"]["value"] == pytest.approx(math.exp(-sum(gold) / len(gold)), rel=1e-3)
     texts = [doc["question"] for doc in QUESTIONS]
-    nats = [float(likelihood(it.model, [layout.batch([layout.request("", t, encode)])]).row_nats) for t in texts]
+    nats = [float(likelihood(it.lm, [layout.batch([layout.request("", t, encode)])]).row_nats) for t in texts]
     per_byte = sum(nats) / NATS_PER_BIT / sum(len(text.encode()) for text in texts)
     assert found["stories_perplexity/bits_per_byte"]["value"] == pytest.approx(per_byte, rel=1e-4)
     row = found["stories_choice/acc"]

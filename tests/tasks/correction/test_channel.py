@@ -50,7 +50,7 @@ def by_recursion(channel: EditChannel, word: str, spelling: str, noise: float) -
     ],
 )
 def test_probabilities_are_sums_over_all_ways(word: str, spelling: str) -> None:
-    for channel in (LEARNT, EditChannel.even()):
+    for channel in (LEARNT, EditChannel.uniform()):
         expected = by_recursion(channel, word, spelling, 0.05)
         assert channel.log_prob(spelling, word, 0.05) == pytest.approx(math.log(expected))
 
@@ -70,7 +70,7 @@ def test_more_noise_makes_errors_likelier_and_copies_rarer() -> None:
 
 def test_it_learns_what_it_is_shown() -> None:
     pairs = [("cake", "kake"), ("cat", "kat"), ("ice", "ike"), ("letter", "leter"), ("form", "from"), ("to", "tto")]
-    channel = EditChannel.learnt(pairs)
+    channel = EditChannel.fit(pairs)
     assert channel.replaced[2][10] > 0.3, "c became k"
     assert channel.log_prob("kup", "cup", 0.05) > channel.log_prob("xup", "cup", 0.05) + 2
     kinds = [edit for word, wrong in pairs for edit, *_ in channel.edits_of(word, wrong)]
@@ -93,7 +93,7 @@ def test_neighbours_miss_no_word_within_two_edits() -> None:
 
 def test_shares_are_probabilities() -> None:
     lexicon = Lexicon.of(["the cat sat on the mat and the dog sat too"])
-    seen = sum(math.exp(lexicon.log_share(word)) for word in lexicon.words)
+    seen = sum(math.exp(lexicon.log_prob(word)) for word in lexicon.words)
     assert seen < 1
-    assert seen + lexicon.new / (lexicon.total + lexicon.new) == pytest.approx(1)
-    assert lexicon.log_share("the") > lexicon.log_share("cat") > lexicon.log_share("zat") > lexicon.log_share("xqzzk")
+    assert seen + lexicon.new_words / (lexicon.total + lexicon.new_words) == pytest.approx(1)
+    assert lexicon.log_prob("the") > lexicon.log_prob("cat") > lexicon.log_prob("zat") > lexicon.log_prob("xqzzk")

@@ -66,7 +66,7 @@ def test_candidates() -> None:
 
 
 def test_pieces_of_one_word_are_one_spot() -> None:
-    (spot,) = SPELLER.spots("on fo rm")
+    (spot,) = SPELLER.suspects("on fo rm")
     assert (spot.start, spot.end) == (3, 8)
     assert spot.candidates[0].text == "fo rm"
     assert "form" in [candidate.text for candidate in spot.candidates]
@@ -74,14 +74,14 @@ def test_pieces_of_one_word_are_one_spot() -> None:
 
 @pytest.mark.parametrize("text", ["the form on the form.", "4th x2 a_b 1898", "", "...", "seen by Teh Ogilvie"])
 def test_known_words_names_and_digits_are_no_spots(text: str) -> None:
-    assert [spot for spot in SPELLER.spots(text) if text[spot.start : spot.end] not in ("by", "seen")] == []
+    assert [spot for spot in SPELLER.suspects(text) if text[spot.start : spot.end] not in ("by", "seen")] == []
 
 
 def test_names_and_words_to_keep() -> None:
-    assert SPELLER.spots("on Teh mat") == []
-    assert len(replace(SPELLER, names=True).spots("on Teh mat")) == 1
-    assert replace(SPELLER, names=True, keep=frozenset({"teh"})).spots("on Teh mat") == []
-    assert len(SPELLER.spots("Teh mat")) == 1, "a sentence begins with a capital"
+    assert SPELLER.suspects("on Teh mat") == []
+    assert len(replace(SPELLER, names=True).suspects("on Teh mat")) == 1
+    assert replace(SPELLER, names=True, keep=frozenset({"teh"})).suspects("on Teh mat") == []
+    assert len(SPELLER.suspects("Teh mat")) == 1, "a sentence begins with a capital"
 
 
 # --- what the model says ---
@@ -136,7 +136,7 @@ def test_uniform_noise_leaves_a_visible_token_out() -> None:
 def test_a_long_text_is_cut_to_the_row() -> None:
     ask = _hole_scorer(redraft.tasks.TextModel(MODEL), 0.02)
     cut = ask.cut(_WordHole(tuple(range(1000)), ((1, 2), (3,)), tuple(range(1000))))
-    assert 1 + len(cut.left) + 2 + len(cut.right) == ask.room
+    assert 1 + len(cut.left) + 2 + len(cut.right) == ask.max_length
     assert cut.left[-1] == 999
     assert cut.right[0] == 0
 
@@ -218,9 +218,9 @@ class Same:
 @pytest.mark.parametrize("mixing", [UniformNoise(), HybridNoise(0.2)], ids=repr)
 def test_letters_are_judged_together(mixing: NoiseDistribution) -> None:
     """Enumerated: the likeliest letters of a span and their probability are those of the true p(x | z)."""
-    toy, t = tokens.ToyLanguage.of(), 0.3
+    toy, t = tokens._ToyLanguage.of(), 0.3
     process = Interpolating(tokens.VOCAB, mixing=mixing)
-    read = _LetterPosterior(tokens.Oracle(toy, process), process, t, room=3, alphabet=tokens.WORDS)
+    read = _LetterPosterior(tokens.Oracle(toy, process), process, t, room=3, alphabet=tokens._WORDS)
     x, table = toy.sequences, process.marginal(t)
     joint = toy.p * table[x[None], x[:, None]].prod(-1)  # (z, x)
     truth = joint / joint.sum(-1, keepdim=True)
@@ -242,9 +242,9 @@ def test_letters_are_judged_together(mixing: NoiseDistribution) -> None:
 
 
 def test_letters_that_are_not_free_stay() -> None:
-    toy = tokens.ToyLanguage.of()
+    toy = tokens._ToyLanguage.of()
     process = Interpolating(tokens.VOCAB, mixing=UniformNoise())
-    read = _LetterPosterior(tokens.Oracle(toy, process), process, 0.6, room=3, alphabet=tokens.WORDS)
+    read = _LetterPosterior(tokens.Oracle(toy, process), process, 0.6, room=3, alphabet=tokens._WORDS)
     for z in toy.sequences:
         (found,) = read.likeliest(z, z, torch.tensor([True, False, True]), [(0, 3)], 0.02)
         assert found is not None
@@ -335,7 +335,7 @@ def test_letters_are_read_in_holes_as_long_as_the_word(tokenizer: Any) -> None:
     speller = replace(SPELLER, alphabet=frozenset("abcehmnost"))
     ask = _hole_scorer(TextModel(model), 0.02)
     sweeps = _CorrectionPasses(TextModel(model), speller, ask, 0.5)
-    found = sweeps._hole("on teh mat.", [_Chosen(spot) for spot in speller.spots("on teh mat.")], 0)
+    found = sweeps._hole("on teh mat.", [_Chosen(spot) for spot in speller.suspects("on teh mat.")], 0)
     decoded = [tokenizer.decode(filling) for filling in found.fillings]
     assert decoded[:2] == ["teh", "the"]
     assert tokenizer.decode(found.left) == "on "
@@ -351,7 +351,7 @@ def test_word_pieces_take_the_space_along() -> None:
     tokenizer = train_bpe(texts, 280, ("eos", "mask"))
     speller = _CandidateGenerator(KNOWN, EditChannel.standard(), 0.02)
     it = TextModel(model_of(tokenizer=tokenizer))
-    spots = speller.spots("on teh mat")
+    spots = speller.suspects("on teh mat")
     found = _CorrectionPasses(it, speller, _hole_scorer(it, 0.02), 0.5)._hole(
         "on teh mat", [_Chosen(spot) for spot in spots], 0
     )

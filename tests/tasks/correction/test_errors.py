@@ -14,7 +14,7 @@ TEXTS = [STORY_LANGUAGE.text(5, index) for index in range(100)]
 def test_the_rate_is_right(rate: float) -> None:
     """As many letters have an error as asked for, within four standard errors."""
     made = [ErrorGenerator(rate)(text, i) for i, text in enumerate(TEXTS)]
-    hits, chances = sum(each.hits for each in made), sum(each.chances for each in made)
+    hits, chances = sum(each.error_count for each in made), sum(each.letter_count for each in made)
     letters = sum(letter.isalpha() for text in TEXTS for letter in text)
     assert 0.95 * letters < chances <= letters, "a swap takes two"
     assert abs(hits - rate * chances) < 4 * (rate * (1 - rate) * chances) ** 0.5

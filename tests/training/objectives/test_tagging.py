@@ -134,10 +134,10 @@ def test_one_hot_tokens_and_padding() -> None:
 def test_control_demands_and_guides(name: str) -> None:
     """Fresh weights: what is demanded is right; with a scale the text only has its length, or less (vectors)."""
     it = TextModel(*small(name))
-    demanded = control(it, pos=POS, n=2, steps=4 if it.model.block is None else None)
+    demanded = control(it, pos=POS, n=2, steps=4 if it.lm.block is None else None)
     assert all(tag_words(each.text) == tuple(POS.split()) for each in demanded)
-    guided = control(it, pos=f"{POS} *", scale=1.0, n=1, steps=4 if it.model.block is None else None)
-    assert it.model.codec is not None or len(tag_words(guided[0].text)) == 8
+    guided = control(it, pos=f"{POS} *", scale=1.0, n=1, steps=4 if it.lm.block is None else None)
+    assert it.lm.codec is not None or len(tag_words(guided[0].text)) == 8
 
 
 def test_a_classifier_lies_in_a_directory_of_its_own(tmp_path: Path) -> None:

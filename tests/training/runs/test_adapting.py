@@ -416,6 +416,6 @@ def test_the_next_token_by_the_left_side(base: Path) -> None:
             rows[:, changed] = torch.arange(3)
         with torch.no_grad():
             right = original.network.logits(original.network(rows[:, :column], None)[:, -1]).log_softmax(-1)
-        found = CausalJudge(model).next(rows, column)
+        found = CausalJudge(model).next_token_log_probs(rows, column)
         torch.testing.assert_close(found[:, :-1].float(), right, rtol=1e-4, atol=1e-4)
         assert not found[:, -1].isfinite().any()

@@ -127,7 +127,7 @@ class AdaptModel:
 
         if self.draft is not None:
             return self._drafting(self.draft)
-        base = open_model(self.model).model
+        base = open_model(self.model).lm
         loss = TokenCrossEntropy() if self.even else Bound()
         goal = AdaptationObjective(self.anneal, self.ar, self.align, loss, StratifiedTimes(*self.rates))
         run = adaptation_run(
@@ -179,7 +179,7 @@ class AdaptModel:
         it = open_model(self.model)
         beside, itself = SideDrafter(self.draft_length, words=self.draft_words), SelfDrafter(self.draft_length)
         run = drafter_run(
-            it.model,
+            it.lm,
             str(self.model),
             *self._text(PackedRows(self.length) if it.run is None else it.run.framing),
             drafter=beside if draft == "beside" else itself,

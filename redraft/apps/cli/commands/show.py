@@ -83,7 +83,7 @@ class Show:
         from redraft.training.runs.memory import parameter_count
 
         it = open_model(path, self.opening)
-        count, model = parameter_count(it.model.config), it.model.config
+        count, model = parameter_count(it.lm.config), it.lm.config
         record = {"path": str(path), "run": it.name, "parameters": count, "config": serialization.to_json(model)}
         emit(record, self.json, f"{path}: a model without its run\n{_pretty(model)}\n{count:,} parameters")
 

@@ -67,15 +67,15 @@ class DisplayFlags:
         from redraft.tasks.engine.profiler import profile_model
 
         tokens, calls, seconds, steps = 0, 0.0, 0.0, 0
-        profile = profile_model(plan.it.model) if self.profile else nullcontext()
+        profile = profile_model(plan.model.lm) if self.profile else nullcontext()
         with Progress("texts written", len(plan)) as progress, profile as spent:
-            for writing in plan.writings():
+            for writing in plan.loops():
                 found = self._some(plan, writing, progress)
                 tokens, seconds = tokens + found.new_tokens, seconds + found.seconds
-                calls, steps = calls + found.nfe * len(found), steps + writing.canvases
+                calls, steps = calls + found.nfe * len(found), steps + writing.canvas_count
         speed = "" if self.watch else f", {tokens / seconds:,.0f} tokens/s"
         print_note(f"{tokens} tokens by {plan.sampler}: {calls / len(plan):.1f} network calls per text{speed}")
-        if (tally := plan.tally) is not None:
+        if (tally := plan.draft_stats) is not None:
             share = f"{tally.acceptance:.0%} of {tally.drafted} drafted tokens accepted"
             print_note(f"{share}, {tally.tokens_per_round:.2f} tokens per pass of the model")
         if spent is not None:
@@ -83,14 +83,14 @@ class DisplayFlags:
 
     def _some(self, plan: DecodingPlan, writing: DecodingLoop, progress: Progress) -> TextResults:
         """Writes some rows and prints them."""
-        first = writing.first == plan.first
+        first = writing.first_row == plan.first_row
         seen: list[Canvas] = []
         watched, canvases = self.watch and first, _kept(writing, seen) if self.strip and first else writing
         with progress.silent() if watched else nullcontext():
             _watch(canvases, writing) if watched else _count(canvases, progress)
         if self.strip and first:
             _draw(seen, writing, self.strip)
-        found = plan.finished(writing)
+        found = plan.loop_results(writing)
         progress.advance(len(found))
         with progress.silent():
             for written, record in zip(found, found.to_json() if self.json else found, strict=True):
@@ -238,8 +238,8 @@ class Control:
         it, settings = open_model(self.model, self.opening), _with_schema(self.settings)
         plan, wishes = plan_control(it, settings), ControlRequest(it, settings)
         with Progress(f"writing {len(plan):,} texts"):
-            found = plan.record()
-        met = [wishes.met(written.text) for written in found]
+            found = plan.results()
+        met = [wishes.fulfillment(written.text) for written in found]
         for written, record, each in zip(found, found.to_json(), met, strict=True):
             emit(record | {"met": each}, self.json, written.text)
         means = (f"{name} {sum(each[name] for each in met) / len(met):.1%}" for name in met[0])

@@ -165,10 +165,10 @@ class Eval:
 
         if it.run is not None:
             return it.run.tokenizer, it.run.framing
-        if it.model.tokenizer is None or not self.data:
-            lacks = "no tokenizer" if it.model.tokenizer is None else "no run, so no text of its own: say --data PATH"
+        if it.lm.tokenizer is None or not self.data:
+            lacks = "no tokenizer" if it.lm.tokenizer is None else "no run, so no text of its own: say --data PATH"
             raise ValueError(f"{self.model} cannot be measured on text: it has {lacks}")
-        return it.model.tokenizer, PackedRows(min(self.length, it.model.config.network.positions or self.length))
+        return it.lm.tokenizer, PackedRows(min(self.length, it.lm.config.network.positions or self.length))
 
     def _likelihood(
         self,
@@ -188,7 +188,7 @@ class Eval:
             held = HeldOut.of(data, self.split, tokenizer, framing, self.rows)
             progress.total = sum(len(batch.tokens) for batch in held.batches)
             batches = progress.over(held.batches, lambda batch: len(batch.tokens))
-            found = likelihood(it.model, batches, draws=self.draws or 4, seed=self.seed, bound=bound)
+            found = likelihood(it.lm, batches, draws=self.draws or 4, seed=self.seed, bound=bound)
         count = len(found.row_nats)
         of = {"split": self.split, "rows": count} | ({} if self.steps is None else {"steps": self.steps})
         units: tuple[Literal["token", "char"], ...] = ("token", "char")
@@ -197,7 +197,7 @@ class Eval:
             yield name, getattr(found, name), {"stderr": getattr(found, f"{name}_stderr"), **errors, **of}
         yield "perplexity", found.perplexity, of
         if words:
-            count = sum(len(text.split()) for batch in held.batches for text in target_texts(it.model, batch))
+            count = sum(len(text.split()) for batch in held.batches for text in target_texts(it.lm, batch))
             yield "word_perplexity", math.exp(min(700.0, float(found.row_nats.sum()) / max(1, count))), of
         if held.truth is not None:
             value, error = excess_bits(found, held.truth.log_probs)
@@ -221,11 +221,11 @@ class Eval:
         if not self.samples:
             return
         (first,) = first_batches(load_rows(data, self.split, run.tokenizer, run.framing), self.samples, self.samples)
-        canvas = blank_canvases(it.model, run.framing, self.samples, first)
+        canvas = blank_canvases(it.lm, run.framing, self.samples, first)
         with Progress(f"writing {self.samples:,} texts") as progress:
-            written = sample_canvases(it.model, ProgressSampler(run.sampler, progress), canvas, seed=self.seed)
+            written = sample_canvases(it.lm, ProgressSampler(run.sampler, progress), canvas, seed=self.seed)
         of = {"rows": len(written.texts), "sampler": str(run.sampler)}
-        if isinstance(run.data, KnownDistribution) and not run.framing.asked:
+        if isinstance(run.data, KnownDistribution) and not run.framing.conditional:
             yield "grammatical", fraction_possible(written.texts, run.data), of
         if isinstance(data, InfinitePairs):
             sources = [data.pair(self.split, index).source for index in range(len(written.texts))]
@@ -320,7 +320,7 @@ def run_tasks(
 
 def _longest(it: TextModel, length: int) -> int | None:
     """Rows of a run stay as they were in training; others have the length that is asked for, if they can."""
-    return None if it.run is not None else min(length, it.model.config.network.positions or length)
+    return None if it.run is not None else min(length, it.lm.config.network.positions or length)
 
 
 def _warn(report: Report) -> None:

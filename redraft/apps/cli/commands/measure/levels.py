@@ -57,7 +57,7 @@ class Levels:
         from redraft.training.data.loader import first_batches, load_rows
 
         it = open_model(self.model, self.opening)
-        if it.run is None or it.model.codec is None:
+        if it.run is None or it.lm.codec is None:
             raise ValueError(
                 f"{self.model} is not a run of a model of vectors; train one, for example diffusion_lm_tiny"
             )
@@ -66,7 +66,7 @@ class Levels:
         print_note(_HEADER)
         table = []
         for t in times:
-            table += noise_levels.accuracy_by_noise(it.model, batches, [t], seed=self.seed)
+            table += noise_levels.accuracy_by_noise(it.lm, batches, [t], seed=self.seed)
             emit(table[-1]._asdict(), self.json, _line(table[-1]))
         if not self.json:
             print_note("\n".join(plot([(round(row.t, 3), row.denoised_nats) for row in table], x="time")))

@@ -56,7 +56,7 @@ class Noise:
 
         it = open_model(self.model, self.opening, codec=True)
         found = noise_text(
-            it.model, self.text or self._held_out(it), [i / (self.times - 1) for i in range(self.times)], self.seed
+            it.lm, self.text or self._held_out(it), [i / (self.times - 1) for i in range(self.times)], self.seed
         )
         for noisy in found:
             self._print(noisy)

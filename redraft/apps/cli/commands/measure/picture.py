@@ -70,7 +70,7 @@ class Picture:
         from redraft.apps.cli.models import open_model
 
         it = open_model(self.model, self.opening)
-        return learned_scene(self._mixture(it.run), it.model.eval(), self.toward)
+        return learned_scene(self._mixture(it.run), it.lm.eval(), self.toward)
 
     def _mixture(self, run: Run | None) -> Mixture:
         """The true distribution of the points that a run learns."""

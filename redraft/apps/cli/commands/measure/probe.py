@@ -69,21 +69,18 @@ class Probe:
         from redraft.training.data.pair_framing import LabeledRows
 
         it = open_model(self.model, self.opening)
-        length = it.run.framing.length if it.run is not None else it.model.config.network.positions or 512
+        length = it.run.framing.length if it.run is not None else it.lm.config.network.positions or 512
         framing, data = LabeledRows(length, tail=it.run is not None and not it.run.framing.padded), self._classes(it)
         train, test = (
-            [
-                window_batch(batch, it.model.config.vocab, self.first, self.last)
-                for batch in first_batches(rows, count, 32)
-            ]
+            [window_batch(batch, it.lm.config.vocab, self.first, self.last) for batch in first_batches(rows, count, 32)]
             for rows, count in (
                 (load_rows(data, "train", it.tokenizer, framing), self.train),
                 (load_rows(data, "test", it.tokenizer, framing), self.test),
             )
         )
-        self._print("linear", linear_probe(it.model, train, test))
+        self._print("linear", linear_probe(it.lm, train, test))
         if self.tune:
-            self._print("tuned", tuned_probe(it.model, train, test, self.tune))
+            self._print("tuned", tuned_probe(it.lm, train, test, self.tune))
 
     def _classes(self, it: TextModel) -> Corpus | InfiniteCorpus:
         import json

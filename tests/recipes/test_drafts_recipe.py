@@ -59,7 +59,7 @@ def test_answers_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     bench = "speculation chat --chat questions.jsonl --draft own.jsonl drafter --lengths 2 --rounds 2 --new 6"
     monkeypatch.setattr(sys, "argv", [*bench.split(), "--name", "chat", "--out", "rows.jsonl"])
     speculation.main()
-    row = rows.Rows(Path("rows.jsonl")).held()["chat"]
+    row = rows.Rows(Path("rows.jsonl")).read()["chat"]
     assert all(said["same"] == 2 for by_length in row["draft"].values() for said in by_length.values())
     assert row["draft"]["own.jsonl"]["2"]["acceptance"] > 0.5, "it wrote these very answers before"
 
@@ -78,7 +78,7 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert bench[:3] == ["python", "-m", "bench.speculation"]
     monkeypatch.setattr(sys, "argv", [*bench[2:], *FEWER])
     speculation.main()
-    row = rows.Rows(Path("rows.jsonl")).held()["stories, greedy"]
+    row = rows.Rows(Path("rows.jsonl")).read()["stories, greedy"]
     assert set(row["draft"]) == {"beside", "itself", "lookup", "mdlm_tiny@1", "mdlm_tiny@2", "mdlm_tiny@4"}
     for by_length in row["draft"].values():
         assert set(by_length) == {"1", "2", "adaptive"}

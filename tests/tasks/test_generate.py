@@ -175,7 +175,9 @@ def test_iterating_over_canvases_stays_possible() -> None:
     writing = redraft.tasks.DecodingLoop(MODEL, Ancestral(3), start, seed=5, samples=torch.arange(2))
     texts = [MODEL.text(canvas) for canvas in writing]
     assert len(texts) == 4
-    assert writing.results().texts == texts[-1] == redraft.tasks.sample_canvases(MODEL, Ancestral(3), start, seed=5).texts
+    assert (
+        writing.results().texts == texts[-1] == redraft.tasks.sample_canvases(MODEL, Ancestral(3), start, seed=5).texts
+    )
 
 
 def test_where_the_time_went() -> None:
@@ -325,7 +327,7 @@ def test_guidance_by_the_prompt() -> None:
     away = redraft.generate(MODEL, "a big cat", guidance=1.5, negative_prompt="the mat", **options)
     assert [text.confidence for text in away] != [text.confidence for text in more]
     assert all(text.startswith("a big cat") for text in away.texts)
-    with pytest.raises(ValueError, match="a negative prompt of 3 tokens is longer than a given one of"):
+    with pytest.raises(ValueError, match="the negative prompt has 3 tokens, but a prompt has only"):
         redraft.generate(MODEL, "a", guidance=3.0, negative_prompt="on the mat", **options)
     with pytest.raises(ArgumentError, match="guidance=… needs a condition"):
         redraft.generate(MODEL, "", guidance=2.0, **options)

@@ -31,15 +31,13 @@ from redraft.core import ByteTokenizer, Tokenizer, Vocab, train_bpe
 from redraft.models import (
     CheckpointError,
     ConfigError,
-    DirectoryLocked,
     TransformerConfig,
-    exclusive_lock,
     latest_checkpoint,
-    save_checkpoint,
 )
 from redraft.models.checkpoints import serialization as config
-from redraft.models.checkpoints.lock import LOCK_FILE
+from redraft.models.checkpoints.lock import LOCK_FILE, DirectoryLocked, exclusive_lock
 from redraft.models.checkpoints.reader import _manifest_digest, read_checkpoint
+from redraft.models.checkpoints.writer import save_checkpoint
 from redraft.training import (
     PRESETS,
     DataStats,
@@ -73,17 +71,17 @@ def numbers(value: Any) -> Iterator[tuple[Any, str, int | float]]:
 # Settings -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_no_number_of_a_preset_may_be_nonsense(name: str) -> None:
+def test_no_number_of_a_preset_may_be_nonsense() -> None:
     """Not a number, and counts below zero, are refused by whatever holds them, before anything is built."""
-    tried = 0
-    for holder, field, value in numbers(preset(name)):
-        if field in ELSEWHERE:
-            continue
-        with pytest.raises(ValueError):
-            replace(holder, **{field: math.nan if isinstance(value, float) else -1})
-        tried += 1
-    assert tried > 20
+    seen = set()
+    for name in PRESETS:
+        for holder, field, value in numbers(preset(name)):
+            if field in ELSEWHERE or (type(holder), field) in seen:
+                continue
+            seen.add((type(holder), field))
+            with pytest.raises(ValueError):
+                replace(holder, **{field: math.nan if isinstance(value, float) else -1})
+    assert len(seen) > 60
 
 
 @pytest.mark.parametrize(
@@ -156,8 +154,8 @@ def test_two_trainings_never_share_a_directory(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
     """Killed without mercy, a holder leaves a file behind, but no lock."""
-    code = "import sys\nfrom pathlib import Path\nfrom redraft.models.checkpoints.lock import only_writer\n"
-    code += "with only_writer(Path(sys.argv[1])):\n print(1, flush=True)\n input()"
+    code = "import sys\nfrom pathlib import Path\nfrom redraft.models.checkpoints.lock import exclusive_lock\n"
+    code += "with exclusive_lock(Path(sys.argv[1])):\n print(1, flush=True)\n input()"
     holder = subprocess.Popen(
         [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -325,7 +323,7 @@ def test_a_config_that_never_ends(verb: str, exported: Path, capsys: pytest.Capt
             "deeply|be",
         ),
         (lambda: file.mkdir(), "director"),
-        (lambda: os.truncate(os.open(file, os.O_CREAT | os.O_RDWR), 2**40), "more than 268,435,456"),
+        (lambda: os.truncate(os.open(file, os.O_CREAT | os.O_RDWR), 2**40), "the limit is 268,435,456"),
         (lambda: file.write_bytes(b"\xff\xfe\x00"), "decode"),
     ):
         file.unlink()
@@ -429,7 +427,7 @@ WRONG: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize(("field", "wrong"), [(field, each) for field in WRONG for each in WRONG[field]], ids=str)
 def test_a_config_holds_pieces_of_the_right_kind(field: str, wrong: dict[str, Any]) -> None:
     document = config.to_json(preset("mdlm_tiny"))
-    with pytest.raises(ConfigError, match=rf"config\.{field}.*(must be|is not a piece of a run)"):
+    with pytest.raises(ConfigError, match=rf"config\.{field}.*(must be|cannot be part of a config)"):
         config.from_json(document | {field: wrong})
 
 
@@ -437,13 +435,8 @@ def test_a_config_holds_pieces_of_the_right_kind(field: str, wrong: dict[str, An
     "name", ["redraft.apps.cli.commands.train.Train", "redraft.report.Section", "redraft.evaluation.Law"]
 )
 def test_only_pieces_of_a_run_are_built(name: str) -> None:
-    with pytest.raises(ConfigError, match="is not a piece of a run"):
+    with pytest.raises(ConfigError, match="cannot be part of a config"):
         config.from_json({"class": name})
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_every_preset_is_made_of_pieces_that_a_config_may_name(name: str) -> None:
-    assert config.from_json(config.to_json(preset(name))) == preset(name)
 
 
 # Text that is none ----------------------------------------------------------------------------------------------------

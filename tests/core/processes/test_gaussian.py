@@ -151,7 +151,7 @@ def test_paths_are_what_they_are_called() -> None:
 
 @pytest.mark.parametrize("schedule", [CosineSquared(), Linear(), TanD(), CosineOffset(), Linear(0.1)], ids=repr)
 def test_a_schedule_without_a_finite_log_snr_is_refused(schedule: Schedule) -> None:
-    with pytest.raises(ValueError, match=r"use Clamped\(schedule\)"):
+    with pytest.raises(ValueError, match=r"use ClampedLogSnr\(schedule\)"):
         VariancePreserving(schedule)
     assert VariancePreserving(ClampedLogSnr(schedule)).prior_std == 1
 
@@ -336,7 +336,7 @@ def test_a_learnt_variance_lies_between() -> None:
 
 def test_a_learnt_variance_needs_a_network_that_says_it() -> None:
     process, z = Gaussian(VOCAB, variance=LearnedVariance()), vectors(1)
-    with pytest.raises(ValueError, match="needs a head that predicts the spread"):
+    with pytest.raises(ValueError, match="needs a head that predicts it"):
         process.step(VectorPrediction(z), canvas(z), at(0.4), at(0.6), rng=rng(0))
 
 

@@ -51,18 +51,18 @@ from redraft.decoding import (
     Unmask,
     final_canvas,
 )
-from redraft.evaluation import (
-    SENTENCE_VOCAB,
-    InsertAtOnce,
-    NoisedSentences,
-    SentenceLanguage,
-    SentenceOracle,
-    quadrature,
-    sentence_integrand,
-    written_sentences,
-)
 from redraft.evaluation.laws import insertion, suite, tokens as check
-from redraft.evaluation.laws.insertion import _LONGEST
+from redraft.evaluation.laws.insertion import (
+    _LONGEST,
+    _SENTENCE_VOCAB,
+    _InsertAtOnce,
+    _NoisedSentences,
+    _sampled_sentences,
+    _sentence_integrand,
+    _SentenceLanguage,
+    _SentenceOracle,
+)
+from redraft.evaluation.laws.law import _quadrature
 from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, GapHead, Shift, Subs, TransformerConfig, VariableHole
 from redraft.tasks import generated_mask, sample_canvases
 from redraft.training import Bound, Objective, StratifiedTimes, TokenCrossEntropy, likelihood, load
@@ -72,7 +72,7 @@ PAD, MASK = 6, 7
 WORDS = Vocab(8, mask=MASK, pad=PAD)
 LETTERS = CharTokenizer("abcdef", ("pad", "mask"))
 PROCESS = Insertion(WORDS, Polynomial(2.0), Linear())
-SQUARE = Insertion(SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0))
+SQUARE = Insertion(_SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0))
 seeds = st.integers(0, 10**6)
 
 
@@ -194,7 +194,7 @@ def test_a_canvas_must_say_where() -> None:
     canvas = Canvas(torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"DiffusionLM.canvas and .infill make one"):
         PROCESS.prior(canvas, rng=rng(0))
-    with pytest.raises(ValueError, match=r"open must be \(B, L \+ 1\), not \(1, 2\)"):
+    with pytest.raises(ValueError, match=r"open has shape \(1, 2\); 2 tokens have 3 gaps"):
         replace(canvas, open=canvas.fixed)
 
 
@@ -283,9 +283,9 @@ def test_a_gap_that_is_called_closed_costs_a_finite_loss() -> None:
 # --- the bound ---
 
 
-def integral(oracle: SentenceOracle) -> float:
-    time, weight = quadrature(48)
-    return float(weight @ sentence_integrand(oracle, time))
+def integral(oracle: _SentenceOracle) -> float:
+    time, weight = _quadrature(48)
+    return float(weight @ _sentence_integrand(oracle, time))
 
 
 @dataclass(frozen=True)
@@ -302,17 +302,17 @@ class Loose(Insertion):
 
 def test_the_tight_bound_is_the_entropy_and_the_paper_s_is_not() -> None:
     """{ab, ba}, each half the time: log 2, where the paper's loss gives 2 log 2."""
-    toy = SentenceLanguage.of()
-    pair = SentenceLanguage(torch.tensor([[0, 1, 3], [1, 0, 3]]), torch.full((2,), 0.5, dtype=torch.float64))
+    toy = _SentenceLanguage.of()
+    pair = _SentenceLanguage(torch.tensor([[0, 1, 3], [1, 0, 3]]), torch.full((2,), 0.5, dtype=torch.float64))
     log2 = torch.tensor(2.0).log().item()
     for schedules in ((Linear(), Linear()), (Polynomial(2.0), Polynomial(3.0)), (CosineSquared(), Linear())):
-        process = Insertion(SENTENCE_VOCAB, *schedules)
-        assert integral(SentenceOracle(pair, process)) == pytest.approx(log2, abs=1e-4)
-        assert integral(SentenceOracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-4)
-    assert integral(SentenceOracle(pair, Loose(SENTENCE_VOCAB))) == pytest.approx(2 * log2, abs=1e-3)
-    assert integral(SentenceOracle(toy, Loose(SENTENCE_VOCAB))) - toy.entropy == pytest.approx(0.8305, abs=1e-3)
-    one = SentenceLanguage(torch.tensor([[0, 3, 3], [3, 3, 3]]), torch.tensor([0.3, 0.7], dtype=torch.float64))
-    assert integral(SentenceOracle(one, Loose(SENTENCE_VOCAB))) == pytest.approx(one.entropy, abs=1e-4), (
+        process = Insertion(_SENTENCE_VOCAB, *schedules)
+        assert integral(_SentenceOracle(pair, process)) == pytest.approx(log2, abs=1e-4)
+        assert integral(_SentenceOracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-4)
+    assert integral(_SentenceOracle(pair, Loose(_SENTENCE_VOCAB))) == pytest.approx(2 * log2, abs=1e-3)
+    assert integral(_SentenceOracle(toy, Loose(_SENTENCE_VOCAB))) - toy.entropy == pytest.approx(0.8305, abs=1e-3)
+    one = _SentenceLanguage(torch.tensor([[0, 3, 3], [3, 3, 3]]), torch.tensor([0.3, 0.7], dtype=torch.float64))
+    assert integral(_SentenceOracle(one, Loose(_SENTENCE_VOCAB))) == pytest.approx(one.entropy, abs=1e-4), (
         "no gap of two: no difference"
     )
 
@@ -320,7 +320,7 @@ def test_the_tight_bound_is_the_entropy_and_the_paper_s_is_not() -> None:
 @pytest.mark.parametrize("tokens", [1, 2, 5, 9])
 def test_gaps_relative_to_the_average_cost_nothing_in_all(tokens: int) -> None:
     """Over all times and numbers k of tokens that are there, rate·G·log(G/(k + 1)) has the mean 0, G = n − k."""
-    time, weight = quadrature(64)
+    time, weight = _quadrature(64)
     there = torch.arange(tokens, dtype=torch.float64)
     gone = tokens - there
     for schedule in (Linear(), Polynomial(2.0), CosineSquared()):
@@ -342,30 +342,30 @@ def test_gaps_of_a_known_text_cost_nothing_at_any_time(seed: int, t: float) -> N
 
 
 def test_the_bound_rises_with_any_error() -> None:
-    toy = SentenceLanguage.of()
-    assert integral(SentenceOracle(toy, SQUARE, counted=True)) == pytest.approx(toy.entropy, abs=1e-4)
-    assert [integral(SentenceOracle(toy, SQUARE, blur=b)) > toy.entropy + 0.05 for b in (0.003, 0.1)] == [True, True]
+    toy = _SentenceLanguage.of()
+    assert integral(_SentenceOracle(toy, SQUARE, counted=True)) == pytest.approx(toy.entropy, abs=1e-4)
+    assert [integral(_SentenceOracle(toy, SQUARE, blur=b)) > toy.entropy + 0.05 for b in (0.003, 0.1)] == [True, True]
 
 
 def test_all_at_once_is_mask_noise_on_a_known_length() -> None:
-    process, toy = Insertion(SENTENCE_VOCAB, InsertAtOnce(), Cosine()), SentenceLanguage.of()
+    process, toy = Insertion(_SENTENCE_VOCAB, _InsertAtOnce(), Cosine()), _SentenceLanguage.of()
     x, pad = toy.x.repeat(40, 1), toy.pad.repeat(40, 1)
     noised = process.noise(x, column(0.6, len(x)), pad=pad, rng=rng(0, len(x)))
     assert noised.gaps is not None
     assert int(noised.gaps.sum()) == 0
     assert torch.equal(noised.target.masked_fill(pad, 3), x)
-    pred = SentenceOracle(toy, process, blur=0.2)(noised.z, noised.t, Context(pad=noised.pad))
-    mask_noise = Masked(SENTENCE_VOCAB, Cosine())
+    pred = _SentenceOracle(toy, process, blur=0.2)(noised.z, noised.t, Context(pad=noised.pad))
+    mask_noise = Masked(_SENTENCE_VOCAB, Cosine())
     assert torch.equal(process.nelbo(pred, noised)[:, :-1], mask_noise.nelbo(pred, noised))
-    share = float((noised.z == SENTENCE_VOCAB.masked).sum() / (~pad).sum())
+    share = float((noised.z == _SENTENCE_VOCAB.masked).sum() / (~pad).sum())
     assert share == pytest.approx(1 - float(mask_noise.marginal(0.6)[0, 0]), abs=0.04)
 
 
 def test_draws_of_time_near_zero_tame_the_noise() -> None:
     """E[(weight·integrand)²] of linear schedules, where the rate is 1/t: with t = u² twenty times smaller."""
-    process, toy = Insertion(SENTENCE_VOCAB), SentenceLanguage.of()
-    ways, oracle = NoisedSentences.of(toy, process), SentenceOracle(toy, process)
-    time, weight = quadrature(64)
+    process, toy = Insertion(_SENTENCE_VOCAB), _SentenceLanguage.of()
+    ways, oracle = _NoisedSentences.of(toy, process), _SentenceOracle(toy, process)
+    time, weight = _quadrature(64)
     noised, p = ways.at(*time.tolist()), torch.stack([ways.p(toy, process, t) for t in time.tolist()])
     nats = process.nelbo(oracle(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1).view_as(p)
     seen = (p * torch.where(p > 0, nats, 0.0) ** 2).sum(-1) * weight * (time > 1e-6)
@@ -391,7 +391,7 @@ def test_every_law_holds() -> None:
 def test_the_laws_catch_a_loose_bound() -> None:
     failed = [
         r.law
-        for r in insertion._growing_bound(SQUARE, SentenceOracle(SentenceLanguage.of(), Loose(SENTENCE_VOCAB)))
+        for r in insertion._bound_laws(SQUARE, _SentenceOracle(_SentenceLanguage.of(), Loose(_SENTENCE_VOCAB)))
         if not r.ok
     ]
     assert failed == ["bound = entropy, length included"]
@@ -415,19 +415,19 @@ class Forgetful(Insertion):
 
 
 def test_the_laws_catch_a_wrong_step_and_a_wrong_count() -> None:
-    oracle = SentenceOracle(SentenceLanguage.of(), Hasty(SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0)))
+    oracle = _SentenceOracle(_SentenceLanguage.of(), Hasty(_SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0)))
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
-    assert check.chi_square(written_sentences(oracle, Ancestral(16), rng(7, 4000)), p) < CHANCE
-    failed = [r.law for r in insertion._lost_and_found(Forgetful(SENTENCE_VOCAB)) if not r.ok]
+    assert check._chi_square(_sampled_sentences(oracle, Ancestral(16), rng(7, 4000)), p) < CHANCE
+    failed = [r.law for r in insertion._forward_laws(Forgetful(_SENTENCE_VOCAB)) if not r.ok]
     assert failed == ["the prior is reached", "draws match marginals"]
 
 
 @pytest.mark.parametrize("sampler", [Unmask(32, Margin(1.0)), Unmask(32, Entropy(1.0))], ids=repr)
 def test_any_order_of_revealing_writes_the_language(sampler: Sampler) -> None:
     """Scores that do not depend on the drawn token: one mask after the other has the law of chance."""
-    oracle = SentenceOracle(SentenceLanguage.of(), SQUARE, counted=True)
+    oracle = _SentenceOracle(_SentenceLanguage.of(), SQUARE, counted=True)
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
-    assert check.chi_square(written_sentences(oracle, sampler, rng(5, 4000)), p) > CHANCE
+    assert check._chi_square(_sampled_sentences(oracle, sampler, rng(5, 4000)), p) > CHANCE
 
 
 # --- networks ---
@@ -536,7 +536,7 @@ def test_the_gradient_reaches_every_weight(writer: DiffusionLM, term: Bound | To
 class Learnt:
     """A network in the oracle's place."""
 
-    toy: SentenceLanguage
+    toy: _SentenceLanguage
     process: Insertion
     model: DiffusionLM
 
@@ -547,7 +547,7 @@ class Learnt:
 
 def test_a_network_learns_lengths_and_words() -> None:
     """The toy language, 200 steps: the bound, integrated exactly, comes near the entropy; `likelihood` estimates it."""
-    toy, steps = SentenceLanguage.of(), 200
+    toy, steps = _SentenceLanguage.of(), 200
     network = TransformerConfig(width=32, layers=1, heads=2, time=16, gaps=_LONGEST)
     torch.manual_seed(0)
     model = DiffusionLM(DiffusionLMConfig(SQUARE, network))
@@ -624,7 +624,7 @@ def test_what_cannot_grow_refuses(writer: DiffusionLM) -> None:
     for sampler, reason in (
         (Blocks(Ancestral(4), decode_block=2), "insertion shifts later tokens right, so it has no blocks"),
         (SlidingWindow(Ancestral(4), 4, 2), "so it has no strides"),
-        (FirstHitting(), "first hitting is for mask noise, not Insertion"),
+        (FirstHitting(), "FirstHitting is for mask noise, not Insertion"),
     ):
         with pytest.raises(ValueError, match=reason):
             final_canvas(sampler(writer, writer.process, canvas, rng=keys))

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from conftest import GOLDEN
+from covering import all_pairs
 from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
@@ -106,10 +107,12 @@ def test_the_bound_is_the_price_of_wrong_ratios(process: Interpolating, free: bo
     assert torch.allclose(process.nelbo(pred, noised)[0].double(), (into * price).sum(-1), rtol=1e-4, atol=1e-6)
 
 
-@every_process
-@pytest.mark.parametrize(("s", "t"), [(0.3, 0.6), (0.0, 0.2), (0.999, 1.0), (0.4, 0.401)])
-@pytest.mark.parametrize("free", [False, True])
-def test_a_step_costs_the_kl_of_its_posteriors(process: Interpolating, s: float, t: float, free: bool) -> None:
+@pytest.mark.parametrize(
+    ("process", "times", "free"),
+    all_pairs(PROCESSES, [(0.3, 0.6), (0.0, 0.2), (0.999, 1.0), (0.4, 0.401)], [False, True]),
+)
+def test_a_step_costs_the_kl_of_its_posteriors(process: Interpolating, times: tuple[float, float], free: bool) -> None:
+    s, t = times
     noised = pairs(process, t)
     pred = guess(process, 1, noised.z.shape[1], free=free)
     eye = torch.eye(process.vocab.size, dtype=torch.float64)
@@ -133,11 +136,14 @@ def test_many_steps_tend_to_the_bound(process: Interpolating) -> None:
     assert torch.allclose(summed, process.nelbo(pred, noised), rtol=2e-3, atol=1e-5)
 
 
-@every_process
-@pytest.mark.parametrize(("s", "t"), [(0.3, 0.6), (0.0, 0.2), (0.9, 1.0)])
-@pytest.mark.parametrize("free", [False, True])
-def test_a_step_draws_from_bayes(process: Interpolating, s: float, t: float, free: bool, p_value: PValue) -> None:
+@pytest.mark.parametrize(
+    ("process", "times", "free"), all_pairs(PROCESSES, [(0.3, 0.6), (0.0, 0.2), (0.9, 1.0)], [False, True])
+)
+def test_a_step_draws_from_bayes(
+    process: Interpolating, times: tuple[float, float], free: bool, p_value: PValue
+) -> None:
     """Each state z that can occur, 20,000 draws; the prediction is sharp at one word, as trained ones are."""
+    s, t = times
     V, draws = process.vocab.size, 20_000
     eye = torch.eye(V, dtype=torch.float64)
     raw = guess(process, 1, 1, seed=1, free=free).log_weights
@@ -625,7 +631,7 @@ def test_multinomial_decoders() -> None:
 
 def test_weights_know_interpolating_noise_only() -> None:
     noised = NoisySample(torch.zeros(1, 2).long(), column(0.5), torch.zeros(1, 2).long())
-    with pytest.raises(ValueError, match="this weight is that of Interpolating noise; for Masked"):
+    with pytest.raises(ValueError, match="this weight is defined only for Interpolating noise; for Masked"):
         ClippedWeight()(Masked(VOCAB), noised)
     with pytest.raises(ValueError, match="needs uniform noise"):
         DynamicWeight()(Interpolating(VOCAB, mixing=MaskNoise()), noised)

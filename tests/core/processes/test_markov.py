@@ -215,7 +215,7 @@ def test_jumps_that_cannot_be_are_refused(jumps: JumpRates, says: str) -> None:
 def test_wrong_settings_are_refused() -> None:
     with pytest.raises(ValueError, match="width above 0"):
         BandedRates(0)
-    with pytest.raises(ValueError, match="6 states need as many, and k < words"):
+    with pytest.raises(ValueError, match="6 embeddings, k=5; give 6, and 0 < k < 5"):
         nearest_words(torch.zeros(6, 2), VOCAB, k=5)
 
 

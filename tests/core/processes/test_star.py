@@ -7,6 +7,7 @@ from itertools import product
 
 import pytest
 import torch
+from covering import all_pairs
 from hypothesis import given, strategies as st
 from torch import Tensor
 
@@ -51,7 +52,7 @@ RATES: list[RemaskRate] = [
     WindowedRate(StarRate(), 0.9, 0.2),
     LoopRate(0.5),
 ]
-every_base = pytest.mark.parametrize("base", BASES, ids=tokens.process_name)
+every_base = pytest.mark.parametrize("base", BASES, ids=tokens._process_name)
 every_rate = pytest.mark.parametrize("rate", RATES, ids=repr)
 
 
@@ -71,18 +72,17 @@ def guess(seed: int, *shape: int) -> TablePrediction:
 # --- the law of the step ---
 
 
-@every_base
-@every_rate
-@pytest.mark.parametrize(("s", "t"), [(0.4, 0.7), (0.0, 0.3), (0.5, 0.5)])
-def test_marginals_stay_as_they_are(base: Masked | Interpolating, rate: RemaskRate, s: float, t: float) -> None:
+@pytest.mark.parametrize(("base", "rate", "times"), all_pairs(BASES, RATES, [(0.4, 0.7), (0.0, 0.3), (0.5, 0.5)]))
+def test_marginals_stay_as_they_are(base: Masked | Interpolating, rate: RemaskRate, times: tuple[float, float]) -> None:
     """z_t ~ q_t(· | x), then a step with x known: z_s ~ q_s(· | x)."""
+    s, t = times
     process, x = Remask(base, rate), torch.arange(2)[:, None].repeat(1, 20_000)
     z = process.noise(x, at(t, 2), rng=rng(1, 2)).z
     known = TablePrediction(torch.nn.functional.one_hot(x, V).double().log())
     after = process.step(known, free(z), at(s, 2), at(t, 2), rng=rng(2, 2)).z
     for word in range(2):
         expected = torch.eye(V, dtype=torch.float64)[word] if s == 0 else process.marginal(s)[word]
-        assert tokens.chi_square(after[word], expected) > CHANCE
+        assert tokens._chi_square(after[word], expected) > CHANCE
 
 
 @given(s=st.floats(0.01, 0.6), t=st.floats(0.61, 0.99), eta=st.floats(0, 1))
@@ -150,7 +150,7 @@ def test_the_star_forgets_where_it_was(base: Masked | Interpolating) -> None:
         p = clean / clean.sum() @ base.marginal(s)
         pred = TablePrediction(x.x.expand(1, draws, V))
         found = Remask(base, StarRate()).step(pred, free(torch.full((1, draws), z)), at(s), at(t), rng=rng(z)).z
-        assert tokens.chi_square(found, p) > CHANCE
+        assert tokens._chi_square(found, p) > CHANCE
 
 
 @given(seed=st.integers(0, 10**6), t=st.floats(0.2, 0.9))
@@ -268,13 +268,13 @@ def test_gradients_are_finite(base: Masked | Interpolating) -> None:
 @pytest.mark.parametrize("rate", [StarRate(), CappedRate(0.3), RescaledRate(0.5)], ids=repr)
 def test_the_bound_of_a_chain_is_one(rate: RemaskRate) -> None:
     """One step is that of the process; more remasking costs, and with every step: there is no limit."""
-    toy, base = tokens.ToyLanguage.of(), Masked(tokens.VOCAB)
+    toy, base = tokens._ToyLanguage.of(), Masked(tokens.VOCAB)
     oracle, process = tokens.Oracle(toy, base), Remask(base, rate)
-    assert tokens.enumerated_bound(process, oracle, steps=1) == pytest.approx(
-        tokens.enumerated_bound(base, oracle, steps=1), abs=1e-6
+    assert tokens._enumerated_bound(process, oracle, steps=1) == pytest.approx(
+        tokens._enumerated_bound(base, oracle, steps=1), abs=1e-6
     )
-    chain = {n: tokens.enumerated_bound(process, oracle, steps=n) for n in (8, 32)}
-    assert toy.entropy < tokens.enumerated_bound(base, oracle, steps=8) < chain[8] < chain[32]
+    chain = {n: tokens._enumerated_bound(process, oracle, steps=n) for n in (8, 32)}
+    assert toy.entropy < tokens._enumerated_bound(base, oracle, steps=8) < chain[8] < chain[32]
 
 
 def test_the_star_weighs_masked_tokens_by_the_signal() -> None:

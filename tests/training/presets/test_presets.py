@@ -42,6 +42,10 @@ BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose", "reviews")
 VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the data that a preset is named after
 
 
+# One preset of each method and variant, the one of the largest data: mdlm_owt stands for mdlm_tiny and mdlm_text8.
+VARIANTS = list({name.rsplit("_", 1)[0]: name for name in PRESETS}.values())
+
+
 @cache
 def made_up(size: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> WordTokenizer:
     """A tokenizer of so many states: numbered words, the unknown one, and signs."""
@@ -116,10 +120,10 @@ def test_llada_has_the_published_size() -> None:
     assert round(run.steps * run.batch * run.framing.length / 1e12, 1) == 2.3
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets_can_be_written_down(name: str) -> None:
-    run = build(name)
-    assert serialization.from_json(json.loads(json.dumps(serialization.to_json(run)))) == run
+def test_presets_can_be_written_down() -> None:
+    runs = {name: build(name) for name in PRESETS}
+    again = {n: serialization.from_json(json.loads(json.dumps(serialization.to_json(run)))) for n, run in runs.items()}
+    assert [name for name, run in runs.items() if again[name] != run] == []
 
 
 def test_the_name_of_a_run_is_the_same_in_every_process() -> None:
@@ -135,7 +139,7 @@ def test_the_name_of_a_run_is_the_same_in_every_process() -> None:
     assert len(set(ours.values())) == len(PRESETS)
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_a_shrunken_copy_takes_a_step(name: str, tmp_path: Path) -> None:
     run = shrunken(build(name, 24), tmp_path)
     model = fit(run, tmp_path / "out", quiet=True)

@@ -11,25 +11,18 @@ if TYPE_CHECKING:
         ApproximateCache as ApproximateCache,
         DualCache as DualCache,
         PrefixCache as PrefixCache,
-        StaleDenoiser as StaleDenoiser,
     )
     from redraft.decoding.blocks.blocks import Blocks as Blocks
-    from redraft.decoding.blocks.multi_block import CachedPrediction as CachedPrediction, MultiBlock as MultiBlock
+    from redraft.decoding.blocks.multi_block import MultiBlock as MultiBlock
     from redraft.decoding.blocks.strides import SlidingWindow as SlidingWindow
     from redraft.decoding.blocks.sub_blocks import SubBlocks as SubBlocks
-    from redraft.decoding.blocks.windows import Window as Window
     from redraft.decoding.constraints.constrained import (
         Constrained as Constrained,
-        ConstrainedPrediction as ConstrainedPrediction,
     )
     from redraft.decoding.constraints.dfa import AutomatonTooLarge as AutomatonTooLarge
     from redraft.decoding.constraints.placement import (
-        PlacedRule as PlacedRule,
-        PlacedRuleSet as PlacedRuleSet,
         constrain as constrain,
         hole_mask as hole_mask,
-        hole_numbers as hole_numbers,
-        possible_lengths as possible_lengths,
     )
     from redraft.decoding.constraints.rules import (
         AllOf as AllOf,
@@ -42,15 +35,13 @@ if TYPE_CHECKING:
         Required as Required,
         Rule as Rule,
         TextRule as TextRule,
-        WithOptionalSpace as WithOptionalSpace,
-        compile_rule as compile_rule,
     )
-    from redraft.decoding.guidance.base import Guidance as Guidance, MixedPrediction as MixedPrediction
+    from redraft.decoding.guidance.base import Guidance as Guidance
     from redraft.decoding.guidance.classifier_free import (
         ClassifierFree as ClassifierFree,
         NegativePrompt as NegativePrompt,
     )
-    from redraft.decoding.guidance.filters import FilteredPrediction as FilteredPrediction, LogitFilter as LogitFilter
+    from redraft.decoding.guidance.filters import LogitFilter as LogitFilter
     from redraft.decoding.guidance.lookahead import LookAhead as LookAhead
     from redraft.decoding.guidance.per_position import PositionClassifier as PositionClassifier
     from redraft.decoding.guidance.token_classifier import (
@@ -92,8 +83,6 @@ if TYPE_CHECKING:
         Sampler as Sampler,
         TimeWarp as TimeWarp,
         final_canvas as final_canvas,
-        sampler_layers as sampler_layers,
-        time_grid as time_grid,
     )
     from redraft.decoding.samplers.editing import SDEdit as SDEdit
     from redraft.decoding.samplers.euler import Euler as Euler
@@ -113,7 +102,6 @@ if TYPE_CHECKING:
     )
     from redraft.decoding.samplers.replacement import NoisedPrompt as NoisedPrompt
     from redraft.decoding.samplers.self_correction import SelfCorrection as SelfCorrection
-    from redraft.decoding.samplers.stopping import VectorReader as VectorReader, stop_rows as stop_rows
     from redraft.decoding.samplers.unmask import Unmask as Unmask
     from redraft.decoding.solvers.flow import (
         encode_to_noise as encode_to_noise,
@@ -129,7 +117,6 @@ if TYPE_CHECKING:
         SumOfEnergies as SumOfEnergies,
     )
     from redraft.decoding.solvers.grids import (
-        GENERATIVE_END as GENERATIVE_END,
         KarrasGrid as KarrasGrid,
         NoiseGrid as NoiseGrid,
         TruncatedGrid as TruncatedGrid,
@@ -157,34 +144,19 @@ if TYPE_CHECKING:
         Projection as Projection,
         Renoise as Renoise,
     )
-    from redraft.decoding.solvers.step import (
-        NoiseScales as NoiseScales,
-        PreviousStep as PreviousStep,
-        SolverStep as SolverStep,
-        noise_scales as noise_scales,
-        run_steps as run_steps,
-    )
+    from redraft.decoding.solvers.step import SolverStep as SolverStep
     from redraft.decoding.speculation.acceptance import (
-        ACCEPT_RULES as ACCEPT_RULES,
-        Acceptance as Acceptance,
         AcceptRule as AcceptRule,
         BlockwiseRule as BlockwiseRule,
-        GreedyRule as GreedyRule,
         MatchRule as MatchRule,
         PointMassRule as PointMassRule,
         Proposal as Proposal,
-        RoundNoise as RoundNoise,
         SharedGumbelRule as SharedGumbelRule,
         TokenwiseRule as TokenwiseRule,
-        accept_blockwise as accept_blockwise,
-        accept_matching as accept_matching,
-        accept_point_mass as accept_point_mass,
-        accept_tokenwise as accept_tokenwise,
     )
     from redraft.decoding.speculation.drafters import (
         DiffusionDraft as DiffusionDraft,
         Drafter as Drafter,
-        DrafterState as DrafterState,
         DraftRequest as DraftRequest,
         NoDraft as NoDraft,
         OwnDrafter as OwnDrafter,
@@ -194,7 +166,6 @@ if TYPE_CHECKING:
     from redraft.decoding.speculation.lookup import PromptLookup as PromptLookup, TextLookup as TextLookup
     from redraft.decoding.speculation.speculative import (
         DraftCosts as DraftCosts,
-        DraftStats as DraftStats,
         SpeculativeSampler as SpeculativeSampler,
     )
 

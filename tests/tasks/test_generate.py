@@ -163,7 +163,7 @@ def test_a_cache_is_chosen_and_says_what_it_is() -> None:
     for model, cache, says in (
         (MODEL, "exact", "cache='exact': this network has full attention, so no cache is exact; use cache='dual'"),
         (KINDS["blocks"], "dual", "cache='dual': this network has blocks, so its cache is exact; use cache='exact'"),
-        (MODEL, "dual", "cache='dual': a cache is for writing left to right; say decode_block=… too"),
+        (MODEL, "dual", "cache='dual': a cache needs decoding in blocks; set decode_block=… too"),
     ):
         with pytest.raises(ArgumentError) as error:
             redraft.generate(model, "a", cache=cache, **asked)
@@ -356,7 +356,7 @@ WRONG = [
     (
         {"sampler": "ancestral", "temperature": 0, "max_new_tokens": 2},
         "temperature",
-        "Ancestral(steps=64, warp=EvenWarp()) has no temperature; those of a pick, such as confidence, have",
+        "Ancestral(steps=64, warp=EvenWarp()) has no temperature; use sampler=… to choose one with a pick, such as confidence",
     ),
     ({"label": "sad"}, "label", "has no class 'sad'; it was trained without classes"),
     ({"label": 3}, "label", "label=3: it must be a text"),
@@ -395,7 +395,7 @@ def test_wrong_models_and_prompts(model: Any, prompts: Any, says: str) -> None:
 
 
 def test_a_network_of_blocks_has_one_size() -> None:
-    with pytest.raises(ArgumentError, match="decode_block=3: this network writes blocks of 4; leave it out"):
+    with pytest.raises(ArgumentError, match="decode_block=3: this network has blocks of 4; leave it out"):
         redraft.generate(KINDS["blocks"], "a", max_new_tokens=4, decode_block=3)
     assert isinstance(tasks.choose_sampler(tasks.as_text_model(KINDS["blocks"]), GenerationSettings())[0], Blocks)
 

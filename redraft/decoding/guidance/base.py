@@ -1,4 +1,4 @@
-"""What guidance is, and two branches of one network as one."""
+"""The guidance protocol, and the mixing of two predictions and their caches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs,
 
 
 class Guidance(Protocol):
-    """Denoiser → denoiser."""
+    """A function that wraps a denoiser and returns the guided denoiser."""
 
     def __call__(self, denoise: Denoiser) -> Denoiser: ...
 
@@ -24,48 +24,51 @@ def _require_scale(scale: float) -> None:
         raise ValueError(f"scale={scale}; use 0 (unconditional), 1 (conditional) or more (exaggerated)")
 
 
-def _mix_predictions(without: Prediction, given: Prediction, scale: float, posteriors: bool = False) -> Prediction:
-    """(1 − γ)·without + γ·given: x̂ of vectors, log-probabilities of tokens."""
-    if not (isinstance(without, VectorPrediction) and isinstance(given, VectorPrediction)):
-        return MixedPrediction(without, given, scale, posteriors)
-    mean = (1 - scale) * without.mean + scale * given.mean
-    if without.log_weights is None or given.log_weights is None:
-        return replace(given, mean=mean)
-    return replace(given, mean=mean, log_weights=ops.extrapolate(without.log_weights, given.log_weights, scale))
+def _mix_predictions(
+    unconditional: Prediction, conditional: Prediction, scale: float, posteriors: bool = False
+) -> Prediction:
+    """Return (1 − γ)·unconditional + γ·conditional: mixes x̂ of vectors, or log-probabilities of tokens."""
+    if not (isinstance(unconditional, VectorPrediction) and isinstance(conditional, VectorPrediction)):
+        return _MixedPrediction(unconditional, conditional, scale, posteriors)
+    mean = (1 - scale) * unconditional.mean + scale * conditional.mean
+    if unconditional.log_weights is None or conditional.log_weights is None:
+        return replace(conditional, mean=mean)
+    log_weights = ops.extrapolate(unconditional.log_weights, conditional.log_weights, scale)
+    return replace(conditional, mean=mean, log_weights=log_weights)
 
 
 @dataclass(frozen=True)
-class MixedPrediction(GuidedPosterior):
-    """log x̂ ∝ (1 − γ)·start + γ·end for two predictions of tokens, which are queried only where this one is.
+class _MixedPrediction(GuidedPosterior):
+    """log x̂ = (1 − γ)·log x̂_unconditional + γ·log x̂_conditional + const, for two predictions of tokens.
 
-    With `posteriors` the same for log p(z_s | z_t), in steps of uniform and hybrid noise.
+    Both are evaluated only at the positions that are queried here.
     """
 
-    start: Prediction
-    end: Prediction
+    unconditional: Prediction
+    conditional: Prediction
     scale: float
-    posteriors: bool = False
+    posteriors: bool = False  # whether to mix log p(z_s | z_t) instead of x̂ in steps of uniform and hybrid noise
 
     def __post_init__(self) -> None:
-        if self.start.joint or self.end.joint:
-            raise ValueError("guidance around Constrained would break its rules; put Constrained outside")
-        if not (self.start.normalised and self.end.normalised):
-            raise ValueError("free intensities (a Score head) cannot be mixed as probabilities; use Subs or Softmax")
+        if self.unconditional.joint or self.conditional.joint:
+            raise ValueError("guidance around Constrained would break its rules; put Constrained outside the guidance")
+        if not (self.unconditional.normalised and self.conditional.normalised):
+            raise ValueError("a Score head predicts unnormalized ratios, which cannot be mixed; use Subs or Softmax")
 
     @property
     def steers(self) -> bool:
         return self.posteriors
 
     def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
-        without, given = (reverse_log_probs(pred, law, where) for pred in (self.start, self.end))
-        return ops.extrapolate(without, given, self.scale)
+        start, end = (reverse_log_probs(pred, law, where) for pred in (self.unconditional, self.conditional))
+        return ops.extrapolate(start, end, self.scale)
 
     @property
     def x(self) -> Tensor:
-        return ops.extrapolate(self.start.x, self.end.x, self.scale)
+        return ops.extrapolate(self.unconditional.x, self.conditional.x, self.scale)
 
     def at(self, where: Tensor) -> Tensor:
-        return ops.extrapolate(self.start.at(where), self.end.at(where), self.scale)
+        return ops.extrapolate(self.unconditional.at(where), self.conditional.at(where), self.scale)
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
@@ -74,42 +77,42 @@ class MixedPrediction(GuidedPosterior):
 
 @dataclass(frozen=True)
 class _BranchCaches:
-    """What each branch remembers about finished windows."""
+    """The caches of the two branches."""
 
-    given: Cache
-    without: Cache
+    conditional: Cache
+    unconditional: Cache
 
     @property
     def covers(self) -> Tensor:
-        return self.given.covers
+        return self.conditional.covers
 
     @property
     def exact(self) -> bool:
-        return self.given.exact and self.without.exact
+        return self.conditional.exact and self.unconditional.exact
 
     def rows(self, index: Tensor) -> _BranchCaches:
-        return _BranchCaches(self.given.rows(index), self.without.rows(index))
+        return _BranchCaches(self.conditional.rows(index), self.unconditional.rows(index))
 
 
 def _split_caches(context: Context) -> tuple[Cache | None, Cache | None]:
-    """The cache of the branch with its condition, and of the one without."""
-    own = context.cache
-    return (own.given, own.without) if isinstance(own, _BranchCaches) else (own, own)
+    """Return the caches of the conditional and of the unconditional branch."""
+    cache = context.cache
+    return (cache.conditional, cache.unconditional) if isinstance(cache, _BranchCaches) else (cache, cache)
 
 
-def _join_contexts(given: Context, without: Context) -> Context:
-    """The context of two branches that have both absorbed a window."""
-    assert given.cache is not None
-    assert without.cache is not None
-    return replace(given, cache=_BranchCaches(given.cache, without.cache))
+def _join_contexts(conditional: Context, unconditional: Context) -> Context:
+    """Return the context with the caches of both branches, after both have absorbed the same tokens."""
+    assert conditional.cache is not None
+    assert unconditional.cache is not None
+    return replace(conditional, cache=_BranchCaches(conditional.cache, unconditional.cache))
 
 
 @dataclass(frozen=True)
 class _CachedTokens:
-    """A cache, and the ids that are in it."""
+    """A cache together with the ids of its tokens."""
 
     cache: Cache
-    tokens: Tensor  # (B, places) ids; −1: padding
+    tokens: Tensor  # (B, positions) ids; −1 on padding
 
     @property
     def covers(self) -> Tensor:
@@ -124,7 +127,7 @@ class _CachedTokens:
 
 
 def _split_cached_tokens(context: Context) -> tuple[Tensor | None, Context]:
-    """The tokens that were read before, and the context as the inner denoiser knows it."""
+    """Return the ids of the cached tokens (None if there is no cache yet), and the context for the inner denoiser."""
     if not isinstance(context.cache, _CachedTokens):
         return None, context
     return context.cache.tokens, replace(context, cache=context.cache.cache)

@@ -1,4 +1,4 @@
-"""Guidance by two questions to one network: with its condition and without, with its prompt and with another."""
+"""Guidance from two passes of one network: with and without its condition, or with two different prompts."""
 
 from __future__ import annotations
 
@@ -16,104 +16,108 @@ from redraft.decoding.guidance.base import _join_contexts, _mix_predictions, _re
 class ClassifierFree:
     """(1 − γ)·unconditional + γ·conditional, for a network that was trained with and without its condition.
 
-    Vectors: mixes x̂ itself, which is the same as mixing ε̂, v̂ or scores, since these are affine in it (Ho & Salimans
-    2022, whose w is γ − 1). Tokens: mixes log-probabilities, then normalises: those of x̂ under mask noise, those of z_s
-    given z_t where words become other words (Schiff et al. 2024, "D-CFG"). The unconditional branch is the same call
-    without `cond` and `label`; both branches see the same hint. γ = 0 and γ = 1 cost one call and return it unchanged.
+    Vectors: mixes x̂ itself, which equals mixing ε̂, v̂ or scores, since these are affine in x̂ (Ho & Salimans 2022, whose
+    w is γ − 1). Tokens: mixes log-probabilities, then normalizes. Under mask noise these are log x̂; under uniform and
+    hybrid noise they are log p(z_s | z_t) (Schiff et al. 2024, "D-CFG"). The unconditional branch is called without
+    `cond` and with the label `none`; both branches get the same previous x̂ (self-conditioning). γ = 0 and γ = 1 take a
+    single network call and return its prediction unchanged.
     """
 
     scale: float = 1.5
-    none: int | None = None  # the label of the unconditional branch (UDLM's weights: the last one); None: no label
-    posteriors: bool = True  # False: mixes x̂ under uniform and hybrid noise too
+    none: int | None = None  # label of the unconditional branch (for UDLM's weights the last one); None for no label
+    posteriors: bool = True  # if False, mixes x̂ under uniform and hybrid noise too
 
     def __post_init__(self) -> None:
         _require_scale(self.scale)
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self.scale == 1 else _WithAndWithout(denoise, self.scale, self.none, self.posteriors)
+        return denoise if self.scale == 1 else _ClassifierFreeDenoiser(denoise, self.scale, self.none, self.posteriors)
 
 
 @dataclass(frozen=True)
-class _WithAndWithout(DenoiserWrapper):
-    """The denoiser of classifier-free guidance; it has a cache for each branch."""
+class _ClassifierFreeDenoiser(DenoiserWrapper):
+    """The denoiser of classifier-free guidance, with one cache per branch."""
 
     scale: float
     none: int | None
     posteriors: bool
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        given, without = _branches(context, self.none)
+        conditional, unconditional = _branches(context, self.none)
         if self.scale == 0:
-            return self.denoise(z, t, without)
+            return self.denoise(z, t, unconditional)
         if context.cond is None and context.label is None:
-            raise ValueError("there is no condition to exaggerate: guidance needs a context with cond or label")
-        return _mix_predictions(self.denoise(z, t, without), self.denoise(z, t, given), self.scale, self.posteriors)
+            raise ValueError("the context has neither cond nor label; classifier-free guidance needs one of them")
+        without = self.denoise(z, t, unconditional)
+        return _mix_predictions(without, self.denoise(z, t, conditional), self.scale, self.posteriors)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        given, without = _branches(context, self.none)
-        after = self.denoise.absorb(z, without, t)
+        conditional, unconditional = _branches(context, self.none)
+        after = self.denoise.absorb(z, unconditional, t)
         if self.scale == 0:
             return replace(context, cache=after.cache, hint=after.hint)
-        return _join_contexts(self.denoise.absorb(z, given, t), after)
+        return _join_contexts(self.denoise.absorb(z, conditional, t), after)
 
 
 def _branches(context: Context, none: int | None) -> tuple[Context, Context]:
-    """The context with its condition and without."""
-    given, without = _split_caches(context)
+    """Return the contexts of the conditional and of the unconditional branch."""
+    cache, unconditional_cache = _split_caches(context)
     label = None if none is None or context.label is None else torch.full_like(context.label, none)
-    unconditional = replace(context, cond=None, cond_pad=None, label=label, cache=without)
-    return replace(context, cache=given), unconditional
+    unconditional = replace(context, cond=None, cond_pad=None, label=label, cache=unconditional_cache)
+    return replace(context, cache=cache), unconditional
 
 
 @dataclass(frozen=True)
 class NegativePrompt:
-    """(1 − γ)·with another prompt + γ·with its own, for prompts that stand in the row itself.
+    """(1 − γ)·(with another prompt) + γ·(with the row's own prompt), for prompts inside the row.
 
-    `Context.other` says what stands in their place. If it is all masks, the prompt is hidden: the classifier-free
-    guidance of LLaDA, whose w is γ − 1. If it says something, it is a negative prompt: the text moves away from what it
-    asks for. γ = 0 and γ = 1 cost one call and return it unchanged. `PromptGuidedSampler` makes all of it for a canvas.
+    `Context.other` holds the other prompt. If it is all masks, the prompt is hidden: this is LLaDA's classifier-free
+    guidance, whose w is γ − 1. Otherwise it is a negative prompt, and the text moves away from what it asks for. γ = 0
+    and γ = 1 take a single network call and return its prediction unchanged. `PromptGuidedSampler` sets up
+    `Context.other`.
     """
 
-    mask: int  # the id that says nothing
+    mask: int  # mask id; positions of the other prompt that hold it are treated as noise
     scale: float = 1.5
 
     def __post_init__(self) -> None:
         _require_scale(self.scale)
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self.scale == 1 else _TwoPrompts(denoise, self.mask, self.scale)
+        return denoise if self.scale == 1 else _NegativePromptDenoiser(denoise, self.mask, self.scale)
 
 
 @dataclass(frozen=True)
-class _TwoPrompts(DenoiserWrapper):
-    """The denoiser with two prompts; it has a cache for each."""
+class _NegativePromptDenoiser(DenoiserWrapper):
+    """The denoiser of prompt guidance, with one cache per prompt."""
 
     mask: int
     scale: float
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        given, without = _split_caches(context)
-        other, late = self._other(z, t, context)
-        unconditional = self.denoise(other, late, replace(context, cache=without))
+        own_cache, other_cache = _split_caches(context)
+        other_z, other_t = self._with_other_prompt(z, t, context)
+        other = self.denoise(other_z, other_t, replace(context, cache=other_cache))
         if self.scale == 0:
-            return unconditional
-        return _mix_predictions(unconditional, self.denoise(z, t, replace(context, cache=given)), self.scale)
+            return other
+        return _mix_predictions(other, self.denoise(z, t, replace(context, cache=own_cache)), self.scale)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        given, without = _split_caches(context)
-        other, late = self._other(z, torch.zeros_like(z, dtype=torch.float32) if t is None else t, context)
-        after = self.denoise.absorb(other, replace(context, cache=without), None if t is None else late)
+        own_cache, other_cache = _split_caches(context)
+        times = torch.zeros_like(z, dtype=torch.float32) if t is None else t
+        other_z, other_t = self._with_other_prompt(z, times, context)
+        after = self.denoise.absorb(other_z, replace(context, cache=other_cache), None if t is None else other_t)
         if self.scale == 0:
             return after
-        return _join_contexts(self.denoise.absorb(z, replace(context, cache=given), t), after)
+        return _join_contexts(self.denoise.absorb(z, replace(context, cache=own_cache), t), after)
 
-    def _other(self, z: Tensor, t: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """z with the other prompt, and its times: what is masked is noise."""
+    def _with_other_prompt(self, z: Tensor, t: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """Return z with the other prompt in it, and its times: 1 where the other prompt is masked."""
         if context.other is None:
-            raise ValueError("there is no other prompt on this canvas: use GuidedByPrompt(sampler, scale)")
+            raise ValueError("the canvas has no other prompt; use PromptGuidedSampler(sampler, scale)")
         other = context.other[:, : z.shape[1]]
         if context.place is not None:
-            place = context.place.expand(len(z), -1)
-            other = context.other.gather(1, place.clamp(max=context.other.shape[1] - 1))
-        late = torch.where(other == self.mask, 1.0, t) if t.shape[1] == z.shape[1] else t
-        return torch.where(other < 0, z, other), late
+            position = context.place.expand(len(z), -1)
+            other = context.other.gather(1, position.clamp(max=context.other.shape[1] - 1))
+        times = torch.where(other == self.mask, 1.0, t) if t.shape[1] == z.shape[1] else t
+        return torch.where(other < 0, z, other), times

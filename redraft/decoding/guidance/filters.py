@@ -1,4 +1,4 @@
-"""Filters: which tokens may be drawn at all, and how sharply. One object, so that there is one order."""
+"""Logit filters (repetition, temperature, top-k, top-p, min-p) in one object, applied in a fixed order."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from redraft.decoding.guidance.base import _CachedTokens, _split_cached_tokens
 
 @dataclass(frozen=True)
 class LogitFilter:
-    """Changes what is said of each position, in this order, and normalises after each:
+    """Filters the distribution at each position, in this order, and normalizes after each filter:
 
-    1. `repetition`: tokens that the row has already get x̂^repetition; above 1 they are less likely. Given text counts,
-       and so does whatever stands there: use it with mask noise;
+    1. `repetition`: tokens already in the row get x̂^repetition, so above 1 they become less likely. Every token of z
+       counts, prompts and noise included: use it with mask noise;
     2. `temperature`: x̂^{1/temperature};
-    3. `top_k`: only the k likeliest stay;
-    4. `top_p`: only the fewest likeliest that sum to it stay (the nucleus);
-    5. `min_p`: only those at least this share of the likeliest stay.
+    3. `top_k`: keep only the k most likely tokens;
+    4. `top_p`: keep only the smallest set of most likely tokens whose probabilities reach `top_p` (the nucleus);
+    5. `min_p`: keep only tokens with at least this fraction of the highest probability.
 
-    At least one token stays, of equals those with the lowest index. Every sampler may ask the filtered denoiser; what a
-    pick calls confidence is then the filtered probability, as in Dream. (The `temperature` of a pick comes after all
-    filters and leaves confidence alone, as in LLaDA; only there it can be 0.) Mix guidance first, filter then, and
-    obey rules (`Constrained`) last: a rule may need what a filter would drop, and gets it.
+    At least one token is kept. `top_k` and `top_p` break ties in favor of the lowest id. Any sampler can use the
+    filtered denoiser; picks then see the filtered probabilities as confidence, as in Dream. The `temperature` of a pick
+    is applied after all filters and does not change confidence, as in LLaDA; only that one can be 0. Apply other
+    guidance first, the filter next, and constraints (`Constrained`) last: a rule can then still use a token that the
+    filter would drop.
     """
 
     repetition: float = 1.0
@@ -45,63 +46,62 @@ class LogitFilter:
         require_range(self, 0, 1, "min_p")
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self == LogitFilter() else _Filtering(denoise, self)
+        return denoise if self == LogitFilter() else _FilteredDenoiser(denoise, self)
 
-    def filtered(self, log_p: Tensor, seen: Tensor | None) -> Tensor:
-        """(N, V) log-probabilities → those that are left, normalised; seen (N, V) bool: tokens of the row."""
+    def apply(self, log_p: Tensor, seen: Tensor | None) -> Tensor:
+        """Filter (N, V) log-probabilities and normalize them; seen: (N, V) bool, tokens already in the row."""
         if seen is not None and self.repetition != 1:
             log_p = torch.where(seen, log_p * self.repetition, log_p).log_softmax(-1)
         if self.temperature != 1:
-            above = log_p - log_p.amax(-1, keepdim=True)  # the likeliest stays at 0, however low the temperature
-            log_p = (above / self.temperature).log_softmax(-1)
+            shifted = log_p - log_p.amax(-1, keepdim=True)  # the maximum stays 0 at any temperature: no overflow
+            log_p = (shifted / self.temperature).log_softmax(-1)
         if self.top_k is not None and self.top_k < log_p.shape[-1]:
-            log_p = _only(log_p, ops.top_k_mask(log_p, self.top_k))
+            log_p = _keep_only(log_p, ops.top_k_mask(log_p, self.top_k))
         if self.top_p < 1:
-            log_p = _only(log_p, ops.nucleus_mask(log_p, self.top_p))
+            log_p = _keep_only(log_p, ops.nucleus_mask(log_p, self.top_p))
         if self.min_p > 0:
-            log_p = _only(log_p, log_p.exp() >= self.min_p * log_p.amax(-1, keepdim=True).exp())
+            log_p = _keep_only(log_p, log_p.exp() >= self.min_p * log_p.amax(-1, keepdim=True).exp())
         return log_p
 
 
-def _only(log_p: Tensor, kept: Tensor) -> Tensor:
-    return log_p.masked_fill(~kept, -torch.inf).log_softmax(-1)
+def _keep_only(log_p: Tensor, mask: Tensor) -> Tensor:
+    return log_p.masked_fill(~mask, -torch.inf).log_softmax(-1)
 
 
 @dataclass(frozen=True)
-class _Filtering(DenoiserWrapper):
-    """The denoiser of a filter; its cache also remembers which tokens the row has."""
+class _FilteredDenoiser(DenoiserWrapper):
+    """The filtered denoiser; for the repetition penalty its cache also holds the ids of the cached tokens."""
 
     filter: LogitFilter
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        before, context = _split_cached_tokens(context)
+        cached, context = _split_cached_tokens(context)
         pred = self.denoise(z, t, context)
         if pred.joint:
             raise ValueError("a filter around Constrained would break its rules; put Constrained outside the filter")
         if not pred.normalised:
-            raise ValueError("free intensities (a Score head) cannot be filtered as probabilities; use Subs or Softmax")
-        return FilteredPrediction(pred, self.filter, z, context.pad, before)
+            raise ValueError("a Score head predicts unnormalized ratios, which cannot be filtered; use Subs or Softmax")
+        return _FilteredPrediction(pred, self.filter, z, context.pad, cached)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        before, context = _split_cached_tokens(context)
+        cached, context = _split_cached_tokens(context)
         after = self.denoise.absorb(z, context, t)
         if self.filter.repetition == 1 or after.cache is None:
             return after
-        read = z if context.pad is None else z.masked_fill(context.pad, -1)
-        return replace(
-            after, cache=_CachedTokens(after.cache, read if before is None else torch.cat([before, read], 1))
-        )
+        tokens = z if context.pad is None else z.masked_fill(context.pad, -1)
+        tokens = tokens if cached is None else torch.cat([cached, tokens], 1)
+        return replace(after, cache=_CachedTokens(after.cache, tokens))
 
 
 @dataclass(frozen=True, eq=False)
-class FilteredPrediction(GuidedPosterior):
-    """A prediction of which a filter has left something; the inner one is queried only where this one is."""
+class _FilteredPrediction(GuidedPosterior):
+    """A filtered prediction. The inner prediction is evaluated only at the positions that are queried here."""
 
     inner: Prediction
     filter: LogitFilter
     z: Tensor  # (B, L)
-    pad: Tensor | None  # (B, L) bool: no tokens of the row
-    before: Tensor | None  # (B, places) ids of the cache; −1: padding
+    pad: Tensor | None  # (B, L) bool: True on padding; None if there is no padding
+    cached: Tensor | None  # (B, positions) ids of the cached tokens, −1 on padding; None without a cache
 
     @property
     def x(self) -> Tensor:
@@ -109,29 +109,29 @@ class FilteredPrediction(GuidedPosterior):
         return self.at(everywhere).view(*self.z.shape, -1)
 
     def at(self, where: Tensor) -> Tensor:
-        return self._filtered(self.inner.at(where), where)
+        return self._apply(self.inner.at(where), where)
 
     @property
     def steers(self) -> bool:
         return isinstance(self.inner, GuidedPosterior) and self.inner.steers
 
     def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
-        """x̂ of every branch is filtered, before it becomes a law of z_s."""
-        return reverse_log_probs(self.inner, lambda log_x: law(self._filtered(log_x, where)), where)
+        """Filter x̂ of every branch before the process turns it into a distribution of z_s."""
+        return reverse_log_probs(self.inner, lambda log_x: law(self._apply(log_x, where)), where)
 
-    def _filtered(self, log_p: Tensor, where: Tensor) -> Tensor:
+    def _apply(self, log_p: Tensor, where: Tensor) -> Tensor:
         if self.filter.repetition == 1:
-            return self.filter.filtered(log_p, None)
+            return self.filter.apply(log_p, None)
         rows = where.nonzero()[:, 0]
-        return self.filter.filtered(log_p, self._seen(log_p.shape[-1])[rows])
+        return self.filter.apply(log_p, self._seen(log_p.shape[-1])[rows])
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
         return ops.scatter(loss, where)
 
     def _seen(self, size: int) -> Tensor:
-        """(B, V) bool: the tokens that each row has."""
+        """(B, V) bool: True for each token that occurs in the row."""
         tokens = self.z if self.pad is None else self.z.masked_fill(self.pad, -1)
-        tokens = tokens if self.before is None else torch.cat([self.before, tokens], 1)
+        tokens = tokens if self.cached is None else torch.cat([self.cached, tokens], 1)
         seen = torch.zeros(len(tokens), size + 1, dtype=torch.bool, device=tokens.device)
         return seen.scatter(1, torch.where(tokens < 0, size, tokens), True)[:, :size]

@@ -1,4 +1,4 @@
-"""Guidance by what each token says of its own place: parts of speech, kinds of words, sets of allowed tokens."""
+"""Guidance by a table of tokens per position: parts of speech, word classes, sets of allowed tokens."""
 
 from __future__ import annotations
 
@@ -15,67 +15,70 @@ from redraft.decoding.guidance.base import _require_scale
 
 @dataclass(frozen=True, eq=False)
 class PositionClassifier:
-    """x̂_k·p(y_l | k)^γ at place l, normalised: a classifier that looks at one token at a time.
+    """x̂_k·p(y_l | k)^γ at position l, normalized: a classifier of single tokens.
 
-    `log_prob` (L, V) says how well each token suits what is wanted at each place; −inf forbids it, 0 for all leaves a
-    place free, and places from L on are free. For a factored classifier this is `TokenClassifier` without its V calls.
-    Vectors, from networks that name tokens: x̂ is the mean of their vectors by these weights, E[x | z, y].
-    With a causal network it is FUDGE (Yang & Klein 2021) whose discriminator judges the present token alone.
+    −inf in `log_prob` forbids a token. A row of zeros leaves a position free, and positions from L on are free. This
+    equals `TokenClassifier` for a classifier that factors over positions, without its V calls. Vectors: needs a network
+    that also predicts tokens; x̂ becomes the mean of their vectors under the new weights, E[x | z, y]. With a causal
+    network it is FUDGE (Yang & Klein 2021) with a discriminator of the current token alone.
     """
 
-    log_prob: Tensor
+    log_prob: Tensor  # (L, V) log p(y_l | token) at each position
     scale: float = 1.0
 
     def __post_init__(self) -> None:
         _require_scale(self.scale)
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self.scale == 0 else _Suited(denoise, self)
+        return denoise if self.scale == 0 else _PositionGuidedDenoiser(denoise, self)
 
-    def weighed(self, log_x: Tensor, place: Tensor) -> Tensor:
-        """(…, V) log-probabilities at these places, (…) → the same weighed, normalised"""
+    def reweight(self, log_x: Tensor, position: Tensor) -> Tensor:
+        """Reweight and normalize (…, V) log-probabilities at positions (…)."""
         table = self.log_prob.to(log_x)
-        said = table[place.clamp(max=len(table) - 1)].masked_fill((place >= len(table))[..., None], 0.0)
-        return (log_x + self.scale * said).log_softmax(-1)
+        free = (position >= len(table))[..., None]
+        log_y = table[position.clamp(max=len(table) - 1)].masked_fill(free, 0.0)
+        return (log_x + self.scale * log_y).log_softmax(-1)
 
 
 @dataclass(frozen=True)
-class _Suited(DenoiserWrapper):
-    wanted: PositionClassifier
+class _PositionGuidedDenoiser(DenoiserWrapper):
+    classifier: PositionClassifier
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
         if not pred.normalised or (
             isinstance(pred, VectorPrediction) and (pred.log_weights is None or pred.table is None)
         ):
-            raise ValueError("AtPlaces weighs probabilities of tokens, and this network predicts none; use Steer")
-        place = torch.arange(z.shape[1], device=z.device)[None] if context.place is None else context.place
+            raise ValueError(
+                "PositionClassifier needs probabilities of tokens, and this network predicts none; use GradientControl"
+            )
+        position = torch.arange(z.shape[1], device=z.device)[None] if context.place is None else context.place
         if not isinstance(pred, VectorPrediction):
-            return _PositionGuidedPrediction(pred, self.wanted, place.expand_as(z))
-        return _mean_of_suited(pred, self.wanted.weighed(pred.log_weights, place.expand(z.shape[:2])))  # type: ignore[arg-type]
+            return _PositionGuidedPrediction(pred, self.classifier, position.expand_as(z))
+        return _reweighted_mean(pred, self.classifier.reweight(pred.log_weights, position.expand(z.shape[:2])))  # type: ignore[arg-type]
 
 
-def _mean_of_suited(pred: VectorPrediction, log_weights: Tensor) -> VectorPrediction:
-    """x̂ as the mean of the vectors of tokens, weighed anew: E[x | z, y]"""
+def _reweighted_mean(pred: VectorPrediction, log_weights: Tensor) -> VectorPrediction:
+    """Return the prediction with new token weights, and x̂ as the mean of the token vectors under them."""
     assert pred.table is not None
     return replace(pred, mean=(log_weights.exp() @ pred.table).to(pred.mean.dtype), log_weights=log_weights)
 
 
 @dataclass(frozen=True, eq=False)
 class _PositionGuidedPrediction(Prediction):
-    """A prediction weighed place by place; the inner one is queried only where this one is."""
+    """A prediction reweighted at each position. The inner one is evaluated only at the positions queried here."""
 
     inner: Prediction
-    wanted: PositionClassifier
-    place: Tensor  # (B, L)
+    classifier: PositionClassifier
+    position: Tensor  # (B, L)
 
     @property
     def x(self) -> Tensor:
-        everywhere = torch.ones_like(self.place, dtype=torch.bool)
-        return self.at(everywhere).view(*self.place.shape, -1)
+        everywhere = torch.ones_like(self.position, dtype=torch.bool)
+        return self.at(everywhere).view(*self.position.shape, -1)
 
     def at(self, where: Tensor) -> Tensor:
-        return self.wanted.weighed(self.inner.at(where), self.place[where])
+        return self.classifier.reweight(self.inner.at(where), self.position[where])
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)

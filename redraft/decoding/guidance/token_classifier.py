@@ -1,11 +1,10 @@
 """Guidance of tokens by a classifier of noisy text, exactly or to first order (Schiff et al. 2024, "D-CBG").
 
-Mask noise: x̂_k·p(y | z with k here)^γ. At γ = 1 and with the exact classifier that is what is known of x_l given z
-*and* y, and one token at a time samples p(x | y) itself. Several tokens at once are drawn as if they had nothing to do
-with each other, as ever.
-Uniform and hybrid noise: p(z_s = k | z_t)·p(y | z_t with k here)^γ, as published: the next state is guided, not x̂. With
-γ = 1, the exact classifier and ever smaller steps that is p(x | y) again.
-The classifier must know noise: it is asked about noisy text.
+Mask noise: x̂_k·p(y | z with k at position l)^γ. With γ = 1 and the exact classifier this is p(x_l | z, y), and sampling
+one token at a time draws from p(x | y) itself. Tokens of the same step are drawn independently, as without guidance.
+Uniform and hybrid noise: p(z_s = k | z_t)·p(y | z_t with k at position l)^γ, as published: this guides the next state,
+not x̂. With γ = 1, the exact classifier and ever smaller steps it also converges to p(x | y). The classifier must be
+trained on noisy text, because it is evaluated on z.
 """
 
 from __future__ import annotations
@@ -27,98 +26,112 @@ from redraft.core.vocab import require_range
 from redraft.decoding.guidance.base import _require_scale
 
 _LogProb = Callable[[Tensor, Tensor, Context], Tensor]  # one-hot z (B, L, V) as floats, t, context → (B,) log p(y | z)
-_AT_ONCE = 2**25  # numbers of one-hot vectors that a classifier reads in one call
+_MAX_ELEMENTS = 2**25  # elements of the one-hot input in one call of a classifier
 
 
 @dataclass(frozen=True)
 class TokenClassifier:
-    """x̂_k·p(y | z with k here)^γ, normalised: every token is tried at every position that is asked for.
+    """x̂_k·p(y | z with k at position l)^γ, normalized: tries every token at every queried position.
 
-    V calls of the classifier per position: for small vocabularies, or as the truth that `FirstOrderClassifier` is held to. Tokens
-    below `least` times the likeliest are not tried and not written: where one word is certain, nothing is asked.
+    This takes V classifier evaluations per position, so it suits small vocabularies, or serves as the reference for
+    `FirstOrderClassifier`. Tokens with less than `least` times the highest probability are excluded; where only one
+    token is left, the classifier is not evaluated.
     """
 
     log_prob: _LogProb
     scale: float = 1.0
-    posteriors: bool = True  # False: weighs x̂ under uniform and hybrid noise too
-    least: float = 0.0  # 0: every token is tried
+    posteriors: bool = True  # if False, reweights x̂ under uniform and hybrid noise too
+    least: float = 0.0  # relative probability below which a token is excluded; 0 tries every token
 
     def __post_init__(self) -> None:
         _require_scale(self.scale)
         require_range(self, 0, 1, "least")
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        odds = partial(_tried, least=self.least)
-        return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, odds, self.posteriors)
+        if self.scale == 0:
+            return denoise
+        log_odds = partial(_exact_log_odds, least=self.least)
+        return _ClassifierGuidedDenoiser(denoise, self.scale, self.log_prob, log_odds, self.posteriors)
 
 
 @dataclass(frozen=True)
 class FirstOrderClassifier:
-    """The same with log p(y | z with k here) ≈ log p(y | z) + ∂/∂k: one gradient for all tokens and positions.
+    """`TokenClassifier` to first order: one gradient in the one-hot z covers all tokens and positions.
 
-    Exact for a classifier whose log-probability is linear in the one-hot tokens.
+    It is exact for a classifier whose log-probability is linear in the one-hot tokens.
     """
 
     log_prob: _LogProb
     scale: float = 1.0
-    posteriors: bool = True  # False: weighs x̂ under uniform and hybrid noise too
+    posteriors: bool = True  # if False, reweights x̂ under uniform and hybrid noise too
 
     def __post_init__(self) -> None:
         _require_scale(self.scale)
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return denoise if self.scale == 0 else _Steering(denoise, self.scale, self.log_prob, _slopes, self.posteriors)
+        if self.scale == 0:
+            return denoise
+        return _ClassifierGuidedDenoiser(denoise, self.scale, self.log_prob, _first_order_log_odds, self.posteriors)
 
 
+# (log_prob, z, t, context, where, log_p (N, V)) → (N, V) log p(y | z with each token), up to a constant per position
 _LogOdds = Callable[[_LogProb, Tensor, Tensor, Context, Tensor, Tensor], Tensor]
 
 
-def _tried(
+def _exact_log_odds(
     log_prob: _LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, log_p: Tensor, least: float = 0.0
 ) -> Tensor:
-    """(N, V) log p(y | z with each token at each marked position); −∞ for tokens that are not tried"""
+    """Return (N, V) log p(y | z with each token at each queried position), −∞ for excluded tokens.
+
+    Where only one token is left, its entry is 0.
+    """
     rows, columns = where.nonzero(as_tuple=True)
-    worth = log_p >= log_p.amax(-1, keepdim=True) + (math.log(least) if least else -math.inf)
-    odds = torch.where(worth, 0.0, -math.inf).to(log_p.device)
-    place, token = (worth & (worth.sum(-1, keepdim=True) > 1)).nonzero(as_tuple=True)  # the only one needs no judge
-    if not len(place):
-        return odds
-    found, size = [], log_p.shape[-1]
-    for some in torch.arange(len(place), device=z.device).split(max(1, _AT_ONCE // (z.shape[1] * size))):
-        index = rows[place[some]]
-        tried = z[index].scatter(1, columns[place[some]][:, None], token[some][:, None])
+    likely = log_p >= log_p.amax(-1, keepdim=True) + (math.log(least) if least else -math.inf)
+    log_odds = torch.where(likely, 0.0, -math.inf).to(log_p.device)
+    position, token = (likely & (likely.sum(-1, keepdim=True) > 1)).nonzero(as_tuple=True)
+    if not len(position):
+        return log_odds
+    log_y, size = [], log_p.shape[-1]
+    for part in torch.arange(len(position), device=z.device).split(max(1, _MAX_ELEMENTS // (z.shape[1] * size))):
+        index = rows[position[part]]
+        candidates = z[index].scatter(1, columns[position[part]][:, None], token[part][:, None])
         times = t.expand(len(z), -1)[index]
-        found.append(log_prob(F.one_hot(tried, size).float(), times, context.rows(index)).to(odds.dtype))
-    return odds.index_put((place, token), torch.cat(found))
+        log_y.append(log_prob(F.one_hot(candidates, size).float(), times, context.rows(index)).to(log_odds.dtype))
+    return log_odds.index_put((position, token), torch.cat(log_y))
 
 
-def _slopes(log_prob: _LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, log_p: Tensor) -> Tensor:
-    """(N, V) ∂ log p(y | z)/∂ one-hot z; what stands there now is the same for all tokens and does not count"""
+def _first_order_log_odds(
+    log_prob: _LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, log_p: Tensor
+) -> Tensor:
+    """Return (N, V) ∂ log p(y | z)/∂(one-hot z).
+
+    The terms of the current token are the same for all candidates, so they cancel in the normalization.
+    """
     with torch.enable_grad():
         x = F.one_hot(z, log_p.shape[-1]).float().requires_grad_()
         return torch.autograd.grad(log_prob(x, t, context).sum(), x)[0][where]
 
 
 @dataclass(frozen=True)
-class _Steering(DenoiserWrapper):
+class _ClassifierGuidedDenoiser(DenoiserWrapper):
     scale: float
     log_prob: _LogProb
-    odds: _LogOdds
+    log_odds: _LogOdds
     posteriors: bool
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
         if not pred.normalised:
-            raise ValueError("free intensities (a Score head) cannot be guided as probabilities; use Subs or Softmax")
+            raise ValueError("a Score head predicts unnormalized ratios, which cannot be guided; use Subs or Softmax")
         return _ClassifierGuidedPrediction(pred, self, z, t, context)
 
 
 @dataclass(frozen=True, eq=False)
 class _ClassifierGuidedPrediction(GuidedPosterior):
-    """A prediction that a classifier weighs; both are asked only where somebody asks."""
+    """A prediction reweighted by a classifier. Both are evaluated only at the positions that are queried here."""
 
     inner: Prediction
-    by: _Steering
+    guidance: _ClassifierGuidedDenoiser
     z: Tensor
     t: Tensor
     context: Context
@@ -130,17 +143,17 @@ class _ClassifierGuidedPrediction(GuidedPosterior):
 
     @property
     def steers(self) -> bool:
-        return self.by.posteriors
+        return self.guidance.posteriors
 
     def at(self, where: Tensor) -> Tensor:
-        return self._weighed(self.inner.at(where), where)
+        return self._reweight(self.inner.at(where), where)
 
     def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
-        return self._weighed(reverse_log_probs(self.inner, law, where), where)
+        return self._reweight(reverse_log_probs(self.inner, law, where), where)
 
-    def _weighed(self, log_p: Tensor, where: Tensor) -> Tensor:
-        odds = self.by.odds(self.by.log_prob, self.z, self.t, self.context, where, log_p)
-        return (log_p + self.by.scale * odds.to(log_p.dtype)).log_softmax(-1)
+    def _reweight(self, log_p: Tensor, where: Tensor) -> Tensor:
+        log_odds = self.guidance.log_odds(self.guidance.log_prob, self.z, self.t, self.context, where, log_p)
+        return (log_p + self.guidance.scale * log_odds.to(log_p.dtype)).log_softmax(-1)
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)

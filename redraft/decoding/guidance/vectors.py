@@ -1,4 +1,4 @@
-"""Guidance of vectors: by the gradient of a classifier, or by keeping x̂ where vectors of tokens are."""
+"""Guidance of vectors: by the gradient of a classifier, or by projecting x̂ (clamping, thresholding, norms)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from redraft.core.processes.gaussian import Gaussian
 
 @dataclass(frozen=True)
 class GradientClassifier:
-    """x̂ + γ·(s²/a)·∇_z log p(y | z, t): with the exact classifier of noisy z and γ = 1 this is E[x | z, y].
+    """x̂ + γ·(s²/a)·∇_z log p(y | z, t), where z = a·x + s·ε.
 
-    In other words ∇log q + γ·∇log p(y | z) (Dhariwal & Nichol 2021, §4.2). The classifier must be trained on noisy z at
-    all times t; for a classifier of clean x see `DenoisedClassifier`.
+    With γ = 1 and the exact classifier of noisy z this is E[x | z, y]. In terms of scores it is ∇log q + γ·∇log p(y |
+    z) (Dhariwal & Nichol 2021, §4.2). The classifier must be trained on noisy z at all times t; for a classifier of
+    clean x use `DenoisedClassifier`.
     """
 
     log_prob: Callable[[Tensor, Tensor, Context], Tensor]  # (z, t, context) → (B,) log p(y | z)
@@ -27,11 +28,11 @@ class GradientClassifier:
     scale: float = 1.0
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return _Shifted(denoise, self.process, self.scale, self.slope)
+        return _GradientGuidedDenoiser(denoise, self.process, self.scale, self._predict)
 
-    def slope(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[VectorPrediction, Tensor]:
-        """The prediction of x, and ∇_z log p(y | z)."""
-        pred = _vectors(denoise(z, t, context))
+    def _predict(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[VectorPrediction, Tensor]:
+        """Return the prediction of x, and ∇_z log p(y | z)."""
+        pred = _require_vectors(denoise(z, t, context))
         with torch.enable_grad():
             z = z.detach().requires_grad_()
             return pred, torch.autograd.grad(self.log_prob(z, t, context).sum(), z)[0]
@@ -41,8 +42,8 @@ class GradientClassifier:
 class DenoisedClassifier:
     """x̂ + γ·(s²/a)·∇_z log p(y | x̂(z)): a classifier of clean x, differentiated through the denoiser.
 
-    Exact where z determines x; an approximation elsewhere, since p(y | z) is the mean of p(y | x), not its value at the
-    mean (Chung et al. 2023, "DPS"). Each call costs a backward pass through the network.
+    It is exact where z determines x, and an approximation elsewhere: p(y | z) is the mean of p(y | x), not its value at
+    the mean of x (Chung et al. 2023, "DPS"). Each call takes a backward pass through the network.
     """
 
     log_prob: Callable[[Tensor, Context], Tensor]  # (x, context) → (B,) log p(y | x)
@@ -50,84 +51,87 @@ class DenoisedClassifier:
     scale: float = 1.0
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return _Shifted(denoise, self.process, self.scale, self.slope)
+        return _GradientGuidedDenoiser(denoise, self.process, self.scale, self._predict)
 
-    def slope(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[VectorPrediction, Tensor]:
-        """The prediction of x, and ∇_z log p(y | x̂(z))."""
+    def _predict(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[VectorPrediction, Tensor]:
+        """Return the prediction of x, and ∇_z log p(y | x̂(z))."""
         with torch.enable_grad():
             z = z.detach().requires_grad_()
-            pred = _vectors(denoise(z, t, context))
-            slope = torch.autograd.grad(self.log_prob(pred.mean, context).sum(), z)[0]
-        return _detached(pred), slope
+            pred = _require_vectors(denoise(z, t, context))
+            gradient = torch.autograd.grad(self.log_prob(pred.mean, context).sum(), z)[0]
+        return _detach(pred), gradient
 
 
 @dataclass(frozen=True)
-class _Shifted(DenoiserWrapper):
-    """A denoiser that moves x̂ along a slope; given places, where s = 0, do not move."""
+class _GradientGuidedDenoiser(DenoiserWrapper):
+    """A denoiser that moves x̂ along a gradient; given positions have s = 0 and do not move."""
 
     process: Gaussian
     scale: float
-    slope: Callable[[Denoiser, Tensor, Tensor, Context], tuple[VectorPrediction, Tensor]]
+    predict: Callable[[Denoiser, Tensor, Tensor, Context], tuple[VectorPrediction, Tensor]]
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         if self.scale == 0:
             return self.denoise(z, t, context)
-        pred, slope = self.slope(self.denoise, z, t, context)
+        pred, gradient = self.predict(self.denoise, z, t, context)
         signal, noise = self.process.path.scales(t[..., None])
-        shift = self.scale * noise**2 / signal * slope
+        shift = self.scale * noise**2 / signal * gradient
         return replace(pred, mean=pred.mean + shift.to(pred.mean.dtype))
 
 
-def _vectors(pred: Prediction) -> VectorPrediction:
+def _require_vectors(pred: Prediction) -> VectorPrediction:
     if not isinstance(pred, VectorPrediction):
-        raise ValueError(f"{type(pred).__name__} is a prediction of tokens; gradients only guide vectors (Gaussian)")
+        raise ValueError(
+            f"{type(pred).__name__} is a prediction of tokens; this guidance is only for vectors (Gaussian)"
+        )
     return pred
 
 
-def _detached(pred: VectorPrediction) -> VectorPrediction:
+def _detach(pred: VectorPrediction) -> VectorPrediction:
     names = ("mean", "log_weights", "spread", "table")
     return replace(pred, **{name: a.detach() for name in names if (a := getattr(pred, name)) is not None})
 
 
 @dataclass(frozen=True)
 class ProjectedDenoiser:
-    """x̂ → project(x̂) from the time `since` on: clamping to embeddings (Diffusion-LM), thresholds, norms.
+    """Replaces x̂ by project(x̂) at all times t ≤ `since`: clamping to embeddings (Diffusion-LM), thresholds, norms.
 
-    Clamping, `ProjectedDenoiser(codec.project)`, commits to words and lowers rounding errors, at the price of diversity:
-    frequent words become more frequent. Other guidance goes inside: mixing is right before the projection, not after.
+    Clamping, `ProjectedDenoiser(codec.project)`, commits to words and reduces rounding errors, but also diversity:
+    frequent words become more frequent. Put other guidance inside: mix first, then project.
     """
 
     project: Callable[[Tensor], Tensor]
-    since: float = 1.0
+    since: float = 1.0  # time at which projection begins; 1 is the first step
 
     def __post_init__(self) -> None:
         if not 0 < self.since <= 1:
             raise ValueError(f"since={self.since}; it must be above 0 and at most 1 (the first step)")
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return _Kept(denoise, self)
+        return _ProjectingDenoiser(denoise, self)
 
 
 @dataclass(frozen=True)
-class _Kept(DenoiserWrapper):
+class _ProjectingDenoiser(DenoiserWrapper):
     guidance: ProjectedDenoiser
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        pred, late = _vectors(self.denoise(z, t, context)), t > self.guidance.since
-        if bool(late.all()):
+        pred, unchanged = _require_vectors(self.denoise(z, t, context)), t > self.guidance.since
+        if bool(unchanged.all()):
             return pred
-        return replace(pred, mean=torch.where(late[..., None], pred.mean, self.guidance.project(pred.mean)))
+        return replace(pred, mean=torch.where(unchanged[..., None], pred.mean, self.guidance.project(pred.mean)))
 
 
 @dataclass(frozen=True)
 class DynamicThreshold:
-    """A projection: coordinates are held within their `share` quantile q of |x̂|, and scaled by limit/q if q > limit.
+    """Projection: dynamic thresholding (Saharia et al. 2022), for latents bounded by `limit`, as PLANNER's are by tanh.
 
-    Dynamic thresholding (Saharia et al. 2022) for latents that are bounded by `limit`, as those of PLANNER by tanh. The
-    quantile is taken for each place separately, so no other place or row matters.
+    Let q be the `share` quantile of |x̂|, but at least `limit`: coordinates are clipped to [−q, q] and scaled by
+    limit/q. The quantile is taken over the coordinates of each position, so positions and rows do not affect each
+    other.
     """
 
-    share: float = 0.995
+    share: float = 0.995  # the quantile, from 0 to 1
     limit: float = 1.0
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -137,7 +141,7 @@ class DynamicThreshold:
 
 @dataclass(frozen=True)
 class UnitNorm:
-    """A projection: scales every place to the norm √D, as latents normalised that way have it (LD4LG)."""
+    """Projection: scales each position to the norm √D, for latents normalized to it (LD4LG)."""
 
     def __call__(self, x: Tensor) -> Tensor:
         return x.shape[-1] ** 0.5 * F.normalize(x, dim=-1)

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from redraft.core import ByteTokenizer, CharTokenizer, Tokenizer, WordTokenizer, train_bpe
-from redraft.decoding import AutomatonTooLarge, Banned, Json, OneOf, Required, compile_rule
+from redraft.decoding import AutomatonTooLarge, Banned, Json, OneOf, Required
 from redraft.decoding.constraints import dfa
 from redraft.decoding.constraints.automaton import _token_automaton, _TokenAutomaton
 from redraft.decoding.constraints.compiler import _compile_regex, _compile_schema
 from redraft.decoding.constraints.dfa import _Dfa
+from redraft.decoding.constraints.rules import compile_rule
 from redraft.decoding.constraints.token_bytes import _token_bytes
 
 SHORT = ["".join(letters) for n in range(6) for letters in itertools.product("ab", repeat=n)]

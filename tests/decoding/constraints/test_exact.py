@@ -25,8 +25,9 @@ from redraft import (
     rng,
 )
 from redraft.core import CharTokenizer, HybridNoise, TablePrediction
-from redraft.decoding import AnyOrder, ConstrainedPrediction, OneOf, final_canvas
+from redraft.decoding import AnyOrder, OneOf, final_canvas
 from redraft.decoding.constraints import query as asked_module
+from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from tests.decoding.constraints.toys import LETTERS, VOCAB, Said, blank, chi_square, law, matching, said, text_of
 
 PATTERNS = ("a+b?|b(ab)*", "(ab?)*", "[ab]{2,3}", ".*aba.*", "a{0,4}|b{4}")

@@ -25,8 +25,9 @@ from redraft import (
     rng,
 )
 from redraft.core import VectorPrediction
-from redraft.decoding import Ddim, DpmPP, GuidedSampler, PlacedRuleSet, Renoise, Required, final_canvas
+from redraft.decoding import Ddim, DpmPP, GuidedSampler, Renoise, Required, final_canvas
 from redraft.decoding.constraints.constrained import _guide_vectors
+from redraft.decoding.constraints.placement import PlacedRuleSet
 from redraft.models import (
     AttentionPattern,
     BlockCausal,

@@ -98,5 +98,5 @@ def test_errors() -> None:
     with pytest.raises(ValueError, match="top=0"):
         LookAhead(future, top=0)
     denoise = LookAhead(future)(Writer())
-    with pytest.raises(ValueError, match="without padding"):
+    with pytest.raises(ValueError, match="rows with padding"):
         denoise.absorb(torch.zeros(1, 1, dtype=torch.int64), Context(pad=torch.ones(1, 1, dtype=torch.bool)))

@@ -180,7 +180,7 @@ def test_errors(build: Build) -> None:
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}=.*; it must be"):
             LogitFilter(**wrong)  # type: ignore[arg-type]
     free = build(head=Score())
-    with pytest.raises(ValueError, match="free intensities"):
+    with pytest.raises(ValueError, match="predicts unnormalized ratios"):
         LogitFilter(top_k=2)(free)(torch.full((1, 3), MASK), torch.ones(1, 3), Context())
 
 

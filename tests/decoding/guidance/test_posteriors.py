@@ -222,7 +222,7 @@ def test_filters_act_on_every_branch_and_rules_on_x() -> None:
         return pred.next_law(law, where)  # type: ignore[attr-defined]
 
     free, filtering, judged = ClassifierFree(2.0), LogitFilter(top_k=2), TokenClassifier(linear, 0.5)
-    kept = [law(filtering.filtered(said.table(flag), None)) for flag in (False, True)]
+    kept = [law(filtering.apply(said.table(flag), None)) for flag in (False, True)]
     assert torch.allclose(asked(filtering(free(said))), (2 * kept[1] - kept[0]).log_softmax(-1))
     whole = (2 * law(said.table(True)) - law(said.table(False)) + 0.5 * odds(3, canvas.z[0])).log_softmax(-1)
     assert torch.allclose(asked(judged(free(said))), whole, atol=1e-6)

@@ -141,12 +141,12 @@ def test_a_config_remembers_it() -> None:
 
 def test_errors(build: Build) -> None:
     model, blank = build(), canvas(prompt=2)
-    with pytest.raises(ValueError, match="a negative prompt of 3 tokens is longer than a given one of 2"):
+    with pytest.raises(ValueError, match="the negative prompt has 3 tokens, but a prompt has only 2"):
         next(PromptGuidedSampler(Unmask(), 2.0, (1, 2, 3))(model, model.process, blank, rng=rng(0, 4)))
     with pytest.raises(ValueError, match=r"scale=-1; use 0 \(unconditional\)"):
         NegativePrompt(MASK, -1)
-    with pytest.raises(ValueError, match="there is no other prompt on this canvas: use GuidedByPrompt"):
+    with pytest.raises(ValueError, match="the canvas has no other prompt; use PromptGuidedSampler"):
         NegativePrompt(MASK)(model)(blank.z, torch.ones(4, 1), Context())
     grows = Canvas(blank.z, blank.fixed, open=torch.ones(4, 10, dtype=torch.bool))
-    with pytest.raises(ValueError, match=r"tokens of fixed places; use ClassifierFree"):
+    with pytest.raises(ValueError, match=r"rows must be tokens at fixed positions; use ClassifierFree"):
         PromptGuidedSampler(Unmask())(model, Masked(Vocab(7, mask=MASK)), grows, rng=rng(0, 4))

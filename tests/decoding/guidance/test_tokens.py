@@ -153,12 +153,12 @@ def test_the_classifier_is_asked_as_if_alone() -> None:
     where, oracle = z == VOCAB.masked, Oracle(TOY, PROCESS)
     asked = TokenClassifier(Odd())(oracle)
     whole = asked(z, where.double(), Context()).at(where)
-    before = token_classifier._AT_ONCE
+    before = token_classifier._MAX_ELEMENTS
     try:
-        token_classifier._AT_ONCE = 40
+        token_classifier._MAX_ELEMENTS = 40
         assert torch.equal(asked(z, where.double(), Context()).at(where), whole)
     finally:
-        token_classifier._AT_ONCE = before
+        token_classifier._MAX_ELEMENTS = before
 
 
 def test_guidance_first_then_filters() -> None:

@@ -20,11 +20,12 @@ from redraft.decoding import (
     UnitNorm,
     final_canvas,
 )
-from redraft.evaluation import PROCESS, Mixture, MixtureOracle, ModeClassifier
 from redraft.evaluation.laws import solvers
+from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle
+from redraft.evaluation.laws.solvers import _PROCESS, ModeClassifier
 
 MIXTURE = Mixture.of()
-ORACLE = MixtureOracle(MIXTURE, PROCESS.path)
+ORACLE = MixtureOracle(MIXTURE, _PROCESS.path)
 LABEL = Context(label=torch.tensor([1, 1]))
 
 
@@ -42,7 +43,7 @@ class Labelled:
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
         self.calls.append(context)
         mixture = MIXTURE if context.label is None else one(int(context.label[0]))
-        return MixtureOracle(mixture, PROCESS.path)(z, t, context)
+        return MixtureOracle(mixture, _PROCESS.path)(z, t, context)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         self.calls.append(context)
@@ -65,7 +66,7 @@ class Length:
 @pytest.fixture
 def noisy() -> tuple[Tensor, Tensor]:
     t = torch.tensor([[0.3], [0.7]], dtype=torch.float64)
-    return PROCESS.noise(MIXTURE.sample(rng(3, 2), 5), t, rng=rng(4, 2)).z, t
+    return _PROCESS.noise(MIXTURE.sample(rng(3, 2), 5), t, rng=rng(4, 2)).z, t
 
 
 # --- classifier-free ---
@@ -75,7 +76,7 @@ def test_zero_and_one_are_the_branches_bit_for_bit(noisy: tuple[Tensor, Tensor])
     for scale, mixture in ((0.0, MIXTURE), (1.0, one(1))):
         labelled = Labelled()
         said = ClassifierFree(scale)(labelled)(*noisy, LABEL).x
-        assert torch.equal(said, MixtureOracle(mixture, PROCESS.path)(*noisy, LABEL).x)
+        assert torch.equal(said, MixtureOracle(mixture, _PROCESS.path)(*noisy, LABEL).x)
         assert len(labelled.calls) == 1
 
 
@@ -83,9 +84,9 @@ def test_vectors_are_mixed_affinely(noisy: tuple[Tensor, Tensor]) -> None:
     labelled = Labelled()
     hint = torch.ones(2, 5, 2)
     said = ClassifierFree(2.5)(labelled)(*noisy, replace(LABEL, hint=hint, cond=hint, cond_pad=hint[..., 0] > 0)).x
-    without, given = ORACLE(*noisy, LABEL).x, MixtureOracle(one(1), PROCESS.path)(*noisy, LABEL).x
+    without, given = ORACLE(*noisy, LABEL).x, MixtureOracle(one(1), _PROCESS.path)(*noisy, LABEL).x
     torch.testing.assert_close(said, -1.5 * without + 2.5 * given)
-    a, s = PROCESS.path.scales(noisy[1][..., None])
+    a, s = _PROCESS.path.scales(noisy[1][..., None])
     eps = [(noisy[0] - a * x) / s for x in (said, without, given)]
     torch.testing.assert_close(eps[0], -1.5 * eps[1] + 2.5 * eps[2])  # the same rule in ε
     hidden, shown = sorted(labelled.calls, key=lambda context: context.label is not None)
@@ -97,7 +98,7 @@ def test_vectors_are_mixed_affinely(noisy: tuple[Tensor, Tensor]) -> None:
 def test_one_gives_the_same_samples(noisy: tuple[Tensor, Tensor]) -> None:
     canvas = Canvas(noisy[0], torch.zeros(2, 5, dtype=torch.bool), LABEL)
     plain, guided = (
-        final_canvas(Ddim(4)(denoise, PROCESS, canvas, rng=rng(0, 2))).z
+        final_canvas(Ddim(4)(denoise, _PROCESS, canvas, rng=rng(0, 2))).z
         for denoise in (Labelled(), ClassifierFree(1.0)(Labelled()))
     )
     assert torch.equal(plain, guided)
@@ -120,7 +121,7 @@ def test_each_branch_has_a_cache(noisy: tuple[Tensor, Tensor]) -> None:
 
 
 def test_nothing_to_exaggerate(noisy: tuple[Tensor, Tensor]) -> None:
-    with pytest.raises(ValueError, match="no condition to exaggerate"):
+    with pytest.raises(ValueError, match="neither cond nor label"):
         ClassifierFree(2.0)(Labelled())(*noisy, Context())
     with pytest.raises(ValueError, match="scale=-1"):
         ClassifierFree(-1)
@@ -158,7 +159,7 @@ def test_tokens_are_mixed_as_probabilities() -> None:
     torch.testing.assert_close(nll, -expected[2].log() * where)
     for scale, p in ((0.0, P), (1.0, Q)):
         assert torch.equal(ClassifierFree(scale)(Tokens())(z, t, LABEL).x[0, 0], p.log())
-    with pytest.raises(ValueError, match="free intensities"):
+    with pytest.raises(ValueError, match="predicts unnormalized ratios"):
         ClassifierFree(2.0)(Tokens(normalised=False))(z, t, LABEL)
 
 
@@ -190,15 +191,15 @@ def test_named_tokens_of_vectors_are_mixed_too() -> None:
 
 
 def test_laws() -> None:
-    rows = list(solvers._guidance_laws(PROCESS, MIXTURE, ORACLE))
+    rows = list(solvers._guidance_laws(_PROCESS, MIXTURE, ORACLE))
     assert len(rows) == 3
     assert [row.law for row in rows if not row.ok] == []
 
 
 def test_scale_zero_is_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
     guides: list[Guidance] = [
-        GradientClassifier(ModeClassifier(MIXTURE, PROCESS.path, 0), PROCESS, 0.0),
-        DenoisedClassifier(lambda x, _: x.sum((1, 2)), PROCESS, 0.0),
+        GradientClassifier(ModeClassifier(MIXTURE, _PROCESS.path, 0), _PROCESS, 0.0),
+        DenoisedClassifier(lambda x, _: x.sum((1, 2)), _PROCESS, 0.0),
     ]
     for guide in guides:
         assert torch.equal(guide(ORACLE)(*noisy, Context()).x, ORACLE(*noisy, Context()).x)
@@ -206,7 +207,7 @@ def test_scale_zero_is_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
 
 def test_given_places_are_not_pushed() -> None:
     z, t = MIXTURE.sample(rng(3, 2), 3), torch.tensor([[0.0, 0.5, 0.0], [0.0, 0.5, 0.5]])
-    guided = GradientClassifier(ModeClassifier(MIXTURE, PROCESS.path, 0), PROCESS, 3.0)(ORACLE)
+    guided = GradientClassifier(ModeClassifier(MIXTURE, _PROCESS.path, 0), _PROCESS, 3.0)(ORACLE)
     moved = (guided(z, t, Context()).x != ORACLE(z, t, Context()).x).any(-1)
     assert torch.equal(moved, t > 0)
 
@@ -214,7 +215,7 @@ def test_given_places_are_not_pushed() -> None:
 def test_through_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
     """The slope of a linear log p(y | x) is its weight times the Jacobian of x̂; one call, no graph left."""
     weight, labelled = torch.tensor([1.0, -2.0], dtype=torch.float64), Labelled()
-    guided = DenoisedClassifier(lambda x, _: (x @ weight).sum(-1), PROCESS, 0.5)(labelled)
+    guided = DenoisedClassifier(lambda x, _: (x @ weight).sum(-1), _PROCESS, 0.5)(labelled)
     with torch.no_grad():
         said = guided(*noisy, Context()).x
     assert len(labelled.calls) == 1
@@ -222,7 +223,7 @@ def test_through_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
     z = noisy[0].clone().requires_grad_()
     x = ORACLE(z, noisy[1], Context()).x
     slope = torch.autograd.grad((x @ weight).sum(), z)[0]
-    a, s = PROCESS.path.scales(noisy[1][..., None])
+    a, s = _PROCESS.path.scales(noisy[1][..., None])
     torch.testing.assert_close(said, (x + 0.5 * s**2 / a * slope).detach())
 
 
@@ -257,6 +258,6 @@ def test_thresholds() -> None:
 
 def test_gradients_are_for_vectors() -> None:
     tokens: Denoiser = Tokens()
-    for guide in (GradientClassifier(lambda z, t, c: z.sum((1, 2)), PROCESS), ProjectedDenoiser(lambda x: x)):
-        with pytest.raises(ValueError, match="Known is a prediction of tokens"):
+    for guide in (GradientClassifier(lambda z, t, c: z.sum((1, 2)), _PROCESS), ProjectedDenoiser(lambda x: x)):
+        with pytest.raises(ValueError, match="TablePrediction is a prediction of tokens"):
             guide(tokens)(torch.zeros(1, 2, 4), torch.ones(1, 1), Context())

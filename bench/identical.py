@@ -73,7 +73,7 @@ def main() -> None:
     draft: Drafter = PromptLookup()
     if asked.draft is not None:
         other = open_model(asked.draft)
-        draft = DiffusionDraft(other.lm.eval(), other.lm.process, canvas=other.full_row_length)  # type: ignore[arg-type]
+        draft = DiffusionDraft(other.lm.eval(), other.lm.process, row_length=other.full_row_length)  # type: ignore[arg-type]
     of = {"model": asked.model.name, "weights": asked.weights, "draft": getattr(asked.draft, "name", "lookup")}
     known = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
     rows = [row for row in known if all(row[k] == v for k, v in of.items()) and "prompt" in row]

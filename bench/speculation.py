@@ -126,8 +126,8 @@ class TimedStateDraft(TimedDraft):
     def fresh(self) -> TimedStateDraft:
         return TimedStateDraft(self.inner.fresh(), self.clock)
 
-    def saw(self, z: Any, context: Any) -> None:
-        self.clock.seconds += seconds(lambda: self.inner.saw(z, context))
+    def observe(self, z: Any, context: Any) -> None:
+        self.clock.seconds += seconds(lambda: self.inner.observe(z, context))
 
 
 def timed(draft: Drafter) -> Drafter:
@@ -151,7 +151,7 @@ def drafter(name: str, model: DiffusionLM) -> Drafter:
     other = open_model(name)
     if other.lm.drafter is not None:
         return OwnDrafter(DraftState(other.lm.eval()))
-    return DiffusionDraft(other.lm.eval(), other.lm.process, steps, canvas=other.full_row_length)  # type: ignore[arg-type]
+    return DiffusionDraft(other.lm.eval(), other.lm.process, steps, row_length=other.full_row_length)  # type: ignore[arg-type]
 
 
 Side = tuple[DiffusionLM, Sampler]
@@ -266,10 +266,10 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
 
 def _as(form: str, draft: Drafter) -> Drafter:
     """A drafter with a network of its own in the form of the target's weights."""
-    if isinstance(draft, OwnDrafter) and isinstance(draft.memory, DraftState) and form != "own":
-        network = draft.memory.model.network
+    if isinstance(draft, OwnDrafter) and isinstance(draft.state, DraftState) and form != "own":
+        network = draft.state.model.network
         if not network.even:
-            with_weight_format(draft.memory.model, form)
+            with_weight_format(draft.state.model, form)
     return draft
 
 
@@ -277,7 +277,7 @@ def _costs(draft: Drafter, read: float, network: float) -> DraftCosts:
     """Of a drafter's tokens, and of its network if it has one."""
     if isinstance(draft, PromptLookup | TextLookup):
         return DraftCosts(read, 0.0)
-    own = draft.memory.ahead if isinstance(draft, OwnDrafter) else 0
+    own = draft.state.ahead if isinstance(draft, OwnDrafter) else 0
     return DraftCosts(read, network, own)
 
 

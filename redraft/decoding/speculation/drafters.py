@@ -1,4 +1,4 @@
-"""Drafters: who proposes the next tokens of a text, for a causal model to accept or not."""
+"""Drafters with a network: they propose the next tokens of a text, which a causal model then accepts or rejects."""
 
 from __future__ import annotations
 
@@ -17,197 +17,206 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked
 from redraft.core.vocab import require_range
 from redraft.decoding.samplers.base import Sampler, final_canvas
-from redraft.decoding.speculation.acceptance import AcceptRule, Proposal, RoundNoise
+from redraft.decoding.speculation.acceptance import AcceptRule, Proposal, _RoundNoise
 
 
 @dataclass(frozen=True)
 class DraftRequest:
-    """What is asked of a drafter."""
+    """A request for a draft."""
 
     z: Tensor  # (1, n) the text so far
-    count: int  # tokens to propose, at most
-    states: int  # V of the target
+    count: int  # maximum number of tokens to propose
+    vocab_size: int  # of the target model
     temperature: float
     rule: AcceptRule
-    noise: RoundNoise
-    context: Context = Context()  # what the target has read: all but the last token
+    noise: _RoundNoise
+    context: Context = Context()  # the target's context; its cache holds all tokens but the last
 
 
 class Drafter(Protocol):
+    """Proposes the next tokens of a text."""
+
     @property
     def ordered(self) -> bool:
-        """Whether it knows the law of each token given those to its left: it drafts left to right."""
+        """Whether it drafts left to right, so that the distribution of each token given those before it is known."""
         ...
 
-    def __call__(self, asked: DraftRequest) -> Proposal: ...
+    def __call__(self, request: DraftRequest) -> Proposal: ...
 
 
 @runtime_checkable
 class StatefulDrafter(Drafter, Protocol):
-    """A drafter that follows what the target reads, row by row."""
+    """A drafter that keeps state for the row being written."""
 
     def fresh(self) -> StatefulDrafter:
-        """The same for a new row."""
+        """Return a drafter without state, for a new row."""
         ...
 
-    def saw(self, z: Tensor, context: Context) -> None:
-        """(1, n) the text after a round, and what the target has read of it: all but the last token."""
+    def observe(self, z: Tensor, context: Context) -> None:
+        """Update the state after a round; z: (1, n) the text. The context's cache holds all tokens but the last."""
         ...
 
 
 @dataclass(frozen=True)
 class NoDraft:
-    """Proposes nothing: plain decoding, by the rule's own random numbers."""
+    """Proposes nothing: plain decoding, with the random numbers of the acceptance rule."""
 
     ordered = True
 
-    def __call__(self, asked: DraftRequest) -> Proposal:
-        return Proposal(asked.z[:, :0], torch.zeros(1, 0, asked.states, device=asked.z.device))
+    def __call__(self, request: DraftRequest) -> Proposal:
+        return Proposal(request.z[:, :0], torch.zeros(1, 0, request.vocab_size, device=request.z.device))
 
 
 @dataclass(frozen=True)
 class DiffusionDraft:
-    """A diffusion model with the target's tokenizer: the text so far, then masks, which it fills left to right.
+    """A diffusion model with the target's tokenizer, which fills masks after the text from left to right.
 
-    With one step all tokens are drawn independently from one pass; with more, in as many groups, each of which sees
-    those before it. The law of each token given those to its left is then known, as `TokenwiseRule` needs it.
+    With one step all tokens are drawn independently from one pass. With more steps they are drawn in that many groups,
+    each given the groups before it. So the distribution of each token given those to its left is known, as
+    `TokenwiseRule` needs it.
     """
 
     denoise: Denoiser = field(repr=False)
     process: Masked = field(repr=False)
     steps: int = 1
-    canvas: int | None = None  # columns of its canvas, if it was trained on whole rows of this length; None: no more
-    window: int | None = None  # it reads only so many tokens of the text; None: all
+    row_length: int | None = None  # rows are filled up to this length with masks, as in training; None for no filling
+    window: int | None = None  # reads at most this many tokens of the text; None for all
     ordered = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, 4096, "steps")
-        require_range(self, 1, 2**24, "canvas", "window")
+        require_range(self, 1, 2**24, "row_length", "window")
 
-    def __call__(self, asked: DraftRequest) -> Proposal:
-        canvas, begin = _blank(asked, self.process, self.canvas, self.window)
+    def __call__(self, request: DraftRequest) -> Proposal:
+        canvas, begin = _masked_canvas(request, self.process, self.row_length, self.window)
         tokens: list[Tensor] = []
         log_q: list[Tensor] = []
-        for first, end in _groups(asked.count, self.steps):
+        for first, end in _groups(request.count, self.steps):
             columns = torch.arange(begin + first, begin + end, device=canvas.z.device)
-            found = self._said(canvas, columns, 1 - first / asked.count, asked)
-            place = asked.z.shape[1] + torch.arange(first, end, device=canvas.z.device)
-            drawn = asked.rule.drafted(found[None], place, asked.noise)
-            canvas = canvas.write(canvas.z.index_copy(1, columns, drawn))
-            tokens, log_q = [*tokens, drawn], [*log_q, found[None]]
+            log_probs = self._log_probs(canvas, columns, 1 - first / request.count, request)[None]
+            position = request.z.shape[1] + torch.arange(first, end, device=canvas.z.device)
+            group = request.rule.propose(log_probs, position, request.noise)
+            canvas = canvas.write(canvas.z.index_copy(1, columns, group))
+            tokens, log_q = [*tokens, group], [*log_q, log_probs]
         return Proposal(torch.cat(tokens, 1), torch.cat(log_q, 1))
 
-    def _said(self, canvas: Canvas, columns: Tensor, hidden: float, asked: DraftRequest) -> Tensor:
-        """(n, V) log-probabilities of the target's tokens at these columns, at the temperature of the text."""
+    def _log_probs(self, canvas: Canvas, columns: Tensor, hidden: float, request: DraftRequest) -> Tensor:
+        """Return (n, V) log-probabilities of the target's tokens at these columns, with the temperature applied.
+
+        hidden: fraction of the draft that is still masked
+        """
         t = self.process.moment(
             torch.full((1, 1), hidden, dtype=ops.widest_float(canvas.z.device), device=canvas.z.device)
         )
         where = torch.zeros_like(canvas.fixed).index_fill(1, columns, True)
         with torch.no_grad():
-            said = self.denoise(canvas.z, canvas.time(t), canvas.context).at(where)
-        return _of_target(said, asked)
+            logits = self.denoise(canvas.z, canvas.time(t), canvas.context).at(where)
+        return _target_log_probs(logits, request)
 
 
-class DrafterState(Protocol):
-    """What a drafter that belongs to the target makes of its states (`redraft.models.DraftState`)."""
+class _DraftStateProtocol(Protocol):
+    """The state of a drafter that belongs to the target; implemented by `redraft.models.DraftState`."""
 
     @property
-    def ahead(self) -> int: ...
+    def target_tokens(self) -> int: ...
 
-    def fresh(self) -> DrafterState: ...
+    def fresh(self) -> _DraftStateProtocol: ...
 
-    def saw(self, z: Tensor, context: Context) -> None: ...
+    def observe(self, z: Tensor, context: Context) -> None: ...
 
     def logits(self, z: Tensor, context: Context, count: int) -> Tensor | None: ...
 
-    def follows(self, previous: Tensor) -> Tensor | None: ...
+    def bigram_logits(self, previous: Tensor) -> Tensor | None: ...
 
 
 @dataclass(frozen=True)
 class OwnDrafter:
-    """The target's own drafter: a network beside it that reads its states, or itself with its adapter at masks.
+    """The target's own drafter: a small network that reads its hidden states, or the target with an adapter on masks.
 
-    One pass gives a block of tokens; each is then drawn given the one before it, so their law is known.
+    One pass predicts a block of tokens. Each is then drawn given the one before it, so its distribution is known.
     """
 
-    memory: DrafterState = field(repr=False)
+    state: _DraftStateProtocol = field(repr=False)
     ordered = True
 
     def fresh(self) -> OwnDrafter:
-        return OwnDrafter(self.memory.fresh())
+        return OwnDrafter(self.state.fresh())
 
-    def saw(self, z: Tensor, context: Context) -> None:
-        self.memory.saw(z, context)
+    def observe(self, z: Tensor, context: Context) -> None:
+        self.state.observe(z, context)
 
-    def __call__(self, asked: DraftRequest) -> Proposal:
-        raw = self.memory.logits(asked.z, asked.context, asked.count)
-        if raw is None:  # nothing is read yet
-            return NoDraft()(asked)
+    def __call__(self, request: DraftRequest) -> Proposal:
+        logits = self.state.logits(request.z, request.context, request.count)
+        if logits is None:  # the target has not read any token yet
+            return NoDraft()(request)
         tokens: list[Tensor] = []
         log_q: list[Tensor] = []
-        previous = asked.z[:, -1]
-        for i in range(raw.shape[1]):
-            follows = None if i < self.memory.ahead else self.memory.follows(previous)
-            said = raw[:, i] if follows is None else raw[:, i] + follows
-            if not asked.temperature:  # all rules take the likeliest token, and none looks at its law
-                previous = said.argmax(-1)
+        previous = request.z[:, -1]
+        for i in range(logits.shape[1]):
+            bigram = None if i < self.state.target_tokens else self.state.bigram_logits(previous)
+            token_logits = logits[:, i] if bigram is None else logits[:, i] + bigram
+            if not request.temperature:  # greedy decoding never uses log_q
+                previous = token_logits.argmax(-1)
                 tokens.append(previous)
                 continue
-            said = _of_target(said, asked)
-            place = torch.arange(asked.z.shape[1] + i, asked.z.shape[1] + i + 1, device=raw.device)
-            previous = asked.rule.drafted(said[:, None], place, asked.noise)[:, 0]
+            log_probs = _target_log_probs(token_logits, request)
+            position = torch.arange(request.z.shape[1] + i, request.z.shape[1] + i + 1, device=logits.device)
+            previous = request.rule.propose(log_probs[:, None], position, request.noise)[:, 0]
             tokens.append(previous)
-            log_q.append(said)
+            log_q.append(log_probs)
         return Proposal(torch.stack(tokens, 1), torch.stack(log_q, 1) if log_q else None)
 
 
-def _of_target(said: Tensor, asked: DraftRequest) -> Tensor:
-    """(N, words) → (N, V) log-probabilities of the target's tokens, at the temperature of the text."""
-    said = F.pad(said[:, : asked.states], (0, max(0, asked.states - said.shape[1])), value=-torch.inf)
-    return (said.double() / (asked.temperature or 1)).log_softmax(-1)
+def _target_log_probs(logits: Tensor, request: DraftRequest) -> Tensor:
+    """Turn (N, V_drafter) logits into (N, V) log-probabilities of the target's tokens, with the temperature applied."""
+    missing = max(0, request.vocab_size - logits.shape[1])
+    logits = F.pad(logits[:, : request.vocab_size], (0, missing), value=-torch.inf)
+    return (logits.double() / (request.temperature or 1)).log_softmax(-1)
 
 
 @dataclass(frozen=True)
 class SampledDraft:
-    """A diffusion model that fills the masks with any sampler, in any order: confidence, thresholds, remasking …
+    """A diffusion model that fills masks after the text with any sampler, in any order.
 
-    What a token's probability was when it was written is not its law given the tokens to its left, so only rules that
-    do without can accept such drafts.
+    The probability of a token when it was written is not its probability given the tokens to its left. So only rules
+    that do not need `Proposal.log_q` can accept these drafts.
     """
 
     denoise: Denoiser = field(repr=False)
     process: Process = field(repr=False)
     sampler: Sampler
-    canvas: int | None = None  # as of `DiffusionDraft`
-    window: int | None = None
+    row_length: int | None = None  # rows are filled up to this length with masks, as in training; None for no filling
+    window: int | None = None  # reads at most this many tokens of the text; None for all
     ordered = False
 
     def __post_init__(self) -> None:
-        require_range(self, 1, 2**24, "canvas", "window")
+        require_range(self, 1, 2**24, "row_length", "window")
 
-    def __call__(self, asked: DraftRequest) -> Proposal:
-        canvas, begin = _blank(asked, self.process, self.canvas, self.window)
-        done = final_canvas(self.sampler(self.denoise, self.process, canvas, rng=asked.noise.fresh()[0]))
-        tokens = done.z[:, begin : begin + asked.count]
-        return Proposal(tokens[:, : _leading_known(tokens, asked.states)])
-
-
-def _leading_known(tokens: Tensor, states: int) -> int:
-    """How many tokens stand before the first that the target does not have."""
-    return int((tokens < states).long().cumprod(-1).sum())
+    def __call__(self, request: DraftRequest) -> Proposal:
+        canvas, begin = _masked_canvas(request, self.process, self.row_length, self.window)
+        canvas = final_canvas(self.sampler(self.denoise, self.process, canvas, rng=request.noise.fresh()[0]))
+        tokens = canvas.z[:, begin : begin + request.count]
+        return Proposal(tokens[:, : _leading_valid(tokens, request.vocab_size)])
 
 
-def _blank(asked: DraftRequest, process: Process, columns: int | None, window: int | None) -> tuple[Canvas, int]:
-    """The end of the text and masks after it, and the column of the first mask."""
-    text = asked.z if window is None else asked.z[:, -window:]
+def _leading_valid(tokens: Tensor, vocab_size: int) -> int:
+    """Return the number of tokens before the first one that is not in the target's vocabulary."""
+    return int((tokens < vocab_size).long().cumprod(-1).sum())
+
+
+def _masked_canvas(
+    request: DraftRequest, process: Process, row_length: int | None, window: int | None
+) -> tuple[Canvas, int]:
+    """Return a canvas with the end of the text and masks after it, and the column of the first mask."""
+    text = request.z if window is None else request.z[:, -window:]
     begin = text.shape[1]
-    free = max(asked.count, 0 if columns is None else columns - begin)
+    free = max(request.count, 0 if row_length is None else row_length - begin)
     z = F.pad(text, (0, free), value=process.vocab.masked)
     return Canvas(z, torch.arange(begin + free, device=z.device)[None] < begin), begin
 
 
 def _groups(count: int, steps: int) -> list[tuple[int, int]]:
-    """The first and the last column of each group, as even as can be."""
+    """Split the draft into groups of nearly equal size; returns the (begin, end) of each."""
     steps = min(steps, count)
     ends = [count * i // steps for i in range(steps + 1)] if steps else [0]
     return list(pairwise(ends))

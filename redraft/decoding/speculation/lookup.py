@@ -1,4 +1,4 @@
-"""Drafters without a network: what followed the same tokens before, in the text itself or in others."""
+"""Drafters without a network: they propose what followed the same tokens before, in this text or in other texts."""
 
 from __future__ import annotations
 
@@ -15,84 +15,87 @@ from redraft.decoding.speculation.drafters import DraftRequest
 
 @dataclass(frozen=True)
 class PromptLookup:
-    """Proposes what followed the last few tokens when they occurred before: free, and good at copying.
+    """Proposes what followed the last few tokens when they occurred earlier in the text (prompt lookup decoding).
 
-    Tries the last `longest` tokens first, then fewer; of several occurrences it takes the latest. What followed a
-    single token says little, and reading it costs more than it wins.
+    It costs nothing and is good at copying. The longest match with the end of the text wins; among equally long ones,
+    the latest. By default a match of a single token is ignored: verifying such a draft costs more than it gains.
     """
 
-    longest: int = 3
-    shortest: int = 2
+    longest: int = 3  # maximum length of a match
+    shortest: int = 2  # minimum length of a match
     ordered = False
 
     def __post_init__(self) -> None:
         require_range(self, 1, 64, "longest", "shortest")
         if self.shortest > self.longest:
-            raise ValueError(f"shortest={self.shortest} is above longest={self.longest}; exchange them")
+            raise ValueError(f"shortest={self.shortest} is above longest={self.longest}; swap them")
 
-    def __call__(self, asked: DraftRequest) -> Proposal:
-        return _proposal(asked, self.found(asked.z[0].tolist()))
+    def __call__(self, request: DraftRequest) -> Proposal:
+        return _proposal(request, self.continuation(request.z[0].tolist()))
 
-    def found(self, text: list[int]) -> list[int]:
-        """What followed the end of this text before, up to that end."""
-        back, best, at, j = text[::-1], self.shortest - 1, 0, 0
+    def continuation(self, text: list[int]) -> list[int]:
+        """Return all tokens after the best match with the end of the text; empty if there is no match."""
+        back, longest, distance, j = text[::-1], self.shortest - 1, 0, 0
         for _ in range(back.count(back[0]) - 1 if back else 0):
-            j = back.index(back[0], j + 1)  # the last token stood there too
-            same = next((n for n in range(1, self.longest) if back[j + n : j + n + 1] != back[n : n + 1]), self.longest)
-            if same > best:
-                best, at = same, j
-            if best == self.longest:
+            j = back.index(back[0], j + 1)  # an earlier occurrence of the last token
+            size = next((n for n in range(1, self.longest) if back[j + n : j + n + 1] != back[n : n + 1]), self.longest)
+            if size > longest:
+                longest, distance = size, j
+            if longest == self.longest:
                 break
-        return text[len(text) - at :]
+        return text[len(text) - distance :]
 
 
 @dataclass(frozen=True)
 class TextLookup:
-    """Proposes what the text itself repeats, else what followed its end most often in other texts (as REST, 2023).
+    """Proposes what the text itself repeats, else what most often followed its last tokens in other texts (REST, 2023).
 
-    Best are texts that the model wrote itself. Each token follows the longest known context of up to `longest` tokens,
-    with the share that it had there, one more occurrence assumed that it did not follow: a context seen once counts as
-    half sure. A draft goes on while all of it is at least `sure`.
+    Texts that the model wrote itself work best. Each next token is the most frequent one after the longest context of
+    up to `longest` tokens that occurs in `texts`. Its probability is its count over the count of the context plus one,
+    so a context seen once gives 1/2. A draft ends before the product of these probabilities falls below
+    `min_probability`.
     """
 
     texts: tuple[tuple[int, ...], ...] = field(repr=False)
-    longest: int = 4
-    sure: float = 0.25
-    here: PromptLookup = PromptLookup()
+    longest: int = 4  # maximum length of a context
+    min_probability: float = 0.25  # of the draft as a whole
+    in_text: PromptLookup = PromptLookup()  # looks for repetitions in the text itself
     ordered = False
     _next: Mapping[tuple[int, ...], tuple[int, float]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_range(self, 1, 64, "longest")
-        require_range(self, 0, 1, "sure")
-        object.__setattr__(self, "_next", _usual(self.texts, self.longest, self.sure))
+        require_range(self, 0, 1, "min_probability")
+        object.__setattr__(self, "_next", _next_tokens(self.texts, self.longest, self.min_probability))
 
-    def __call__(self, asked: DraftRequest) -> Proposal:
-        text = asked.z[0].tolist()
-        return _proposal(asked, self.here.found(text) or self._guessed(text, asked.count))
+    def __call__(self, request: DraftRequest) -> Proposal:
+        text = request.z[0].tolist()
+        return _proposal(request, self.in_text.continuation(text) or self._continuation(text, request.count))
 
-    def _guessed(self, text: list[int], count: int) -> list[int]:
-        text, begin, sure = text[-self.longest :], min(len(text), self.longest), 1.0
+    def _continuation(self, text: list[int], count: int) -> list[int]:
+        text, begin, total = text[-self.longest :], min(len(text), self.longest), 1.0
         while len(text) < begin + count:
             ends = (tuple(text[-n:]) for n in range(min(self.longest, len(text)), 0, -1))
-            token, share = next((self._next[end] for end in ends if end in self._next), (0, 0.0))
-            sure *= share
-            if sure < self.sure:
+            token, probability = next((self._next[end] for end in ends if end in self._next), (0, 0.0))
+            total *= probability
+            if total < self.min_probability:
                 break
             text = [*text, token]
         return text[begin:]
 
 
-def _usual(texts: Iterable[Sequence[int]], longest: int, least: float) -> dict[tuple[int, ...], tuple[int, float]]:
-    """The token that usually follows each context, and its share, if that is enough."""
+def _next_tokens(
+    texts: Iterable[Sequence[int]], longest: int, least: float
+) -> dict[tuple[int, ...], tuple[int, float]]:
+    """Map each context to its most frequent next token and that token's probability, if it is at least `least`."""
     counts: defaultdict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
     for text in texts:
         for i, token in enumerate(text):
             for n in range(1, min(longest, i) + 1):
                 counts[tuple(text[i - n : i])][token] += 1
-    best = ((context, *found.most_common(1)[0], found.total() + 1) for context, found in counts.items())
-    return {context: (token, count / seen) for context, token, count, seen in best if count >= least * seen}
+    best = ((context, *tokens.most_common(1)[0], tokens.total() + 1) for context, tokens in counts.items())
+    return {context: (token, count / total) for context, token, count, total in best if count >= least * total}
 
 
-def _proposal(asked: DraftRequest, tokens: list[int]) -> Proposal:
-    return Proposal(torch.tensor([tokens[: asked.count]], dtype=torch.int64, device=asked.z.device).view(1, -1))
+def _proposal(request: DraftRequest, tokens: list[int]) -> Proposal:
+    return Proposal(torch.tensor([tokens[: request.count]], dtype=torch.int64, device=request.z.device).view(1, -1))

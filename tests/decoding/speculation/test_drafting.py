@@ -88,15 +88,15 @@ def test_what_is_learnt_is_what_is_drafted(build: Build, tiny: TransformerConfig
     with torch.no_grad():
         read = network.absorb(z.expand(2, -1))
         taught = drafter.block_states(network, read, z.expand(2, -1), torch.tensor([2, 4]))[:1]
-    memory, context, begin = DraftState(model), Context(), 0
+    state, context, begin = DraftState(model), Context(), 0
     for known in (3, 5):
         place = torch.arange(begin, known - 1)[None]
         context = model.absorb(z[:, begin : known - 1], replace(context, place=place))
-        memory.saw(z[:, :known], context)
-        said = memory.logits(z[:, :known], context, 8)
+        state.observe(z[:, :known], context)
+        said = state.logits(z[:, :known], context, 8)
         assert said is not None
         expected = drafter.logits(network, taught[0, known // 2 - 1])
-        torch.testing.assert_close(said[0, drafter.ahead :], expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(said[0, drafter.target_tokens :], expected, rtol=1e-4, atol=1e-4)
         begin = known - 1
 
 
@@ -205,7 +205,7 @@ def test_an_adapter_that_drafts_is_not_merged_into_the_model(
     assert plain.drafter is None
     with torch.no_grad():
         assert torch.equal(plain.network(z), model.network(z))
-    with pytest.raises(CheckpointError, match="only drafts for its model"):
+    with pytest.raises(CheckpointError, match="only drafts for its own model"):
         write_adapter(tmp_path / "adapter", model, "base")
 
 
@@ -221,8 +221,8 @@ def test_what_cannot_be_is_refused(build: Build, tiny: TransformerConfig) -> Non
         replace(plain.config, drafter=SelfDrafter())
     model = with_drafter(build, tiny, "beside")
     with pytest.raises(ValueError, match="has lost some"):
-        DraftState(model).saw(torch.zeros(1, 4, dtype=torch.int64), Context(cache=KeyValueCache()))
+        DraftState(model).observe(torch.zeros(1, 4, dtype=torch.int64), Context(cache=KeyValueCache()))
     with pytest.raises(ValueError, match="leave nothing to draft"):
         DrafterObjective()(model, Batch.of(torch.zeros(1, 1, dtype=torch.int64)), rng=rng(0))
-    assert TokenwiseRule().needs_law
+    assert TokenwiseRule().needs_log_q
     assert drafts(model).ordered

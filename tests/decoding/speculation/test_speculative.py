@@ -12,7 +12,6 @@ from torch import Tensor
 
 from redraft.core import Canvas, Context, Masked, Rng, Vocab, rng, sample_categorical
 from redraft.decoding import (
-    ACCEPT_RULES,
     AcceptRule,
     Ancestral,
     AnyOrder,
@@ -28,7 +27,6 @@ from redraft.decoding import (
     PointMassRule,
     PromptLookup,
     Proposal,
-    RoundNoise,
     SampledDraft,
     Sampler,
     SharedGumbelRule,
@@ -36,10 +34,9 @@ from redraft.decoding import (
     TextLookup,
     TokenwiseRule,
     Unmask,
-    accept_blockwise,
-    accept_tokenwise,
     final_canvas,
 )
+from redraft.decoding.speculation.acceptance import ACCEPT_RULES, _accept_blockwise, _accept_tokenwise, _RoundNoise
 from redraft.models import Causal, DiffusionLM, Full, KeyValueCache, Shift
 from redraft.tasks import count_calls
 
@@ -76,13 +73,13 @@ def drafters(other: DiffusionLM) -> list[Drafter]:
         PromptLookup(1, 1),
         TextLookup(((0, 1, 2, 0, 1, 1), (2, 1, 0, 0))),
         DiffusionDraft(other, process),
-        DiffusionDraft(other, process, steps=2, canvas=9, window=4),
+        DiffusionDraft(other, process, steps=2, row_length=9, window=4),
         SampledDraft(other, process, Unmask(2, Confidence(1.0))),
     ]
 
 
 def fitting(rule: AcceptRule, found: list[Drafter]) -> list[Drafter]:
-    return [draft for draft in found if draft.ordered or not rule.needs_law]
+    return [draft for draft in found if draft.ordered or not rule.needs_log_q]
 
 
 def write(sampler: Sampler, model: DiffusionLM, canvas: Canvas, seed: int = 0) -> Tensor:
@@ -158,9 +155,9 @@ def test_the_law_is_the_targets(rule: AcceptRule, order: str, p_value: PValue) -
     p, q, keys = table(0), table(1), rng(3, DRAWS)
     tokens, said = drafted(q, keys.fold(10), *ORDERS[order])
     if isinstance(rule, SharedGumbelRule):  # the drafter draws with the same noise
-        tokens = rule.drafted(said.log(), torch.arange(3), RoundNoise(keys, 0))
+        tokens = rule.propose(said.log(), torch.arange(3), _RoundNoise(keys, 0))
         said = said * torch.nan  # and nobody looks at its law
-    found = rule(laws(p, tokens, 4).log(), Proposal(tokens, said.log()), torch.arange(4), RoundNoise(keys, 0))
+    found = rule(laws(p, tokens, 4).log(), Proposal(tokens, said.log()), torch.arange(4), _RoundNoise(keys, 0))
     number = rest(p, tokens, found.count, found.next, keys.fold(11))
     assert found.count.double().mean() > 0.3
     assert p_value(number.bincount(minlength=81), texts_of(p) * DRAWS) > 1e-3
@@ -171,9 +168,9 @@ def test_a_biased_rule_is_caught(p_value: PValue) -> None:
     p, q, keys = table(0), table(1) ** 4, rng(3, DRAWS)
     tokens, said = drafted(q, keys.fold(10), [1, 1, 1], [2, 1, 0])
     wrong = TokenwiseRule()(
-        laws(p, tokens, 4).log(), Proposal(tokens, said.log()), torch.arange(4), RoundNoise(keys, 0)
+        laws(p, tokens, 4).log(), Proposal(tokens, said.log()), torch.arange(4), _RoundNoise(keys, 0)
     )
-    right = PointMassRule()(laws(p, tokens, 4).log(), Proposal(tokens), torch.arange(4), RoundNoise(keys, 0))
+    right = PointMassRule()(laws(p, tokens, 4).log(), Proposal(tokens), torch.arange(4), _RoundNoise(keys, 0))
     for found, least, most in ((wrong, 0.0, 1e-6), (right, 1e-3, 1.0)):
         number = rest(p, tokens, found.count, found.next, keys.fold(11))
         assert least <= p_value(number.bincount(minlength=81), texts_of(p) * DRAWS) <= most
@@ -184,7 +181,7 @@ def test_block_verification_accepts_more_than_token_wise() -> None:
     tokens, said = drafted(q, keys, [1, 1, 1], [0, 1, 2])
     numbers = keys.fold(1).uniform(3), keys.fold(2).once().squeeze(1)
     by_token, by_block = (
-        f(laws(p, tokens, 4), said, tokens, *numbers).count for f in (accept_tokenwise, accept_blockwise)
+        f(laws(p, tokens, 4), said, tokens, *numbers).count for f in (_accept_tokenwise, _accept_blockwise)
     )
     assert by_block.double().mean() > by_token.double().mean()
 
@@ -193,7 +190,7 @@ def test_a_perfect_draft_is_accepted_whole() -> None:
     p, keys = table(0), rng(3, 500)
     tokens, said = drafted(p, keys, [1, 1, 1], [0, 1, 2])
     for rule in (TokenwiseRule(), BlockwiseRule()):
-        found = rule(laws(p, tokens, 4).log(), Proposal(tokens, said.log()), torch.arange(4), RoundNoise(keys, 0))
+        found = rule(laws(p, tokens, 4).log(), Proposal(tokens, said.log()), torch.arange(4), _RoundNoise(keys, 0))
         assert found.count.eq(3).all()
 
 
@@ -283,12 +280,12 @@ def test_a_cropped_cache_is_a_fresh_one(kind: str, request: pytest.FixtureReques
     short = model.absorb(z[:, :4], Context(place=place[:, :4]))
     for context in (whole, short):
         assert isinstance(context.cache, KeyValueCache)
-    cropped = whole.cache.cropped(4)
+    cropped = whole.cache.crop(4)
     assert cropped.covers.shape == (1, 4)
     for (k, v), (k2, v2) in zip(cropped.layers, short.cache.layers, strict=True):
         torch.testing.assert_close((k, v), (k2, v2), rtol=0, atol=1e-6)
     again = model.absorb(z[:, 4:5], Context(place=place[:, 4:5], cache=cropped)).cache
-    torch.testing.assert_close(again.ahead, whole.cache.cropped(5).ahead, rtol=0, atol=1e-5)
+    torch.testing.assert_close(again.last_state, whole.cache.crop(5).last_state, rtol=0, atol=1e-5)
 
 
 def test_one_pass_per_round(target: DiffusionLM) -> None:
@@ -322,8 +319,11 @@ def test_the_length_follows_acceptance(target: DiffusionLM) -> None:
     model = target
     write(sampler, model, begun(1, 60))
     assert sampler.tally.drafted < 40
-    assert [DraftCosts(0.1, 0.2).best(a, 8) for a in (0.0, 0.5, 0.99)] == [0, 2, 8]
-    assert [DraftCosts(0.15, 1.2, sure).best(2 / 3, 8) > 0 for sure in (0, 1)] == [False, True]
+    assert [DraftCosts(0.1, 0.2).best_length(a, 8) for a in (0.0, 0.5, 0.99)] == [0, 2, 8]
+    assert [DraftCosts(0.15, 1.2, always_accepted).best_length(2 / 3, 8) > 0 for always_accepted in (0, 1)] == [
+        False,
+        True,
+    ]
 
 
 def test_an_end_token_inside_a_draft_ends_the_row(build: Build, other: DiffusionLM) -> None:
@@ -348,12 +348,12 @@ def test_rules_that_would_be_biased_are_refused(rule: AcceptRule, other: Diffusi
 
 
 def test_full_attention_is_refused(other: DiffusionLM) -> None:
-    with pytest.raises(ValueError, match="for causal models"):
+    with pytest.raises(ValueError, match="is for causal models"):
         write(SpeculativeSampler(), other, begun(1, 4))
 
 
 def proposed(draft: Drafter, text: list[int]) -> list[int]:
-    asked = DraftRequest(torch.tensor([text]), 3, 9, 1.0, MatchRule(), RoundNoise(rng(0), len(text)))
+    asked = DraftRequest(torch.tensor([text]), 3, 9, 1.0, MatchRule(), _RoundNoise(rng(0), len(text)))
     return draft(asked).tokens[0].tolist()
 
 
@@ -371,7 +371,7 @@ def test_lookup_in_other_texts() -> None:
     draft = TextLookup(texts, longest=2)
     assert proposed(draft, [5, 6]) == [7, 1], "the usual token first, then nothing: a text ended there"
     assert proposed(TextLookup(texts, longest=3), [5, 6]) == [7, 8], "the longer context decides"
-    assert proposed(TextLookup(texts, sure=0.4), [0]) == [], "a third of a chance is too little"
+    assert proposed(TextLookup(texts, min_probability=0.4), [0]) == [], "a third of a chance is too little"
     assert proposed(draft, [0]) == [5], "enough, but not for another token: a third of a half"
     assert proposed(draft, [5, 6, 0, 5, 6]) == [0, 5, 6], "the text itself comes before others"
     assert proposed(draft, [8]) == []

@@ -46,7 +46,7 @@ class Serving:
 
     async def book(self) -> Plain:
         found: Plain = (await self.client.send("/health/ready", None)).json
-        return found.get("requests", {})
+        return found.get("request_counts", {})
 
     async def settled(self, seconds: float = 30) -> tuple[Plain, float]:
         """The ledger once nothing is open any more, and how long that took."""

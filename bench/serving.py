@@ -70,7 +70,7 @@ def together(model: DiffusionLM, requests: Sequence[Request], least: int) -> lis
 
         return run
 
-    board = BatchScheduler([model.network], least=least)
+    board = BatchScheduler([model.network], min_rows=least)
     board.run([work(i) for i in range(len(requests))])
     board.close([model.network])
     return [found[i] for i in range(len(requests))]
@@ -138,7 +138,7 @@ def patience(least: int, count: int) -> Row:
 
     def beside() -> float:
         took: list[float] = []
-        board = BatchScheduler([model.network], least=least)
+        board = BatchScheduler([model.network], min_rows=least)
 
         def run() -> None:
             begin = time.perf_counter()
@@ -146,10 +146,10 @@ def patience(least: int, count: int) -> Row:
             took.append(time.perf_counter() - begin)
 
         board.start(lambda: one(model, long) and None)
-        board.round()
+        board.run_round()
         board.start(run)
         while not took:
-            board.round()
+            board.run_round()
         board.close([model.network])
         return took[0]
 

@@ -1,1 +1,1 @@
-"""Showing: texts as they are written, a run as a page, pictures, the demo."""
+"""Reports: texts as they are written, pages about runs and comparisons, pictures, the demo."""

@@ -1,4 +1,4 @@
-"""_Bars and curves of a page, as SVG."""
+"""Bar charts and line charts of a page, as HTML and SVG."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from html import escape
 
 @dataclass(frozen=True)
 class _Bar:
-    """A quantity with its standard error, and a remark."""
+    """A quantity with its standard error and a note."""
 
     name: str
     value: float
@@ -20,7 +20,7 @@ class _Bar:
 
 @dataclass(frozen=True)
 class _Bars:
-    """Quantities from zero up, each with a whisker of one standard error to both sides."""
+    """Horizontal bars from zero, each with a whisker of one standard error to either side."""
 
     bars: tuple[_Bar, ...]
     unit: str
@@ -28,12 +28,12 @@ class _Bars:
     def html(self) -> str:
         return f'<div class="bars">{"".join(self._bar(bar, i) for i, bar in enumerate(self.bars))}</div>'
 
-    def _bar(self, bar: _Bar, number: int) -> str:
+    def _bar(self, bar: _Bar, index: int) -> str:
         most = max(_LEAST, *(b.value + b.error for b in self.bars))
         low, value, high = (100 * max(0.0, v) / most for v in (bar.value - bar.error, bar.value, bar.value + bar.error))
         error = f" ± {bar.error:.4f}" if bar.error else ""
         return (
-            f'<div class="bar series-{number % _SERIES}"><b>{escape(bar.name)}</b><span class="track">'
+            f'<div class="bar series-{index % _SERIES}"><b>{escape(bar.name)}</b><span class="track">'
             f'<i class="length" style="width:{value:.2f}%"></i>'
             f'<i class="error" style="left:{low:.2f}%;width:{high - low:.2f}%"></i></span>'
             f"<span>{bar.value:.4f}{error} {escape(self.unit)} <small>{escape(bar.note)}</small></span></div>"
@@ -42,16 +42,16 @@ class _Bars:
 
 @dataclass(frozen=True)
 class _Curve:
-    """A named sequence of points (x, y); those of one name, such as several seeds of a method, have one colour."""
+    """A named sequence of points (x, y). Curves with the same name, such as the seeds of a method, share a color."""
 
     name: str
     points: tuple[tuple[float, float], ...]
-    errors: tuple[float, ...] = ()  # standard errors of the y
+    errors: tuple[float, ...] = ()  # standard error of each y; empty if unknown
 
 
 @dataclass(frozen=True)
 class _Charts:
-    """_Charts side by side."""
+    """Charts side by side."""
 
     charts: tuple[_Chart, ...]
 
@@ -61,14 +61,14 @@ class _Charts:
 
 @dataclass(frozen=True)
 class _Scale:
-    """An axis from low to high."""
+    """A linear or logarithmic axis from low to high."""
 
     low: float
     high: float
     log: bool
 
-    def share(self, value: float) -> float:
-        """How far along the axis a value lies, from 0 to 1."""
+    def fraction(self, value: float) -> float:
+        """Position of a value along the axis, from 0 (low) to 1 (high)."""
         if self.log:
             return math.log(max(_LEAST, value) / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -79,7 +79,7 @@ class _Scale:
 
 @dataclass(frozen=True)
 class _Chart:
-    """Curves over a common axis, losses on a logarithmic scale; `limit` is a line that none of them can cross."""
+    """Curves in one coordinate system; `limit` draws a horizontal line at a bound that no curve can cross."""
 
     title: str
     x: str
@@ -88,32 +88,33 @@ class _Chart:
     limit: _Bar | None = None
     x_log: bool = False
     y_log: bool = True
-    top: float = 0.0  # a linear axis reaches at least so far
+    top: float = 0.0  # a linear y axis reaches at least this value
 
     WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 280, 58, 24, 26, 42
 
     def html(self) -> str:
         drawn = {curve.name for curve in self.curves if curve.points}
-        shown = [(i, name) for i, name in enumerate(self._names) if name in drawn]
-        keys = "".join(f'<span class="series-{i % _SERIES}">{escape(name)}</span>' for i, name in shown)
+        legend = [(i, name) for i, name in enumerate(self._names) if name in drawn]
+        keys = "".join(f'<span class="series-{i % _SERIES}">{escape(name)}</span>' for i, name in legend)
         inside = self._axes() + self._limit() + "".join(map(self._curve, self.curves))
         return f"""<figure class="chart">
 <figcaption><b>{escape(self.title)}</b><span class="keys">{keys}</span></figcaption>
-<svg viewBox="0 0 {self.WIDTH} {self.HEIGHT}" role="img" aria-label="{escape(self._spoken())}">{inside}</svg>
+<svg viewBox="0 0 {self.WIDTH} {self.HEIGHT}" role="img" aria-label="{escape(self._description())}">{inside}</svg>
 </figure>"""
 
     @cached_property
     def _names(self) -> list[str]:
         return list(dict.fromkeys(curve.name for curve in self.curves))
 
-    def _spoken(self) -> str:
+    def _description(self) -> str:
+        """Describes the chart for screen readers."""
         ends = [f"{c.name} ends at {c.points[-1][1]:.3f}" for c in self.curves if c.points]
         limit = [] if self.limit is None else [f"{self.limit.name}: {self.limit.value:.3f}"]
         return f"{self.title}: {self.y} over {self.x}. " + "; ".join([*ends, *limit])
 
     @cached_property
     def _scales(self) -> tuple[_Scale, _Scale]:
-        """The axes: from zero, or, on a logarithmic one, with some room around the values."""
+        """The x and y axes. A linear axis starts at zero; a logarithmic one leaves a margin around the values."""
         points = [point for curve in self.curves for point in curve.points] or [(1.0, 1.0)]
         xs, ys = ([point[axis] for point in points] for axis in (0, 1))
         ys += [] if self.limit is None else [self.limit.value]
@@ -122,10 +123,10 @@ class _Chart:
         return across, _Scale(low, high, True) if self.y_log else _Scale(0.0, max(_LEAST, self.top, *ys), False)
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
-        """Where a point is drawn."""
+        """Returns the coordinates at which a point is drawn."""
         across, up = self._scales
         width, height = self.WIDTH - self.LEFT - self.RIGHT, self.HEIGHT - self.TOP - self.BOTTOM
-        return self.LEFT + width * across.share(x), self.HEIGHT - self.BOTTOM - height * up.share(y)
+        return self.LEFT + width * across.fraction(x), self.HEIGHT - self.BOTTOM - height * up.fraction(y)
 
     def _axes(self) -> str:
         across, up = self._scales
@@ -152,17 +153,17 @@ class _Chart:
         )
 
     def _curve(self, curve: _Curve) -> str:
-        places = [self._at(*point) for point in curve.points]
-        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+        dots_at = [self._at(*point) for point in curve.points]
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in dots_at)
         dots = "".join(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2">'
             f"<title>{escape(curve.name)}, {escape(self.x)} {at:.4g}: {value:.3f}</title></circle>"
-            for (x, y), (at, value) in zip(places, curve.points, strict=True)
-            if len(places) <= 16
+            for (x, y), (at, value) in zip(dots_at, curve.points, strict=True)
+            if len(dots_at) <= 16
         )
         errors = "".join(map(self._error, curve.points, curve.errors))
-        number = self._names.index(curve.name) % _SERIES
-        return f'<g class="series-{number}">{errors}<polyline points="{line}"/>{dots}</g>'
+        series = self._names.index(curve.name) % _SERIES
+        return f'<g class="series-{series}">{errors}<polyline points="{line}"/>{dots}</g>'
 
     def _error(self, point: tuple[float, float], error: float) -> str:
         x, y = point
@@ -170,12 +171,12 @@ class _Chart:
         return f'<path class="whisker" d="M{at:.1f} {top:.1f}V{bottom:.1f}"/>'
 
 
-_SERIES = 8  # of page.css; further curves begin again with the first
-_LEAST = 1e-4  # bits: lower values are drawn here
+_SERIES = 8  # colors in page.css; further curves reuse them from the first on
+_LEAST = 1e-4  # bits: lower values are drawn at this height
 
 
 def _ticks(most: float, about: float = 5) -> list[float]:
-    """Round numbers at even distances from zero up to `most`."""
+    """Returns evenly spaced round numbers from zero up to `most`, about `about` of them."""
     raw = most / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw)
@@ -183,7 +184,7 @@ def _ticks(most: float, about: float = 5) -> list[float]:
 
 
 def _log_ticks(low: float, high: float) -> list[float]:
-    """Round numbers between two positive ones: 1, 2, 5, 10, …; in a narrow range evenly spaced ones, at least three."""
+    """Returns 1, 2, 5, 10, … between low and high; in a narrow range, at least three evenly spaced round numbers."""
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
-    return found if len(found) > 2 else [tick for tick in _ticks(high, 8 * high / (high - low)) if tick >= low]
+    ticks = [m * 10.0**p for p in powers for m in (1, 2, 5) if low <= m * 10.0**p <= high]
+    return ticks if len(ticks) > 2 else [tick for tick in _ticks(high, 8 * high / (high - low)) if tick >= low]

@@ -1,4 +1,4 @@
-"""The page of a comparison: methods under one budget, against the truth, their price and each other."""
+"""The page of a comparison: the bits, texts and costs of several methods trained under one budget."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from redraft.apps.reports.page import _Section
 from redraft.apps.reports.samples import _judged_sample
 from redraft.training.data.registry import corpus_of_class
 
-_VECTORS = " Models of vectors are read there at the end of their whole diffusion, far above the bound of the bars."
-_SIDE_BY_SIDE = 3  # texts of each method
-_SeedSpread: TypeAlias = Mapping[str, float | None]  # mean, between, within
+_VECTORS = " Models of vectors are measured here at the end of their diffusion chain, far above the bound of the bars."
+_SIDE_BY_SIDE = 3  # texts shown of each method
+_SeedSpread: TypeAlias = Mapping[str, float | None]  # keys mean, between (seeds), within (a seed)
 _Summary: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class ComparisonData:
-    """What the page is made of."""
+    """The content of the page."""
 
     rows: Sequence[Mapping[str, Any]]
     summaries: Sequence[_Summary]  # best first
     budget: str
-    planned: int  # rows when all is done
+    planned: int  # number of rows once the comparison is complete
     commands: tuple[page.Command, ...]
-    by_minutes: bool  # the curves are drawn over minutes of training, not over steps
+    by_minutes: bool  # True to draw curves over minutes of training instead of steps
 
     @property
     def names(self) -> list[str]:
-        return [each["method"] for each in self.summaries]
+        return [summary["method"] for summary in self.summaries]
 
     @property
     def unit(self) -> str:
@@ -40,168 +40,175 @@ class ComparisonData:
 
     @property
     def texts(self) -> list[str]:
-        """The texts that methods are measured on."""
-        return list(dict.fromkeys(each["text"] for each in self.summaries))
+        """Names of the corpora that methods are measured on."""
+        return list(dict.fromkeys(summary["text"] for summary in self.summaries))
 
     def of(self, method: str) -> list[Mapping[str, Any]]:
+        """The rows of one method."""
         return [row for row in self.rows if row["method"] == method]
 
 
-def write_comparison(told: ComparisonData, out: Path) -> Path:
-    """Writes the page to a file, and returns the file."""
-    count, seeds = len(told.names), max(len(each["seeds"]) for each in told.summaries)
-    summary = (
-        f"{count} method{'s' * (count > 1)}, {told.budget} of training each, "
-        f"{seeds} seed{'s' * (seeds > 1)}. All of them read the same unseen text and write as many texts."
+def write_comparison(data: ComparisonData, out: Path) -> Path:
+    """Writes the page to `out` and returns that path."""
+    count, seeds = len(data.names), max(len(summary["seeds"]) for summary in data.summaries)
+    introduction = (
+        f"{count} method{'s' * (count > 1)}, {data.budget} of training each, "
+        f"{seeds} seed{'s' * (seeds > 1)}. All are measured on the same held-out text and write equally many texts."
     )
-    if len(told.rows) < told.planned:
-        summary += f" So far {len(told.rows)} of {told.planned} rows are measured; the same command goes on."
-    row = told.rows[0]
-    footer = f"{row['machine']}; {row['commit']}. The figures are in rows.jsonl and compare.json, by redraft compare."
-    return page._write_page(out, _title(told), summary, _sections(told), footer)
-
-
-def _title(told: ComparisonData) -> str:
-    return " against ".join(told.names) if len(told.names) < 3 else f"{len(told.names)} methods, one budget"
-
-
-def _sections(told: ComparisonData) -> Iterator[_Section]:
-    yield _Section("", (_headline(told),))
-    yield _Section("Unseen text", (_bars(told), _table(told)), _bits_note(told))
-    if drawn := list(_prices(told)):
-        yield _Section(
-            "Quality against its price",
-            (charts._Charts(tuple(drawn)),),
-            "Each point is a number of sampling steps; whiskers are one standard error, between seeds and within. "
-            "Network calls are counted per text, seconds are those of one core in batches of 64.",
+    if len(data.rows) < data.planned:
+        introduction += (
+            f" So far {len(data.rows)} of {data.planned} rows are measured; run the same command to continue."
         )
-    if curves := _learning(told):
+    row = data.rows[0]
+    footer = f"{row['machine']}; {row['commit']}. The figures are in rows.jsonl and compare.json, by redraft compare."
+    return page._write_page(out, _title(data), introduction, _sections(data), footer)
+
+
+def _title(data: ComparisonData) -> str:
+    return " against ".join(data.names) if len(data.names) < 3 else f"{len(data.names)} methods, one budget"
+
+
+def _sections(data: ComparisonData) -> Iterator[_Section]:
+    yield _Section("", (_headline(data),))
+    yield _Section("Held-out text", (_bars(data), _table(data)), _bits_note(data))
+    if cost_charts := list(_cost_charts(data)):
+        yield _Section(
+            "Quality against cost",
+            (charts._Charts(tuple(cost_charts)),),
+            "Each point is one number of sampling steps; whiskers are one standard error, between and within seeds. "
+            "Network calls are per text; seconds are measured on one core in batches of 64.",
+        )
+    if curves := _learning(data):
         yield _Section(
             "Learning",
             (curves,),
-            "A curve is a seed. Measured on 64 rows of the valid split on the way, which the budget does not count."
-            + (_VECTORS if any("end" in row for row in told.rows) else ""),
+            "Each curve is one seed, measured during training on 64 rows of the valid split, outside the budget."
+            + (_VECTORS if any("end" in row for row in data.rows) else ""),
         )
-    yield _Section("What they write", tuple(_samples(told)), "The first texts of the first seed, not chosen.")
-    if written := _written_table(told):
-        yield _Section("All that was written", (written,), "Errors: between seeds, within a seed.")
-    yield _Section("The same again", (page._Commands(told.commands),))
+    yield _Section("Generated texts", tuple(_samples(data)), "The first texts of the first seed, not selected.")
+    if written := _written_table(data):
+        yield _Section("All generated texts", (written,), "Errors: between seeds, then within a seed.")
+    yield _Section("Reproduce", (page._Commands(data.commands),))
 
 
-def _bits_note(told: ComparisonData) -> str:
+def _bits_note(data: ComparisonData) -> str:
     note = (
-        f"A bar is {told.unit}, at most (left to right: exactly). The first error is that between seeds, the second "
-        "that within one: other rows and other noise. Whiskers join both."
+        f"Bars show {data.unit}: an upper bound, exact for left-to-right models. The first error is between seeds, the "
+        "second within a seed (other rows and noise). Whiskers combine both."
     )
-    if len(told.texts) > 1:
-        note += f" Bits of different texts cannot be compared, and here are {' and '.join(told.texts)}."
+    if len(data.texts) > 1:
+        note += f" Bits on different corpora cannot be compared, and this page has {' and '.join(data.texts)}."
     return note
 
 
-def _headline(told: ComparisonData) -> page._Figures:
-    best = told.summaries[0]
+def _headline(data: ComparisonData) -> page._Figures:
+    best = data.summaries[0]
     figures = [
-        page._Figure("lowest bits", best["method"], f"{_with_errors(best['bits'], '.4f')} {told.unit}"),
-        page._Figure("trainings", f"{len(told.rows)}", f"{told.budget} each{_before(told)}"),
+        page._Figure("lowest bits", best["method"], f"{_with_errors(best['bits'], '.4f')} {data.unit}"),
+        page._Figure("training runs", f"{len(data.rows)}", f"{data.budget} each{_stages_note(data)}"),
     ]
-    right = [each for each in told.summaries if "share" in each["written"]["own"]]
-    if right:
-        most = max(right, key=lambda each: float(each["written"]["own"]["share"]["mean"]))
-        share = most["written"]["own"]["share"]
-        name, note = (most["method"], f"{_percent(share)} of its texts") if share["mean"] else ("none yet", _NONE)
-        figures.insert(1, page._Figure("most right", name, note))
-    cheapest = min(told.summaries, key=lambda each: float(each["written"]["own"]["seconds_per_sample"]["mean"]))
+    checked = [summary for summary in data.summaries if "share" in summary["written"]["own"]]
+    if checked:
+        top = max(checked, key=lambda summary: float(summary["written"]["own"]["share"]["mean"]))
+        correct = top["written"]["own"]["share"]
+        name, note = (top["method"], f"{_percent(correct)} of its texts") if correct["mean"] else ("none yet", _NONE)
+        figures.insert(1, page._Figure("most correct texts", name, note))
+    cheapest = min(data.summaries, key=lambda summary: float(summary["written"]["own"]["seconds_per_sample"]["mean"]))
     seconds = cheapest["written"]["own"]["seconds_per_sample"]["mean"]
-    figures.append(page._Figure("cheapest text", cheapest["method"], f"{seconds:.3g} s of a core, by its own sampler"))
+    figures.append(
+        page._Figure("cheapest text", cheapest["method"], f"{seconds:.3g} s on one core, with its own sampler")
+    )
     return page._Figures(tuple(figures))
 
 
-_NONE = "no text of any method is right; a larger budget may help"
+_NONE = "no method wrote a correct text; a larger budget may help"
 
 
-def _before(told: ComparisonData) -> str:
-    """A word about stages that come first, where there are some."""
-    return ", codecs and bases included" if any(len(row.get("stages", ())) > 1 for row in told.rows) else ""
+def _stages_note(data: ComparisonData) -> str:
+    """Notes that the budget includes earlier stages; empty if no method has any."""
+    return ", codecs and bases included" if any(len(row.get("stages", ())) > 1 for row in data.rows) else ""
 
 
-def _bars(told: ComparisonData) -> charts._Bars:
-    def bar(each: _Summary) -> charts._Bar:
-        bits = each["bits"]
+def _bars(data: ComparisonData) -> charts._Bars:
+    def bar(summary: _Summary) -> charts._Bar:
+        bits = summary["bits"]
         parts = [f"seeds ± {bits['between']:.4f}"] if bits["between"] is not None else ["one seed"]
         parts += [f"within ± {bits['within']:.4f}"] if bits["within"] is not None else []
-        return charts._Bar(each["method"], float(bits["mean"]), ", ".join(parts), _joined(bits))
+        return charts._Bar(summary["method"], float(bits["mean"]), ", ".join(parts), _combined_error(bits))
 
-    return charts._Bars(tuple(map(bar, told.summaries)), "")
+    return charts._Bars(tuple(map(bar, data.summaries)), "")
 
 
-def _table(told: ComparisonData) -> page._DataTable:
-    head = ("method", "noise", "weights", "training steps", "bits/char", "codec and back")
-    survive = any("reconstruction" in each for each in told.summaries)
+def _table(data: ComparisonData) -> page._DataTable:
+    head = ("method", "noise", "weights", "training steps", "bits/char", "reconstructed by codec")
+    has_codec = any("reconstruction" in summary for summary in data.summaries)
     rows = tuple(
         (
-            each["method"],
-            each["process"],
-            f"{each['parameters'] / 1e6:.2f} M",
-            _range(each["steps"]),
-            _with_errors(each["bits_per_char"], ".4f"),
-            *((_percent(each["reconstruction"]) if "reconstruction" in each else "–",) if survive else ()),
+            summary["method"],
+            summary["process"],
+            f"{summary['parameters'] / 1e6:.2f} M",
+            _range(summary["steps"]),
+            _with_errors(summary["bits_per_char"], ".4f"),
+            *((_percent(summary["reconstruction"]) if "reconstruction" in summary else "–",) if has_codec else ()),
         )
-        for each in told.summaries
+        for summary in data.summaries
     )
-    return page._DataTable(head if survive else head[:-1], rows)
+    return page._DataTable(head if has_codec else head[:-1], rows)
 
 
-def _prices(told: ComparisonData) -> Iterator[charts._Chart]:
-    """Quality over network calls and over seconds: right texts, or where nobody can tell, what a judge says.
+def _cost_charts(data: ComparisonData) -> Iterator[charts._Chart]:
+    """Yields charts of quality against network calls and seconds: correct texts, and the judge's perplexity.
 
-    Where no text is right there is nothing to see.
+    A measure that is missing or zero everywhere is left out.
     """
     kinds = {
-        "share": ("Right texts", "%", 100.0, False),
-        "generative_perplexity": ("The judge", "perplexity", 1.0, True),
+        "share": ("Correct texts", "%", 100.0, False),
+        "generative_perplexity": ("Judge's perplexity", "perplexity", 1.0, True),
     }
-    axes = {"nfe": "network calls", "seconds_per_sample": "seconds of a core"}
+    axes = {"nfe": "network calls", "seconds_per_sample": "seconds on one core"}
     for kind, (title, unit, factor, log) in kinds.items():
-        if any(point[kind]["mean"] for each in told.summaries for point in each["written"].values() if kind in point):
+        if any(
+            point[kind]["mean"] for summary in data.summaries for point in summary["written"].values() if kind in point
+        ):
             for axis, x in axes.items():
-                curves = tuple(_price(each, kind, axis, factor) for each in told.summaries)
+                curves = tuple(_cost_curve(summary, kind, axis, factor) for summary in data.summaries)
                 yield charts._Chart(f"{title} against {x}", x, unit, curves, x_log=True, y_log=log, top=5.0)
 
 
-def _price(each: _Summary, kind: str, axis: str, factor: float) -> charts._Curve:
-    found = sorted(
-        (float(point[axis]["mean"]), factor * float(point[kind]["mean"]), factor * _joined(point[kind]))
-        for point in each["written"].values()
+def _cost_curve(summary: _Summary, kind: str, axis: str, factor: float) -> charts._Curve:
+    points = sorted(
+        (float(point[axis]["mean"]), factor * float(point[kind]["mean"]), factor * _combined_error(point[kind]))
+        for point in summary["written"].values()
         if kind in point
     )
-    return charts._Curve(each["method"], tuple((x, y) for x, y, _ in found), tuple(error for _, _, error in found))
+    return charts._Curve(summary["method"], tuple((x, y) for x, y, _ in points), tuple(error for _, _, error in points))
 
 
-def _learning(told: ComparisonData) -> charts._Charts | None:
-    curves = [curve for name in told.names for curve in _curves(told, name)]
+def _learning(data: ComparisonData) -> charts._Charts | None:
+    curves = [curve for name in data.names for curve in _curves(data, name)]
     if not any(len(curve.points) > 1 for curve in curves):
         return None
-    x = "CPU minutes" if told.by_minutes else "step"
-    return charts._Charts((charts._Chart("Held-out text", x, told.unit, tuple(curves)),))
+    x = "CPU minutes" if data.by_minutes else "step"
+    return charts._Charts((charts._Chart("Held-out text", x, data.unit, tuple(curves)),))
 
 
-def _curves(told: ComparisonData, name: str) -> list[charts._Curve]:
-    return [charts._Curve(name, tuple(_points(row, told.by_minutes))) for row in told.of(name)]
+def _curves(data: ComparisonData, name: str) -> list[charts._Curve]:
+    return [charts._Curve(name, tuple(_points(row, data.by_minutes))) for row in data.of(name)]
 
 
 def _points(row: Mapping[str, Any], by_minutes: bool) -> Iterator[tuple[float, float]]:
-    """Minutes count from the first stage on: a codec that was trained before moves the curve to the right."""
-    spent = [stage["minutes"] for stage in row["stages"]]
+    """Yields (step or minutes, bits). Minutes include earlier stages, so a codec shifts the curve to the right."""
+    minutes = [stage["minutes"] for stage in row["stages"]]
     for step, bits in row["curve"]:
         if not by_minutes:
             yield step, bits
-        elif None not in spent:
-            yield sum(spent[:-1]) + spent[-1] * step / row["steps"], bits
+        elif None not in minutes:
+            yield sum(minutes[:-1]) + minutes[-1] * step / row["steps"], bits
 
 
-def _samples(told: ComparisonData) -> Iterator[page._Samples]:
-    """The first text of every method side by side, then the second of each, and so on."""
-    firsts = [(name, told.of(name)[0]) for name in told.names]
+def _samples(data: ComparisonData) -> Iterator[page._Samples]:
+    """Yields the first text of every method side by side, then the second of each, and so on."""
+    firsts = [(name, data.of(name)[0]) for name in data.names]
     for i in range(_SIDE_BY_SIDE):
         shown = (replace(_sample(row, row["texts"][i]), label=name) for name, row in firsts if i < len(row["texts"]))
         if texts := tuple(shown):
@@ -212,32 +219,32 @@ def _sample(row: Mapping[str, Any], text: str) -> page._Sample:
     return _judged_sample(text, corpus_of_class(row["text"]))
 
 
-def _written_table(told: ComparisonData) -> page._DataTable:
+def _written_table(data: ComparisonData) -> page._DataTable:
     names = {
-        "share": ("right", lambda f: _percent(f)),
+        "share": ("correct", lambda f: _percent(f)),
         "attributes": ("attributes", lambda f: _percent(f)),
         "generative_perplexity": ("judge's perplexity", lambda f: _with_errors(f, ".1f")),
         "unigram_entropy": ("entropy of words, nats", lambda f: f"{f['mean']:.2f}"),
         "nfe": ("network calls", lambda f: f"{f['mean']:.1f}"),
-        "seconds_per_sample": ("seconds of a core", lambda f: f"{f['mean']:.3g}"),
+        "seconds_per_sample": ("seconds on one core", lambda f: f"{f['mean']:.3g}"),
     }
-    points = [(each, name, point) for each in told.summaries for name, point in each["written"].items()]
-    kept = {key: told_as for key, told_as in names.items() if any(key in point for _, _, point in points)}
+    points = [(summary, name, point) for summary in data.summaries for name, point in summary["written"].items()]
+    columns = {key: column for key, column in names.items() if any(key in point for _, _, point in points)}
     rows = (
         (
-            f"{each['method']}, {'own sampler' if name == 'own' else f'{name} steps'}",
-            *(show(point[key]) if key in point else "–" for key, (_, show) in kept.items()),
+            f"{summary['method']}, {'own sampler' if name == 'own' else f'{name} steps'}",
+            *(show(point[key]) if key in point else "–" for key, (_, show) in columns.items()),
         )
-        for each, name, point in points
+        for summary, name, point in points
     )
-    return page._DataTable(("", *(title for title, _ in kept.values())), tuple(rows))
+    return page._DataTable(("", *(title for title, _ in columns.values())), tuple(rows))
 
 
 # --- figures and their errors ---
 
 
-def _joined(figure: _SeedSpread) -> float:
-    """The error between seeds and the one within, as if they were independent."""
+def _combined_error(figure: _SeedSpread) -> float:
+    """Combines the errors between and within seeds, treated as independent."""
     return math.hypot(figure["between"] or 0.0, figure["within"] or 0.0)
 
 

@@ -1,4 +1,4 @@
-"""What the demo measures: two trained models against the truth, and the texts that the first one writes."""
+"""Measurements of the demo: two trained models against the true distribution, and texts of the first one."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from redraft.training.loop import fit
 from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
 
-_HELD_OUT = 256  # stories of the test stream that both models are measured on
-_WRITTEN = 128  # stories that each model writes
-_SHOWN = 6  # of these, the first ones
+_HELD_OUT = 256  # stories of the test split that both models are measured on
+_WRITTEN = 128  # stories that each model generates
+_SHOWN = 6  # number of these stories that are shown
 
 
 @dataclass(frozen=True)
@@ -41,58 +41,61 @@ class _DemoModel:
 
     run: Run
     model: DiffusionLM
-    log: tuple[dict[str, Any], ...]  # the lines of metrics.jsonl
+    log: tuple[dict[str, Any], ...]  # records of metrics.jsonl
 
     @classmethod
     def fit(cls, run: Run, out: Path, quiet: bool) -> _DemoModel:
+        """Trains the run in `out`, or resumes it there."""
         model = fit(run, out, quiet=quiet)
         return cls(run, model, tuple(metrics.read_metrics(out)))
 
     def curve(self, key: str) -> tuple[tuple[int, float], ...]:
-        """The values of a quantity in the log, by step."""
+        """(step, value) of a quantity in the log."""
         return tuple((line["step"], line[key]) for line in self.log if key in line)
 
     @cached_property
     def unseen(self) -> list[Batch]:
-        """Stories of the test stream."""
+        """The first `_HELD_OUT` stories of the test split."""
         return first_batches(load_rows(self.run.data, "test", self.run.tokenizer, self.run.framing), _HELD_OUT)
 
     def story(self, index: int) -> str:
-        """The text of a story of the test stream."""
+        """Returns the text of one story of the test split."""
         assert isinstance(self.run.data, StoryCorpus)
         return self.run.data.document("test", index)
 
     @property
     def tokens(self) -> float:
-        """Number of tokens seen in training, counting as many per row as the test stream has."""
-        learnt = sum(int(b.learn.sum()) for b in self.unseen) / sum(len(b.tokens) for b in self.unseen)
-        return self.run.steps * self.run.batch * learnt
+        """Number of tokens seen in training, estimated from the mean row of the test split."""
+        per_row = sum(int(b.learn.sum()) for b in self.unseen) / sum(len(b.tokens) for b in self.unseen)
+        return self.run.steps * self.run.batch * per_row
 
     @property
     def seconds(self) -> float:
-        """Seconds of training by the log, without evaluation and checkpoints; also right for resumed runs."""
+        """Training time by the log, without evaluation and checkpoints; also correct for resumed runs."""
         speeds = self.curve("tokens_per_second")
         steps = [step for step, _ in speeds]
-        each = self.tokens / self.run.steps
-        return sum(each * (to - since) / v for since, (to, v) in zip([0, *steps], speeds, strict=False))
+        per_step = self.tokens / self.run.steps
+        return sum(per_step * (step - last) / speed for last, (step, speed) in zip([0, *steps], speeds, strict=False))
 
     def blank(self, rows: int) -> Canvas:
-        """A canvas with room for whole stories."""
-        given = self.run.model.vocab.bos is not None  # a canvas starts with it
+        """Returns an empty canvas with room for whole stories."""
+        given = self.run.model.vocab.bos is not None  # every canvas starts with bos
         return self.model.canvas(new=self.run.framing.length - given, rows=rows)
 
-    def ended(self, canvas: Canvas) -> Canvas:
-        """The canvas as a complete text: the rest of the row is end tokens, as in training."""
+    def completed(self, canvas: Canvas) -> Canvas:
+        """Fills the rest of the row with end tokens, as in training, so that the canvas is a complete text."""
         end, rest = self.run.model.vocab.eos, self.run.framing.length - canvas.z.shape[1]
         if end is None or rest < 0:
-            raise ValueError(f"a text of {canvas.z.shape[1]} tokens and its end do not fit the rows of this run")
+            raise ValueError(
+                f"{canvas.z.shape[1]} tokens and an end token do not fit the rows of this run; use a shorter text"
+            )
         inside = canvas.context.inside
         context = replace(canvas.context, inside=None if inside is None else F.pad(inside, (0, rest), value=False))
         z, fixed = F.pad(canvas.z, (0, rest), value=end), F.pad(canvas.fixed, (0, rest), value=True)
         return replace(canvas, z=z, fixed=fixed, context=context)
 
     def writing(self, canvas: Canvas, row: int, seed: int) -> tuple[Canvas, ...]:
-        """All canvases while one row is written, with the random numbers of row number `row`."""
+        """Returns all canvases of sampling one row, with the random numbers of row `row`."""
         keys = randomness.rng(seed, torch.tensor([row], device=canvas.z.device))
         return tuple(self.run.sampler(self.model, self.model.process, canvas, rng=keys))
 
@@ -103,7 +106,7 @@ class _DemoModel:
 
 @dataclass(frozen=True)
 class _ModelScores:
-    """A model against the truth."""
+    """A model measured against the true distribution."""
 
     trained: _DemoModel
     likelihood: Likelihood
@@ -113,49 +116,50 @@ class _ModelScores:
 
     @property
     def first_sentence(self) -> float:
-        """The share of written stories whose first sentence is correct, among those that have one."""
+        """Fraction of generated stories whose first sentence is correct, among those that have one."""
         return self.grammar.by_sentence[0] if self.grammar.by_sentence else 0.0
 
     @classmethod
     def of(cls, model: _DemoModel, seed: int) -> _ModelScores:
-        found = likelihood(model.model, model.unseen, seed=seed)
+        estimate = likelihood(model.model, model.unseen, seed=seed)
         truth = [STORY_LANGUAGE.log_prob(model.story(i)) for i in range(_HELD_OUT)]
         generated = sample_canvases(model.model, model.run.sampler, model.blank(_WRITTEN), seed=seed)
-        return cls(model, found, excess_bits(found, truth), generated, grammar_score(generated.texts, STORY_LANGUAGE))
+        grammar = grammar_score(generated.texts, STORY_LANGUAGE)
+        return cls(model, estimate, excess_bits(estimate, truth), generated, grammar)
 
 
 @dataclass(frozen=True)
 class _DemoResults:
-    """Both models' scores, and the figures that sum them up."""
+    """The scores of both models, and the numbers that summarize them."""
 
-    ours: _ModelScores
+    diffusion: _ModelScores
     baseline: _ModelScores
     seed: int
 
     @property
     def limit(self) -> float:
-        """The entropy of the stories in bits per character: no model can do better."""
+        """Entropy of the stories in bits per character, which no model can beat."""
         return STORY_LANGUAGE.entropy_per_char() / NATS_PER_BIT
 
     @property
     def truth(self) -> float:
-        """Bits per character of the measured stories under their true probabilities; some are likelier than others."""
-        return self.ours.likelihood.bits_per_char - self.ours.excess[0]
+        """Bits per character of the measured stories under the true distribution; varies around `limit`."""
+        return self.diffusion.likelihood.bits_per_char - self.diffusion.excess[0]
 
     def result(self) -> dict[str, float | int | str]:
-        """What result.json holds."""
-        ours, baseline, model = self.ours, self.baseline, self.ours.trained
+        """Returns the content of result.json."""
+        diffusion, baseline, model = self.diffusion, self.baseline, self.diffusion.trained
         return {
-            "bits_per_char": ours.likelihood.bits_per_char,
+            "bits_per_char": diffusion.likelihood.bits_per_char,
             "entropy_bits_per_char": self.limit,
-            "excess_bits_per_char": ours.excess[0],
+            "excess_bits_per_char": diffusion.excess[0],
             "ar_bits_per_char": baseline.likelihood.bits_per_char,
-            "grammatical": ours.grammar.share,
+            "grammatical": diffusion.grammar.share,
             "train_seconds": model.seconds,
             "tokens_per_second": model.tokens / model.seconds,
-            "excess_stderr": ours.excess[1],
-            "first_sentence": ours.first_sentence,
-            "nfe": ours.generated.nfe,
+            "excess_stderr": diffusion.excess[1],
+            "first_sentence": diffusion.first_sentence,
+            "nfe": diffusion.generated.nfe,
             "ar_excess_bits_per_char": baseline.excess[0],
             "ar_grammatical": baseline.grammar.share,
             "ar_train_seconds": baseline.trained.seconds,
@@ -167,38 +171,38 @@ class _DemoResults:
 
 @dataclass(frozen=True)
 class _DemoTexts:
-    """What the model wrote."""
+    """Texts that the model generated."""
 
     stories: tuple[_Sample, ...]
     gaps: tuple[_CutStory, ...]
     infills: tuple[page._FilledText, ...]
-    canvases: tuple[Canvas, ...]  # one story being written
-    frames: tuple[Frame, ...]  # the same to look at
+    canvases: tuple[Canvas, ...]  # all steps of one story
+    frames: tuple[Frame, ...]  # the canvases as frames, for display
 
     @classmethod
-    def of(cls, found: _DemoResults) -> _DemoTexts:
+    def of(cls, results: _DemoResults) -> _DemoTexts:
         model, stories = (
-            found.ours.trained,
-            tuple(_judged_sample(text, found.ours.trained.run.data) for text in found.ours.generated.texts),
+            results.diffusion.trained,
+            tuple(_judged_sample(t, results.diffusion.trained.run.data) for t in results.diffusion.generated.texts),
         )
-        best = max(range(len(stories)), key=lambda i: (stories[i].whole, stories[i].right))  # stays right longest
+        best = max(range(len(stories)), key=lambda i: (stories[i].whole, stories[i].right))  # longest correct beginning
         gaps = tuple(_cut_story(model, _HELD_OUT + i) for i in range(2))
-        # a row draws from its own key: alone it becomes the same text as among the others
-        canvases = model.writing(model.blank(1), row=best, seed=found.seed)
-        infills = tuple(_fill_story(model, gap, found.seed) for gap in gaps)
+        # a row draws from its own key, so alone it becomes the same text as in the batch
+        canvases = model.writing(model.blank(1), row=best, seed=results.seed)
+        infills = tuple(_fill_story(model, gap, results.seed) for gap in gaps)
         return cls(stories[:_SHOWN], gaps, infills, canvases, tuple(frames(canvases, model.model)))
 
 
 @dataclass(frozen=True)
 class _CutStory:
-    """A story with holes, as one types it, and the words that were there."""
+    """A story with holes as a template for `infill`, and the words that were removed."""
 
     template: str
     hidden: tuple[str, ...]
 
 
 def _cut_story(model: _DemoModel, index: int) -> _CutStory:
-    """An unseen story with two holes: five words after its first quarter, six after its middle."""
+    """Returns a held-out story with two holes: five words after its first quarter, six after its middle."""
     words = split_words(model.story(index))
     first, second = len(words) // 4, len(words) // 2
     a, b, c, d, e = (
@@ -210,7 +214,7 @@ def _cut_story(model: _DemoModel, index: int) -> _CutStory:
 
 
 def _fill_story(model: _DemoModel, gap: _CutStory, seed: int) -> page._FilledText:
-    """The story with its holes filled by the model; everything else is unchanged."""
-    canvas = model.ended(model.model.infill(gap.template))
+    """Fills the holes of the story; everything else is unchanged."""
+    canvas = model.completed(model.model.infill(gap.template))
     *_, end = frames(model.writing(canvas, row=0, seed=seed), model.model)
     return page._FilledText(end.tokens, _judged_sample(end.text, model.run.data), gap.hidden)

@@ -1,5 +1,5 @@
-// Plays a text being written. Each column holds [first step, state, text] for every change of one position;
-// a text of "" is a hidden token, drawn as a bar as wide as the word that will stand there.
+// Plays back how a text was written. Each column holds [first step, state, text] for every change of one position;
+// a text of "" is a masked token, drawn as a bar as wide as the word to come.
 for (const figure of document.querySelectorAll(".writing")) {
   const { columns } = JSON.parse(figure.querySelector("script").textContent);
   const words = [...figure.querySelectorAll(".canvas span")];

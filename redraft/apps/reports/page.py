@@ -1,9 +1,9 @@
-"""A page about a run: blocks of plain data, each of which renders itself as HTML, and the page around them.
+"""HTML pages: elements that hold plain data and render themselves, and the page around them.
 
-The page is one file: style, script and drawings are inside, nothing is fetched. It reads without the script, in light
-and dark, on paper and by a screen reader. All text from outside is escaped.
+A page is one self-contained file: style, script and drawings are inline, and nothing is fetched. It works without the
+script, in light and dark mode, in print and with a screen reader. All text from outside is escaped.
 
-    write("report.html", "A run", "What it learnt.", [Section("Texts", (Samples((Sample("Once."),)),))])
+    _write_page("report.html", "A run", "A summary.", [_Section("Texts", (_Samples((_Sample("Once."),)),))])
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _STATES: dict[_TokenState, str] = {
 
 
 class _Element(Protocol):
-    """A part of the page."""
+    """An element of the page."""
 
     def html(self) -> str: ...
 
 
 @dataclass(frozen=True)
 class _Section:
-    """Blocks under an optional heading; the note explains what they show."""
+    """Elements under an optional heading and an explanatory note."""
 
     title: str
     blocks: tuple[_Element, ...]
@@ -52,7 +52,7 @@ class _Section:
 
 
 def _render_page(title: str, summary: str, sections: Iterable[_Section], footer: str = "") -> str:
-    """The whole document."""
+    """Returns the whole HTML document."""
     style, script = (
         files("redraft.apps.reports").joinpath(f"page.{kind}").read_text("utf-8") for kind in ("css", "js")
     )
@@ -85,7 +85,7 @@ def _render_page(title: str, summary: str, sections: Iterable[_Section], footer:
 
 
 def _write_page(path: str | Path, title: str, summary: str, sections: Iterable[_Section], footer: str = "") -> Path:
-    """Writes the page to a file."""
+    """Writes the page to `path` and returns that path."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_render_page(title, summary, sections, footer), "utf-8")
@@ -94,7 +94,7 @@ def _write_page(path: str | Path, title: str, summary: str, sections: Iterable[_
 
 @dataclass(frozen=True)
 class _Figure:
-    """A number to remember: its name, the number, and what to compare it with."""
+    """A headline number: its name, the formatted value, and a note such as its error."""
 
     name: str
     value: str
@@ -109,7 +109,8 @@ class _Figures:
 
     def html(self) -> str:
         tiles = (
-            f"<div><dt>{escape(f.name)}</dt><dd><strong>{escape(f.value)}</strong><small>{escape(f.note)}</small></dd></div>"
+            f"<div><dt>{escape(f.name)}</dt>"
+            f"<dd><strong>{escape(f.value)}</strong><small>{escape(f.note)}</small></dd></div>"
             for f in self.figures
         )
         return f'<dl class="figures">{"".join(tiles)}</dl>'
@@ -117,7 +118,7 @@ class _Figures:
 
 @dataclass(frozen=True)
 class _DataTable:
-    """Rows of words and numbers; the first column names the row."""
+    """A table of text; the first cell of a row is its header."""
 
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -134,7 +135,7 @@ class _DataTable:
 
 @dataclass(frozen=True)
 class Command:
-    """What to do next, and the command that does it."""
+    """A command line and what it is for."""
 
     purpose: str
     line: str
@@ -142,7 +143,7 @@ class Command:
 
 @dataclass(frozen=True)
 class _Commands:
-    """Lines to copy."""
+    """Command lines to copy."""
 
     commands: tuple[Command, ...]
 
@@ -152,7 +153,7 @@ class _Commands:
 
 
 def _format_duration(seconds: float) -> str:
-    """A duration for people: 41.2 s, 3 min 52 s."""
+    """Formats a duration, such as 41.2 s or 3 min 52 s."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -160,17 +161,17 @@ def _format_duration(seconds: float) -> str:
 
 
 def _format_number(number: str) -> str:
-    """A number with a real minus sign."""
+    """Replaces hyphens in a formatted number by minus signs."""
     return number.replace("-", "−")
 
 
 @dataclass(frozen=True)
 class _Sample:
-    """A text, and its true probability where that is known."""
+    """A text and its true probability, if known."""
 
     text: str
-    bits: float | None = None  # true log2-probability, −inf outside the language; None: not known
-    right: int | None = None  # leading characters that could begin a text of the language; None: not known
+    bits: float | None = None  # true log2-probability, −inf outside the language; None if unknown
+    right: int | None = None  # leading characters that some text of the language begins with; None if unknown
     label: str = ""
 
     @property
@@ -182,21 +183,21 @@ class _Sample:
         return f'<article>{label}<p class="text">{self._marked()}</p>{self.verdict()}</article>'
 
     def _parts(self) -> tuple[str, str, str]:
-        """The correct beginning, the first wrong word with the space before it, and the rest."""
+        """Splits the text into the correct beginning, the first wrong word with the space before it, and the rest."""
         right = len(self.text) if self.whole or self.right is None else self.right
         wrong = re.compile(r"\s*(\w+|\S|)").match(self.text, right)
         end = right if wrong is None else wrong.end()
         return self.text[:right], self.text[right:end], self.text[end:]
 
     def _marked(self) -> str:
-        """The text in HTML: the first wrong word stands out, the rest after it is dimmed."""
+        """Returns the text as HTML, with the first wrong word highlighted and the rest after it dimmed."""
         good, wrong, after = self._parts()
-        lead, word = _parted(wrong)
+        lead, word = _split_lead(wrong)
         mark = f'{lead}<mark class="wrong">{escape(word)}</mark><s>{escape(after)}</s>' if wrong else ""
         return escape(good) + mark
 
     def verdict(self) -> str:
-        """The true probability in words, if it is known."""
+        """Returns a line of HTML with the true log-probability or the first error; empty if the truth is unknown."""
         if self.bits is None:
             return ""
         if self.whole:
@@ -204,9 +205,10 @@ class _Sample:
             return f'<p class="verdict yes"><b>✓ grammatical</b> true log-probability {bits}</p>'
         good, wrong, _ = self._parts()
         count = len(good.split())
-        right = f"right for {count} word{'s' * (count > 1)}, " if count else ""
-        then = f"“{wrong.strip()}” cannot stand there" if wrong else "but it has no end"
-        return f'<p class="verdict no"><b>✗ ungrammatical</b> {escape(right + then)}</p>'
+        right = f"correct for {count} word{'s' * (count > 1)}, " if count else ""
+        error = f"but “{wrong.strip()}” cannot follow" if wrong else "but it does not end"
+        error = error if count else f"no text begins with “{wrong.strip()}”"
+        return f'<p class="verdict no"><b>✗ ungrammatical</b> {escape(right + error)}</p>'
 
 
 @dataclass(frozen=True)
@@ -224,21 +226,21 @@ class _Samples:
 
 @dataclass(frozen=True)
 class _FilledText:
-    """A text whose gaps were filled: its tokens, its true probability, and the words that were hidden."""
+    """A text whose gaps were filled: its tokens, its true probability, and the words that were removed."""
 
     tokens: tuple[Token, ...]
-    judged: _Sample
+    sample: _Sample
     hidden: tuple[str, ...] = ()
 
     def html(self) -> str:
-        runs = groupby(self.tokens, lambda token: token.state == "given")
-        text = "".join(self._run(given, "".join(token.text for token in run)) for given, run in runs)
+        spans = groupby(self.tokens, lambda token: token.state == "given")
+        text = "".join(self._span(given, "".join(token.text for token in span)) for given, span in spans)
         hidden = " · ".join(f"“{words}”" for words in self.hidden)
-        was = f'<p class="label">Hidden were {escape(hidden)}</p>' if hidden else ""
-        return f'<article><p class="text">{text}</p>{was}{self.judged.verdict()}</article>'
+        removed = f'<p class="label">Original: {escape(hidden)}</p>' if hidden else ""
+        return f'<article><p class="text">{text}</p>{removed}{self.sample.verdict()}</article>'
 
-    def _run(self, given: bool, text: str) -> str:
-        lead, body = _parted(text)
+    def _span(self, given: bool, text: str) -> str:
+        lead, body = _split_lead(text)
         return escape(text) if given else f'{lead}<mark class="written">{escape(body)}</mark>'
 
 
@@ -252,15 +254,15 @@ class _FilledTexts:
         return f'<div class="samples two">{"".join(infill.html() for infill in self.infills)}</div>'
 
 
-def _parted(text: str) -> tuple[str, str]:
-    """The white space before a text, and the text; white space alone counts as text."""
+def _split_lead(text: str) -> tuple[str, str]:
+    """Splits a text into leading white space and the rest; white space alone counts as the rest."""
     body = text.lstrip() or text
     return text[: len(text) - len(body)], body
 
 
 @dataclass(frozen=True)
 class _TokenSpan:
-    """Steps lo ≤ step < hi during which one position looks the same; no token: the text ended before it."""
+    """Steps lo ≤ step < hi in which one position looks the same; the token is None if the text ended before it."""
 
     lo: int
     hi: int
@@ -268,10 +270,10 @@ class _TokenSpan:
 
 
 def _token_spans(frames: Sequence[Frame]) -> list[list[_TokenSpan]]:
-    """For each position of the canvas, its tokens from the first frame to the last."""
-    found = [{token.position: token for token in frame.tokens} for frame in frames]
-    length = 1 + max((position for tokens in found for position in tokens), default=-1)
-    return [_column([tokens.get(position) for tokens in found]) for position in range(length)]
+    """Returns the spans of each position of the canvas, from the first frame to the last."""
+    by_position = [{token.position: token for token in frame.tokens} for frame in frames]
+    length = 1 + max((position for tokens in by_position for position in tokens), default=-1)
+    return [_column([tokens.get(position) for tokens in by_position]) for position in range(length)]
 
 
 def _column(tokens: list[Token | None]) -> list[_TokenSpan]:
@@ -285,16 +287,16 @@ def _column(tokens: list[Token | None]) -> list[_TokenSpan]:
 
 
 def _look(token: Token | None) -> tuple[str, str]:
-    """State and text, without the white space before a word, which depends on its neighbours; noise has no text."""
+    """Returns state and text, without leading white space, which depends on the neighbors; masks have no text."""
     if token is None:
         return "gone", ""
-    body = _parted(token.text)[1]
+    body = _split_lead(token.text)[1]
     return token.state, "" if body == MASK_GLYPH else body
 
 
 @dataclass(frozen=True)
 class _Playback:
-    """A text being written: the strip position × step, and the text at any step, to play."""
+    """A text as it was written: a grid of positions and steps, and the text at any step, with playback."""
 
     frames: tuple[Frame, ...]
 
@@ -302,7 +304,7 @@ class _Playback:
         columns = _token_spans(self.frames)
         steps, last = len(self.frames) - 1, self.frames[-1]
         data = json.dumps({"columns": [[(s.lo, *_look(s.token)) for s in column] for column in columns]})
-        data = data.replace("<", "\\u003c")  # no text may close the script
+        data = data.replace("<", "\\u003c")  # so that no text can close the script element
         cells, words = ("".join(map(draw, columns)) for draw in (_cells, _word))
         keys = "".join(f'<span class="{state}">{name}</span>' for state, name in self._states())
         return f"""<figure class="writing">
@@ -317,6 +319,7 @@ class _Playback:
 </figure>"""
 
     def _states(self) -> list[tuple[str, str]]:
+        """The states that occur, and their names in the legend."""
         seen = {token.state for frame in self.frames for token in frame.tokens}
         return [(state, name) for state, name in _STATES.items() if state in seen]
 
@@ -331,9 +334,9 @@ def _cells(column: list[_TokenSpan]) -> str:
 
 
 def _word(column: list[_TokenSpan]) -> str:
-    """One position of the finished text; positions after its end are there for earlier steps."""
+    """Returns one position of the finished text; the script needs positions after its end for earlier steps."""
     token = column[-1].token
     if token is None:
         return f' <span class="gone">{MASK_GLYPH}</span>'
-    lead, body = _parted(token.text)
+    lead, body = _split_lead(token.text)
     return f'{lead}<span class="{token.state}">{escape(body)}</span>'

@@ -1,4 +1,4 @@
-"""A text being written, or noised, as one picture."""
+"""SVG pictures of a text as it is written or noised."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 from redraft.apps.reports.noising import NoisyText
-from redraft.apps.reports.page import _look, _parted, _token_spans
+from redraft.apps.reports.page import _look, _split_lead, _token_spans
 from redraft.apps.reports.watch import Frame, Token
 
 _CHAR, _LINE, _GUTTER, _COLUMNS, _SPARE = 7.9, 21, 84, 92, 4  # pixels, pixels, pixels, characters, characters
@@ -21,9 +21,9 @@ _LOOKS = (
 
 
 def picture(frames: Sequence[Frame], shown: int = 6) -> str:
-    """An SVG of a text at some evenly spaced steps, from noise to text; tokens new since the last one stand out.
+    """Returns an SVG of a text at `shown` evenly spaced steps, with new tokens highlighted.
 
-    Every position keeps its place: a token that is not yet written is a bar as wide as the word to come.
+    Words do not move between steps: a token that is not yet written is a bar as wide as the word to come.
     """
     count = max(2, min(shown, len(frames)))
     picked = [frames[round(k * (len(frames) - 1) / (count - 1))] for k in range(count)]
@@ -31,18 +31,18 @@ def picture(frames: Sequence[Frame], shown: int = 6) -> str:
 
 
 def strip(noisy: Sequence[NoisyText]) -> str:
-    """An SVG of a text at some times of its noise, the clean text first."""
-    frames = [each.frame for each in noisy]
-    return _drawing(frames, [f"t = {each.t:.2f}" for each in noisy], frames[0].text, _layout(frames[::-1]))
+    """Returns an SVG of a text at several times of the forward process, clean text first."""
+    frames = [text.frame for text in noisy]
+    return _drawing(frames, [f"t = {text.t:.2f}" for text in noisy], frames[0].text, _layout(frames[::-1]))
 
 
-def _drawing(picked: Sequence[Frame], names: Sequence[str], text: str, layout: tuple[dict[int, _Place], int]) -> str:
-    count, (places, lines) = len(picked), layout
+def _drawing(picked: Sequence[Frame], names: Sequence[str], text: str, layout: tuple[dict[int, _Cell], int]) -> str:
+    count, (cells, lines) = len(picked), layout
     height = lines * _LINE + 18
     width = round(_GUTTER + (_COLUMNS + _SPARE) * _CHAR)
     before: list[Frame | None] = [None, *picked[:-1]]
     parts = [
-        f'<g transform="translate(0 {14 + i * height})">{_shot(frame, name, old, places)}</g>'
+        f'<g transform="translate(0 {14 + i * height})">{_frame_group(frame, name, old, cells)}</g>'
         for i, (frame, name, old) in enumerate(zip(picked, names, before, strict=True))
     ]
     total = 14 + count * height
@@ -55,42 +55,42 @@ def _drawing(picked: Sequence[Frame], names: Sequence[str], text: str, layout: t
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where a position of the text is drawn, in characters and lines, and how wide."""
+class _Cell:
+    """Column, line and width at which a position of the text is drawn, in characters."""
 
     column: int
     line: int
     width: int
 
 
-def _layout(frames: Sequence[Frame]) -> tuple[dict[int, _Place], int]:
-    """The place of every position, the same in all frames, and the number of lines; lines break at white space."""
-    places: dict[int, _Place] = {}
+def _layout(frames: Sequence[Frame]) -> tuple[dict[int, _Cell], int]:
+    """Returns the cell of every position, which all frames share, and the number of lines; breaks at white space."""
+    cells: dict[int, _Cell] = {}
     column = line = 0
-    for position, stretch in enumerate(_token_spans(frames)):
-        widths = [len(text) for s in stretch if s.token and (text := _look(s.token)[1])]
-        last = stretch[-1].token
-        lead, body = (" ", "") if last is None else _parted(last.text)
+    for position, spans in enumerate(_token_spans(frames)):
+        widths = [len(text) for s in spans if s.token and (text := _look(s.token)[1])]
+        last = spans[-1].token
+        lead, body = (" ", "") if last is None else _split_lead(last.text)
         width, gap = max(widths, default=2), len(lead) if column else 0
-        needed = 9 if body.isspace() else gap + width  # a space leaves room for the letters of a word
+        needed = 9 if body.isspace() else gap + width  # after a space, require room for the first characters of a word
         if column + needed > _COLUMNS and (lead or body.isspace() or column > _COLUMNS + _SPARE - 3):
             column, line, gap = 0, line + 1, 0
-        places[position] = _Place(column + gap, line, width)
+        cells[position] = _Cell(column + gap, line, width)
         column += gap + width
-    return places, line + 1
+    return cells, line + 1
 
 
-def _shot(frame: Frame, name: str, before: Frame | None, places: dict[int, _Place]) -> str:
+def _frame_group(frame: Frame, name: str, before: Frame | None, cells: dict[int, _Cell]) -> str:
     old = {} if before is None else {token.position: _look(token) for token in before.tokens}
-    tokens = (_drawn(token, places[token.position], old.get(token.position)) for token in frame.tokens)
+    tokens = (_token_svg(token, cells[token.position], old.get(token.position)) for token in frame.tokens)
     return f'<text class="step" x="16" y="15">{name}</text>{"".join(tokens)}'
 
 
-def _drawn(token: Token, place: _Place, before: tuple[str, str] | None) -> str:
+def _token_svg(token: Token, cell: _Cell, before: tuple[str, str] | None) -> str:
     state, text = _look(token)
-    x, y = _GUTTER + place.column * _CHAR, place.line * _LINE
+    x, y = _GUTTER + cell.column * _CHAR, cell.line * _LINE
     if not text:
-        return f'<rect class="noise" x="{x:.1f}" y="{y + 3}" width="{place.width * _CHAR - 2:.1f}" height="14" rx="3"/>'
+        return f'<rect class="noise" x="{x:.1f}" y="{y + 3}" width="{cell.width * _CHAR - 2:.1f}" height="14" rx="3"/>'
     new = state in ("new", "settled") and before is not None and before[1] != text
     wide = len(text) * _CHAR
     mark = f'<rect class="mark" x="{x - 2:.1f}" y="{y}" width="{wide + 4:.1f}" height="20" rx="3"/>' if new else ""

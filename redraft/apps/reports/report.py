@@ -1,4 +1,4 @@
-"""The page of one run: what it learnt, how it writes, what it costs. The demo's page is its bigger sister."""
+"""The page of one run: held-out likelihood, learning curves, generated texts, settings."""
 
 from __future__ import annotations
 
@@ -25,145 +25,145 @@ from redraft.training.runs.memory import parameter_count
 from redraft.training.runs.run import Run
 from redraft.training.samples import blank_canvases
 
-_MOST_SHOWN = 6  # texts
+_MOST_SHOWN = 6  # maximum number of texts on the page
 
 
 @dataclass(frozen=True)
 class ReportSizes:
-    """How much is measured and written."""
+    """Amounts to measure and to generate."""
 
     rows: int = 256  # held-out rows
-    draws: int = 4  # noise levels of each
-    texts: int = 32
+    draws: int = 4  # noise levels per row
+    texts: int = 32  # texts to generate
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class RunReport:
-    """What the page tells of a run."""
+    """The content of the page of a run."""
 
-    it: TextModel
+    model: TextModel
     run: Run
     log: tuple[dict[str, Any], ...]
     sizes: ReportSizes
     likelihood: Likelihood
-    excess: tuple[float, float] | None  # bits per character above the truth, and the standard error
-    truth: float | None  # bits per character of the same rows under the truth
-    written: TextResults
-    frames: tuple[Frame, ...]  # the first text being written
+    excess: tuple[float, float] | None  # bits per character above the truth, and the standard error; None if unknown
+    truth: float | None  # true bits per character of the same rows; None if unknown
+    generated: TextResults
+    frames: tuple[Frame, ...]  # the steps of the first text
 
     @classmethod
-    def of(cls, it: TextModel, sizes: ReportSizes = ReportSizes()) -> RunReport:
-        """Measures and writes; the model must be that of a run of ours."""
-        if it.run is None or it.path is None:
-            raise ValueError(f"{it.place} is a model without its run; a report tells of a run: give its directory")
-        run, path = it.run, it.path.parent if it.path.name.startswith("step-") else it.path
-        held = HeldOut.of(run.data, "valid", run.tokenizer, run.framing, sizes.rows)
-        found = likelihood(it.model, held.batches, draws=sizes.draws, seed=sizes.seed)
-        above = None if held.truth is None else excess_bits(found, held.truth.log_probs)
-        truth = None if above is None else found.bits_per_char - above[0]
-        written, seen = _written(it, run, sizes)
+    def of(cls, model: TextModel, sizes: ReportSizes = ReportSizes()) -> RunReport:
+        """Measures the model and generates texts; it must come from a training run."""
+        if model.run is None or model.path is None:
+            name = model.display_name
+            raise ValueError(f"{name} is a model without its run, which a report needs; give the directory of a run")
+        run, path = model.run, model.path.parent if model.path.name.startswith("step-") else model.path
+        held_out = HeldOut.of(run.data, "valid", run.tokenizer, run.framing, sizes.rows)
+        estimate = likelihood(model.lm, held_out.batches, draws=sizes.draws, seed=sizes.seed)
+        excess = None if held_out.truth is None else excess_bits(estimate, held_out.truth.log_probs)
+        truth = None if excess is None else estimate.bits_per_char - excess[0]
+        generated, canvases = _generated(model, run, sizes)
         log = tuple(metrics.read_metrics(path))
-        return cls(it, run, log, sizes, found, above, truth, written, tuple(frames(seen, it.model)))
+        return cls(model, run, log, sizes, estimate, excess, truth, generated, tuple(frames(canvases, model.lm)))
 
     def curve(self, key: str) -> tuple[tuple[int, float], ...]:
-        """The values of a quantity in the log, by step."""
+        """(step, value) of a quantity in the log."""
         return tuple((line["step"], line[key]) for line in self.log if key in line)
 
 
-def _written(it: TextModel, run: Run, sizes: ReportSizes) -> tuple[TextResults, list[Canvas]]:
-    """Texts by the run's own sampler, and the canvases of the first one."""
+def _generated(model: TextModel, run: Run, sizes: ReportSizes) -> tuple[TextResults, list[Canvas]]:
+    """Generates texts with the sampler of the run; returns them and all canvases of the first one."""
     import torch
 
     (first,) = first_batches(load_rows(run.data, "valid", run.tokenizer, run.framing), sizes.texts, sizes.texts)
-    start = blank_canvases(it.model, run.framing, sizes.texts, first)
+    start = blank_canvases(model.lm, run.framing, sizes.texts, first)
     rows = torch.arange(len(start.z), device=start.z.device)
-    record = _writing(it, run.sampler, start, rows, sizes.seed).record()
-    # a row draws from its own key: alone it becomes the same text as among the others
-    return record, list(_writing(it, run.sampler, start.rows(rows[:1]), rows[:1], sizes.seed))
+    results = _decoding_loop(model, run.sampler, start, rows, sizes.seed).results()
+    # a row draws from its own key, so alone it becomes the same text as in the batch
+    return results, list(_decoding_loop(model, run.sampler, start.rows(rows[:1]), rows[:1], sizes.seed))
 
 
-def _writing(it: TextModel, sampler: Sampler, start: Canvas, rows: Any, seed: int) -> DecodingLoop:
-    return DecodingLoop(it.model, sampler, start, seed=seed, samples=rows)
+def _decoding_loop(model: TextModel, sampler: Sampler, start: Canvas, rows: Any, seed: int) -> DecodingLoop:
+    return DecodingLoop(model.lm, sampler, start, seed=seed, samples=rows)
 
 
-def write_report(measured: RunReport, out: Path, command: str = "redraft") -> Path:
-    """Writes the page to a file, and returns the file."""
-    run, count = measured.run, parameter_count(measured.run.model)
+def write_report(report: RunReport, out: Path, command: str = "redraft") -> Path:
+    """Writes the page to `out` and returns that path."""
+    run, count = report.run, parameter_count(report.run.model)
     process = type(run.model.process).__name__
     summary = (
         f"A model of {count / 1e6:.1f} million weights ({process} noise, {run.model.network.layers} layers of "
-        f"{run.model.network.width}), after {measured.it.step or run.steps:,} steps of {run.batch} rows."
+        f"{run.model.network.width}), after {report.model.step or run.steps:,} steps of {run.batch} rows."
     )
-    footer = f"Run {run.digest}, seed {measured.sizes.seed}, by redraft report."
-    title = (measured.it.path or Path("a run")).name
-    return page._write_page(out, title, summary, _sections(measured, command), footer)
+    footer = f"Run {run.digest}, seed {report.sizes.seed}, by redraft report."
+    title = (report.model.path or Path("a run")).name
+    return page._write_page(out, title, summary, _sections(report, command), footer)
 
 
-def _sections(measured: RunReport, command: str) -> Iterator[_Section]:
-    yield _Section("", (_headline(measured),))
-    if len(measured.frames) > 1:
+def _sections(report: RunReport, command: str) -> Iterator[_Section]:
+    yield _Section("", (_headline(report),))
+    if len(report.frames) > 1:
         yield _Section(
             "From noise to text",
-            (page._Playback(measured.frames),),
-            "Each column is a place in the text, each row a step of the sampler, from noise at the top to the text at "
-            "the bottom. The first text that it wrote, not chosen.",
+            (page._Playback(report.frames),),
+            "Each column is a position in the text, each row a step of the sampler, from noise at the top to the text "
+            "at the bottom. This is the first generated text, not selected.",
         )
-    if len(measured.curve("train_loss_bits_per_token")) > 1:
+    if len(report.curve("train_loss_bits_per_token")) > 1:
         yield _Section(
             "Learning",
-            (_curves(measured),),
-            "Held-out text, and what training minimises; the two are different quantities.",
+            (_curves(report),),
+            "Bits on held-out text, and the training loss, which is a different quantity.",
         )
-    yield _Section(
-        f"The first {min(_MOST_SHOWN, len(measured.written))} texts it wrote", (_samples(measured),), "Not chosen."
-    )
-    yield _Section("The run", (_settings(measured.run),))
-    yield _Section("Go on", (page._Commands(_commands(measured.it, command)),))
+    yield _Section(f"The first {min(_MOST_SHOWN, len(report.generated))} texts", (_samples(report),), "Not selected.")
+    yield _Section("The run", (_settings(report.run),))
+    yield _Section("Next steps", (page._Commands(_commands(report.model, command)),))
 
 
-def _headline(measured: RunReport) -> page._Figures:
-    found, written = measured.likelihood, measured.written
-    held = f"{'at most' if bool(found.row_variance.any()) else 'exactly'}, {len(found.row_nats)} held-out rows"
-    error = found.relative_error
+def _headline(report: RunReport) -> page._Figures:
+    estimate, generated = report.likelihood, report.generated
+    basis = f"{'at most' if bool(estimate.row_variance.any()) else 'exactly'}, {len(estimate.row_nats)} held-out rows"
+    error = estimate.relative_error
     figures = [
         page._Figure(
-            "bits per character", f"{found.bits_per_char:.4f}", f"± {error * found.bits_per_char:.4f}, {held}"
+            "bits per character", f"{estimate.bits_per_char:.4f}", f"± {error * estimate.bits_per_char:.4f}, {basis}"
         ),
-        page._Figure("bits per token", f"{found.bits_per_token:.4f}", f"± {found.stderr:.4f}"),
+        page._Figure("bits per token", f"{estimate.bits_per_token:.4f}", f"± {estimate.stderr:.4f}"),
     ]
-    if measured.excess is not None:
-        over, stderr = measured.excess
-        truth = f"± {stderr:.4f}; the truth has {measured.truth:.4f}"
-        figures.insert(0, page._Figure("above the truth", page._format_number(f"{over:.4f}"), truth))
-    if (share := _possible(measured)) is not None:
-        figures.append(page._Figure("texts right", f"{share:.0%}", f"of {len(written)}, every word of them"))
-    figures.append(page._Figure("network calls", f"{written.nfe:.1f}", "for a text"))
-    figures.append(page._Figure("writing", f"{written.tokens_per_second:,.0f}", "tokens a second"))
+    if report.excess is not None:
+        excess, stderr = report.excess
+        truth = f"± {stderr:.4f}; the truth has {report.truth:.4f}"
+        figures.insert(0, page._Figure("above the truth", page._format_number(f"{excess:.4f}"), truth))
+    if (fraction := _correct_fraction(report)) is not None:
+        figures.append(page._Figure("correct texts", f"{fraction:.0%}", f"of {len(generated)}"))
+    figures.append(page._Figure("network calls", f"{generated.nfe:.1f}", "per text"))
+    figures.append(page._Figure("generation", f"{generated.tokens_per_second:,.0f}", "tokens per second"))
     return page._Figures(tuple(figures))
 
 
-def _possible(measured: RunReport) -> float | None:
+def _correct_fraction(report: RunReport) -> float | None:
+    """Fraction of generated texts that the corpus can produce; None if its distribution is unknown."""
     from redraft.evaluation.text_metrics import fraction_possible
 
-    known = isinstance(measured.run.data, KnownDistribution) and not measured.run.framing.asked
-    return fraction_possible(measured.written.texts, measured.run.data) if known else None  # type: ignore[arg-type]
+    known = isinstance(report.run.data, KnownDistribution) and not report.run.framing.conditional
+    return fraction_possible(report.generated.texts, report.run.data) if known else None  # type: ignore[arg-type]
 
 
-def _curves(measured: RunReport) -> charts._Charts:
-    above = measured.curve("valid_excess_bits_per_char")
-    held = above or measured.curve("valid_bits_per_char")
-    unit = "bits per character above the truth" if above else "bits per character"
-    training = charts._Curve("training", measured.curve("train_loss_bits_per_token"))
-    drawn = [charts._Chart("Training", "step", "loss in bits per token", (training,))]
-    if len(held) > 1:
-        drawn.insert(0, charts._Chart("Held-out text", "step", unit, (charts._Curve("held out", held),)))
-    return charts._Charts(tuple(drawn))
+def _curves(report: RunReport) -> charts._Charts:
+    excess = report.curve("valid_excess_bits_per_char")
+    held_out = excess or report.curve("valid_bits_per_char")
+    unit = "bits per character above the truth" if excess else "bits per character"
+    training = charts._Curve("training", report.curve("train_loss_bits_per_token"))
+    shown = [charts._Chart("Training", "step", "loss in bits per token", (training,))]
+    if len(held_out) > 1:
+        shown.insert(0, charts._Chart("Held-out text", "step", unit, (charts._Curve("held out", held_out),)))
+    return charts._Charts(tuple(shown))
 
 
-def _samples(measured: RunReport) -> page._Samples:
-    corpus = None if measured.run.framing.asked else measured.run.data
-    return page._Samples(tuple(samples._judged_sample(text, corpus) for text in measured.written.texts[:_MOST_SHOWN]))
+def _samples(report: RunReport) -> page._Samples:
+    corpus = None if report.run.framing.conditional else report.run.data
+    return page._Samples(tuple(samples._judged_sample(text, corpus) for text in report.generated.texts[:_MOST_SHOWN]))
 
 
 def _settings(run: Run) -> page._DataTable:
@@ -174,22 +174,22 @@ def _settings(run: Run) -> page._DataTable:
         ("sampler", run.sampler),
         ("data", run.data),
         ("rows", run.framing),
-        ("optimiser", run.optimiser),
+        ("optimizer", run.optimiser),
         ("seed", run.seed),
     )
     return page._DataTable(("", "value"), tuple((name, _short(value)) for name, value in rows))
 
 
 def _short(value: object, most: int = 240) -> str:
-    said = str(value)
-    return said if len(said) <= most else f"{said[:most]}…"
+    text = str(value)
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
-def _commands(it: TextModel, command: str) -> tuple[page.Command, ...]:
-    run = quote(os.path.relpath(it.path or "."))
+def _commands(model: TextModel, command: str) -> tuple[page.Command, ...]:
+    run = quote(os.path.relpath(model.path or "."))
     return (
-        page.Command("Play with it in a browser", f"{command} play {run}"),
-        page.Command("Watch it write", f"{command} generate {run} --watch"),
+        page.Command("Try it in a browser", f"{command} play {run}"),
+        page.Command("Watch it generate", f"{command} generate {run} --watch"),
         page.Command("Measure it again", f"{command} eval {run} --split test"),
-        page.Command("Its settings and curves in the terminal", f"{command} show {run}"),
+        page.Command("Show its settings and curves in the terminal", f"{command} show {run}"),
     )

@@ -1,4 +1,4 @@
-"""Texts judged against the corpus they were trained on."""
+"""Texts compared with the true distribution of their corpus."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from redraft.training.heldout import NATS_PER_BIT
 
 
 def _judged_sample(text: str, corpus: object) -> _Sample:
-    """A text with its true log-probability and how much of its beginning is right, if the corpus knows them."""
+    """Returns the text with its true log-probability and the length of its correct beginning, if known."""
     judgment = as_annotated(corpus).judge(text)
     return _Sample(text) if judgment is None else _Sample(text, judgment.log_prob / NATS_PER_BIT, judgment.right)

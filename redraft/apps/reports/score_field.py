@@ -1,4 +1,4 @@
-"""The score field of points under Gaussian noise, the paths of samplers through it, and guidance: one picture."""
+"""A picture of the score field of points under Gaussian noise, sampling paths through it, and guidance."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ from redraft.evaluation.laws.solvers import ModeClassifier
 from redraft.models.diffusion_lm import DiffusionLM
 
 _TIMES, _STEPS, _TRAILS, _SAMPLES = (0.3, 0.15, 0.06), 60, 7, 240
-_SAMPLERS: dict[str, Sampler] = {  # equal steps, so that all begin with the same noise
+_SAMPLERS: dict[str, Sampler] = {  # equal steps, so all start at the same noise level
     "Langevin": Langevin(_STEPS, inner=2, rate=0.3),
     "reverse SDE": EulerMaruyama(_STEPS),
     "probability flow (ODE)": Heun(_STEPS, UniformLogSnrGrid()),
 }
-_REACH, _SIDE, _GAP, _HEAD, _FOOT = 3.0, 248, 18, 52, 26  # units of the plane, then pixels
-_LEVELS = (0.01, 0.05, 0.15, 0.35, 0.65)  # of the highest density: contours
-_FINE, _COARSE = 72, 15  # points of the grids along a side
+_REACH, _SIDE, _GAP, _HEAD, _FOOT = 3.0, 248, 18, 52, 26  # plane units; the rest in pixels
+_LEVELS = (0.01, 0.05, 0.15, 0.35, 0.65)  # contour levels as fractions of the highest density
+_FINE, _COARSE = 72, 15  # points along a side of the fine and the coarse grid
 _LOOKS = (
     "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
     ".card{fill:#fffdf8;stroke:#e4dfd3}.frame{fill:none;stroke:#e4dfd3}.hill{fill:#ffdf94;fill-opacity:.3}"
-    ".field{stroke:#3b5bdb;fill:none;opacity:.8}.trail{stroke:#3b5bdb;stroke-width:.9;fill:none;opacity:.55;stroke-linejoin:round}"
+    ".field{stroke:#3b5bdb;fill:none;opacity:.8}"
+    ".trail{stroke:#3b5bdb;stroke-width:.9;fill:none;opacity:.55;stroke-linejoin:round}"
     ".dots{stroke:#c2570c;stroke-width:5;stroke-linecap:round;fill:none}"
     ".many{stroke:#c2570c;stroke-width:3.4;stroke-linecap:round;fill:none;opacity:.55}"
     ".noise{stroke:#9a958a;stroke-width:4;stroke-linecap:round;fill:none}"
@@ -49,14 +50,14 @@ _LOOKS = (
 
 @dataclass(frozen=True)
 class ScoreScene:
-    """What is drawn: points of a known mixture under noise, and a denoiser of them, the best one or a trained one."""
+    """The subject of the picture: a known mixture of points, its noise process, and an exact or a trained denoiser."""
 
     mixture: Mixture
     process: Gaussian
     denoise: Denoiser
-    guided: Callable[[float], tuple[Denoiser, Context]]  # γ → the denoiser of one class, and what it is told
+    guided: Callable[[float], tuple[Denoiser, Context]]  # γ → guided denoiser and its context
     dtype: torch.dtype = torch.float64
-    learned: bool = False
+    learned: bool = False  # True if the denoiser is trained, so its score error is shown
 
     @property
     def path(self) -> NoisePath:
@@ -64,7 +65,7 @@ class ScoreScene:
 
 
 def exact_scene(mixture: Mixture, process: Gaussian, toward: int) -> ScoreScene:
-    """The best denoiser, and guidance by the exact classifier: for every γ the same as guidance without one."""
+    """Returns a scene with the exact denoiser and classifier, which equals exact classifier-free guidance."""
     oracle, classifier = MixtureOracle(mixture, process.path), ModeClassifier(mixture, process.path, toward)
     return ScoreScene(
         mixture, process, oracle, lambda scale: (GradientClassifier(classifier, process, scale)(oracle), Context())
@@ -72,7 +73,7 @@ def exact_scene(mixture: Mixture, process: Gaussian, toward: int) -> ScoreScene:
 
 
 def learned_scene(mixture: Mixture, model: DiffusionLM, toward: int) -> ScoreScene:
-    """A trained model; guidance without a classifier if it knows classes, else by the exact one."""
+    """Returns a scene with a trained model: classifier-free guidance if it has classes, else the exact classifier."""
     process = model.process
     assert isinstance(process, Gaussian)
     classifier = ModeClassifier(mixture, process.path, toward)
@@ -86,7 +87,7 @@ def learned_scene(mixture: Mixture, model: DiffusionLM, toward: int) -> ScoreSce
 
 
 def score_picture(scene: ScoreScene, scales: Sequence[float] = (0.0, 1.0, 4.0), seed: int = 0) -> str:
-    """An SVG of three rows: the score at three noise levels, paths of three samplers, samples at three scales γ."""
+    """Returns an SVG: the score at three noise levels, paths of three samplers, and samples at guidance scales γ."""
     with torch.no_grad():
         rows = [
             [_field_panel(scene, t) for t in _TIMES],
@@ -99,10 +100,10 @@ def score_picture(scene: ScoreScene, scales: Sequence[float] = (0.0, 1.0, 4.0), 
         for line, panels in enumerate(rows)
         for column, panel in enumerate(panels)
     ]
-    spoken = "; ".join(f"{panel.name}: {panel.note}" for panels in rows for panel in panels)
+    description = "; ".join(f"{panel.name}: {panel.note}" for panels in rows for panel in panels)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{escape(spoken)}"><style>{_LOOKS}</style>'
+        f'role="img" aria-label="{escape(description)}"><style>{_LOOKS}</style>'
         f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="10"/>\n'
         + "\n".join(parts)
         + "\n</svg>\n"
@@ -111,7 +112,7 @@ def score_picture(scene: ScoreScene, scales: Sequence[float] = (0.0, 1.0, 4.0), 
 
 @dataclass(frozen=True)
 class _Panel:
-    """A square of the plane with a title and a remark."""
+    """A square of the plane with a title and a note."""
 
     name: str
     note: str
@@ -130,29 +131,29 @@ class _Panel:
 
 
 def _field_panel(scene: ScoreScene, t: float) -> _Panel:
-    place = _grid(_COARSE, inner=True).to(scene.dtype)
-    at = _scales(scene.path, t)
+    points = _grid(_COARSE, inner=True).to(scene.dtype)
+    scales = _scales(scene.path, t)
     level = f"log-SNR {float(scene.path.logsnr(torch.tensor(t))):.1f}".replace("-", "−").replace("log−", "log-")
     note = f"{level}; learned, off by {score_error(scene, t):.0%}" if scene.learned else f"{level}: ∇ log q(z)"
-    arrows = _arrows(place, score_of(scene.denoise, scene.path, place, t))
-    return _Panel(f"score at t = {t:g}", note, _hills(scene.mixture, *at) + f'<path class="field" d="{arrows}"/>')
+    arrows = _arrows(points, score_of(scene.denoise, scene.path, points, t))
+    return _Panel(f"score at t = {t:g}", note, _hills(scene.mixture, *scales) + f'<path class="field" d="{arrows}"/>')
 
 
 def score_of(denoise: Denoiser, path: NoisePath, z: Tensor, t: float) -> Tensor:
-    """(n, 2) points → (n, 2) ∇ log q_t(z), as a denoiser has it: (a·x̂ − z)/s²"""
+    """(n, 2) points → (n, 2) score ∇ log q_t(z) = (a·x̂ − z)/s² from the prediction of a denoiser."""
     time = torch.full((len(z), 1), t, dtype=torch.float64)
     x = denoise(z[:, None], time, Context()).x[:, 0]
     return gaussian.score_from_x(x, z, *_scales(path, t)).to(z.dtype)
 
 
 def score_error(scene: ScoreScene, t: float, points: int = 1000) -> float:
-    """√(E‖ŝ − s‖²/E‖s‖²) of a learned score at one time, over points of the noisy mixture."""
+    """√(E‖ŝ − s‖²/E‖s‖²) of a learned score at one time, over noisy points of the mixture."""
     x = scene.mixture.sample(randomness.rng(1), points)
     z = scene.process.noise(x, torch.tensor([[t]]), rng=randomness.rng(2)).z[0].to(scene.dtype)
     with torch.no_grad():
-        said = score_of(scene.denoise, scene.path, z, t).double()
+        learned = score_of(scene.denoise, scene.path, z, t).double()
     true = score_of(MixtureOracle(scene.mixture, scene.path), scene.path, z.double(), t)
-    return float(((said - true).square().sum() / true.square().sum()).sqrt())
+    return float(((learned - true).square().sum() / true.square().sum()).sqrt())
 
 
 def _trails_panel(scene: ScoreScene, name: str, sampler: Sampler, seed: int) -> _Panel:
@@ -172,11 +173,11 @@ def _trails_panel(scene: ScoreScene, name: str, sampler: Sampler, seed: int) -> 
 def _guided_panel(scene: ScoreScene, scale: float, seed: int) -> _Panel:
     denoise, context = scene.guided(scale)
     canvas = _blank(_SAMPLES, scene.dtype, context)
-    drawn = final_canvas(
+    samples = final_canvas(
         Heun(20, UniformLogSnrGrid())(denoise, scene.process, canvas, rng=randomness.rng(seed, _SAMPLES))
     ).z[:, 0]
-    inside = _hills(scene.mixture, *_scales(scene.path, 0)) + f'<path class="many" d="{_dots(drawn.tolist())}"/>'
-    meaning = {0.0: "no condition", 1.0: "the law of one class"}.get(scale, "exaggerated: narrower, shifted")
+    inside = _hills(scene.mixture, *_scales(scene.path, 0)) + f'<path class="many" d="{_dots(samples.tolist())}"/>'
+    meaning = {0.0: "no condition", 1.0: "the distribution of one class"}.get(scale, "exaggerated: narrower, shifted")
     return _Panel(f"guidance γ = {scale:g}", meaning, inside)
 
 
@@ -185,7 +186,7 @@ def _blank(rows: int, dtype: torch.dtype, context: Context = Context()) -> Canva
 
 
 def _scales(path: NoisePath, t: float) -> tuple[Tensor, Tensor]:
-    """(1, 1) a and s, also of t = 0"""
+    """Returns a and s at time t, each (1, 1)."""
     a, s = path.scales(torch.full((1, 1), t, dtype=torch.float64))
     return a, s
 
@@ -202,75 +203,76 @@ def _spot(x: float, y: float) -> str:
 
 
 def _line(points: Sequence[Sequence[float]]) -> str:
-    """A line through the points; steps too small to be seen are left out."""
-    kept = [points[0]]
+    """Returns an SVG path through the points, without steps that are too small to see."""
+    visible = [points[0]]
     for point in points[1:-1]:
-        if max(abs(a - b) for a, b in zip(point, kept[-1], strict=True)) > 0.015:
-            kept.append(point)
-    return "M" + "L".join(_spot(*point) for point in [*kept, points[-1]])
+        if max(abs(a - b) for a, b in zip(point, visible[-1], strict=True)) > 0.015:
+            visible.append(point)
+    return "M" + "L".join(_spot(*point) for point in [*visible, points[-1]])
 
 
 def _dots(points: Iterable[Sequence[float]]) -> str:
     return "".join(f"M{_spot(*point)}h0" for point in points)
 
 
-def _arrows(place: Tensor, field: Tensor) -> str:
-    """Arrows in the direction of the field; the longer the stronger, up to the distance of the grid."""
+def _arrows(points: Tensor, field: Tensor) -> str:
+    """Returns SVG arrows along the field at these points; longer is stronger, up to the spacing of the grid."""
     size = field.norm(dim=-1, keepdim=True)
     step = 2 * _REACH / _COARSE
     arrow = field / size.clamp(min=1e-9) * step * (0.25 + 0.65 * size / (size + size.median()))
-    tail, tip = place - arrow / 2, place + arrow / 2
+    tail, tip = points - arrow / 2, points + arrow / 2
     side = torch.stack([-arrow[:, 1], arrow[:, 0]], -1)
-    left, right = (tip - 0.32 * arrow + sign * 0.2 * side for sign in (-1, 1))
-    return "".join(_line_of(*ends) for ends in zip(*(p.tolist() for p in (tail, tip, left, right)), strict=True))
+    left, right = (tip - 0.32 * arrow + direction * 0.2 * side for direction in (-1, 1))
+    return "".join(_arrow(*ends) for ends in zip(*(p.tolist() for p in (tail, tip, left, right)), strict=True))
 
 
-def _line_of(tail: list[float], tip: list[float], left: list[float], right: list[float]) -> str:
+def _arrow(tail: list[float], tip: list[float], left: list[float], right: list[float]) -> str:
     return f"M{_spot(*tail)}L{_spot(*tip)}M{_spot(*left)}L{_spot(*tip)}L{_spot(*right)}"
 
 
 def _grid(count: int, inner: bool = False) -> Tensor:
-    """(count², 2) points that cover the square; the inner ones are the middles of cells."""
+    """(count², 2) grid points that cover the square; with `inner`, the centers of its cells."""
     reach = _REACH * (1 - 1 / count) if inner else _REACH
     ticks = torch.linspace(-reach, reach, count, dtype=torch.float64)
     return torch.cartesian_prod(ticks, ticks)
 
 
 def _hills(mixture: Mixture, a: Tensor, s: Tensor) -> str:
-    """The density of noisy points, by nested contours."""
+    """Returns the density of noisy points as nested SVG contours."""
     density = mixture.log_density(_grid(_FINE), a, s).exp().view(_FINE, _FINE)
-    density[0], density[-1], density[:, 0], density[:, -1] = 0, 0, 0, 0  # contours close within the square
-    most = float(density.max())
-    paths = (_contour(density.tolist(), share * most) for share in _LEVELS)
+    density[0], density[-1], density[:, 0], density[:, -1] = 0, 0, 0, 0  # so that contours close within the square
+    highest = float(density.max())
+    paths = (_contour(density.tolist(), level * highest) for level in _LEVELS)
     return "".join(f'<path class="hill" d="{path}"/>' for path in paths if path)
 
 
-_Edge = tuple[int, int, int]  # column, row, and whether it leads right (0) or up (1)
+_Edge = tuple[int, int, int]  # column, row, and 0 if it leads right or 1 if it leads up
 
 
 def _contour(height: list[list[float]], level: float) -> str:
-    """The lines along which a function on a grid has this value, each closed (marching squares)."""
+    """Returns the closed level lines of a function on a grid as an SVG path (marching squares)."""
     next_edge: dict[_Edge, list[_Edge]] = {}
     for i in range(len(height) - 1):
         for j in range(len(height) - 1):
-            for one, other in pairwise(_crossed(height, i, j, level)):
-                next_edge.setdefault(one, []).append(other)
-                next_edge.setdefault(other, []).append(one)
+            for edge, other in pairwise(_crossed(height, i, j, level)):
+                next_edge.setdefault(edge, []).append(other)
+                next_edge.setdefault(other, []).append(edge)
     return "".join(f"M{'L'.join(_crossing(height, edge, level) for edge in ring)}Z" for ring in _rings(next_edge))
 
 
 def _crossed(height: list[list[float]], i: int, j: int, level: float) -> list[_Edge]:
-    """The edges of a cell that the line crosses: none, or two (of four, as a saddle has, the first two)."""
+    """Returns the two edges of a cell that the level line crosses, or none if it crosses no edge or four (a saddle)."""
     corners = [height[i][j] > level, height[i + 1][j] > level, height[i + 1][j + 1] > level, height[i][j + 1] > level]
     edges = ((i, j, 0), (i + 1, j, 1), (i, j + 1, 0), (i, j, 1))
-    found = [edge for edge, (a, b) in zip(edges, pairwise([*corners, corners[0]]), strict=True) if a != b]
-    return found if len(found) == 2 else []
+    crossed = [edge for edge, (a, b) in zip(edges, pairwise([*corners, corners[0]]), strict=True) if a != b]
+    return crossed if len(crossed) == 2 else []
 
 
 def _rings(next_edge: dict[_Edge, list[_Edge]]) -> Iterator[list[_Edge]]:
+    """Yields the closed sequences of neighboring edges."""
     seen: set[_Edge] = set()
-    for first in next_edge:
-        ring, edge = list[_Edge](), first
+    for start in next_edge:
+        ring, edge = list[_Edge](), start
         while edge not in seen:
             seen.add(edge)
             ring.append(edge)
@@ -280,9 +282,9 @@ def _rings(next_edge: dict[_Edge, list[_Edge]]) -> Iterator[list[_Edge]]:
 
 
 def _crossing(height: list[list[float]], edge: _Edge, level: float) -> str:
-    """Where the line crosses an edge, by interpolation."""
+    """Returns the point where the level line crosses an edge, by linear interpolation."""
     i, j, up = edge
     low, high = height[i][j], height[i + 1 - up][j + up]
-    share = (level - low) / (high - low)
+    fraction = (level - low) / (high - low)
     step = 2 * _REACH / (_FINE - 1)
-    return _spot(-_REACH + step * (i + (1 - up) * share), -_REACH + step * (j + up * share))
+    return _spot(-_REACH + step * (i + (1 - up) * fraction), -_REACH + step * (j + up * fraction))

@@ -1,4 +1,4 @@
-"""Watching a text being written: every canvas of a sampler as a frame of tokens, and the frames live in a terminal."""
+"""Frames of a text as it is written, one per canvas of the sampler, and their live display in a terminal."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Token:
 
     text: str
     state: _TokenState
-    position: int  # in the canvas
+    position: int  # column of the canvas
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One row of one canvas of a sampler; frame 0 is the noise it starts from."""
+    """One row of one canvas of a sampler; frame 0 shows the canvas it starts from."""
 
     step: int
     tokens: tuple[Token, ...]
@@ -50,9 +50,10 @@ class Frame:
 
 
 def frames(canvases: Iterable[Canvas], model: DiffusionLM, row: int = 0) -> Iterator[Frame]:
-    """A frame for every canvas of a sampler; after an end token only noise is shown.
+    """Yields a frame for every canvas of a sampler.
 
-    Start, end and padding tokens are left out. The texts of all tokens together are the text.
+    Start, end and padding tokens are left out, and after an end token only noise is shown. The token texts of a frame
+    concatenate to its text.
     """
     if model.tokenizer is None:
         raise ValueError("this model has no tokenizer; give DiffusionLM one to see its text")
@@ -61,18 +62,18 @@ def frames(canvases: Iterable[Canvas], model: DiffusionLM, row: int = 0) -> Iter
     before: list[int | None] = []
     for step, canvas in enumerate(map(model.to_tokens, canvases)):
         now = canvas.z[row].tolist()
-        if step == 0 or canvas.open is not None:  # later, samplers also fix what is finished
+        if step == 0 or canvas.open is not None:  # later, samplers also fix finished tokens
             given = canvas.fixed[row].tolist()
-        before = _followed(before, now, vocab.mask) if canvas.open is not None else before or [None] * len(now)
-        states = [_state(*at, mask=vocab.mask) for at in zip(now, before, given, strict=True)]
+        before = _previous_ids(before, now, vocab.mask) if canvas.open is not None else before or [None] * len(now)
+        states = [_state(*ids, mask=vocab.mask) for ids in zip(now, before, given, strict=True)]
         shown = _shown(now, states, vocab, None if canvas.context.pad is None else canvas.context.pad[row].tolist())
         texts = token_texts(model.tokenizer, [now[i] for i in shown])
         yield Frame(step, tuple(Token(text, states[i], i) for text, i in zip(texts, shown, strict=True)))
         before = now
 
 
-def _followed(before: list[int | None], now: list[int], mask: int | None) -> list[int | None]:
-    """The id of each token before insertion moved it (written tokens stay in order); -1 if it is new."""
+def _previous_ids(before: list[int | None], now: list[int], mask: int | None) -> list[int | None]:
+    """Returns the previous id of each token that insertion moved; -1 if it is new. Written tokens stay in order."""
     left = deque(token for token in before if token != mask)
     return [left.popleft() if left and left[0] == token else -1 for token in now]
 
@@ -86,12 +87,12 @@ def _state(now: int, before: int | None, given: bool, mask: int | None) -> _Toke
 
 
 def _shown(now: list[int], states: list[_TokenState], vocab: Vocab, pad: list[bool] | None) -> list[int]:
-    """The positions that have text: no start or end tokens, no padding, and after the first end token only noise."""
+    """Returns the positions to show: no start, end or padding tokens, and after the first end token only noise."""
     specials = {vocab.bos, vocab.eos, vocab.pad}
     ends = [i for i, token in enumerate(now) if token == vocab.eos and states[i] in ("new", "settled")]
     end = ends[0] if ends else len(now)
-    real = [i for i in range(len(now)) if now[i] not in specials and not (pad and pad[i])]
-    return [i for i in real if i < end or states[i] == "noise"]
+    text = [i for i in range(len(now)) if now[i] not in specials and not (pad and pad[i])]
+    return [i for i in text if i < end or states[i] == "noise"]
 
 
 def display(
@@ -99,36 +100,36 @@ def display(
 ) -> Canvas:
     """Shows one row while a sampler writes it, and returns the finished canvas.
 
-    In a terminal the text is redrawn in place, at least `delay` seconds per change: masked positions dim, new tokens
-    highlighted, given text in its own colour. Elsewhere every change is one plain line.
+    In a terminal the text is redrawn in place, at least `delay` seconds per change: masked positions are dim, new
+    tokens highlighted, and given text has its own color. Elsewhere every change is one plain line.
     """
-    kept: deque[Canvas] = deque(maxlen=1)
-    changes = _changes(frames(_keeping(canvases, kept), model, row))
+    newest: deque[Canvas] = deque(maxlen=1)
+    changes = _changes(frames(_record_newest(canvases, newest), model, row))
     if console.is_terminal:
         _draw(changes, console, delay)
     else:
         for frame in changes:
             console.print(_plain(frame), soft_wrap=True, markup=False, highlight=False)
-    return kept[0]
+    return newest[0]
 
 
-def _keeping(canvases: Iterable[Canvas], kept: deque[Canvas]) -> Iterator[Canvas]:
+def _record_newest(canvases: Iterable[Canvas], newest: deque[Canvas]) -> Iterator[Canvas]:
     for canvas in canvases:
-        kept.append(canvas)
+        newest.append(canvas)
         yield canvas
 
 
-def _changes(every: Iterable[Frame]) -> Iterator[Frame]:
-    """Frames that differ from the one before: new tokens stay highlighted until the next change."""
+def _changes(all_frames: Iterable[Frame]) -> Iterator[Frame]:
+    """Yields only frames whose text has changed, so new tokens stay highlighted until the next change."""
     text = None
-    for frame in every:
+    for frame in all_frames:
         if frame.text != text:
             yield frame
         text = frame.text
 
 
 def _draw(changes: Iterable[Frame], console: Console, delay: float) -> None:
-    """Draws in place; the drawing vanishes at the end, since the text itself is then printed."""
+    """Redraws in place and clears the display at the end, since the caller then prints the text."""
     from rich.live import Live
 
     with Live(console=console, auto_refresh=False, transient=True) as live:
@@ -138,7 +139,7 @@ def _draw(changes: Iterable[Frame], console: Console, delay: float) -> None:
 
 
 def styled(frame: Frame) -> Text:
-    """A frame as text with colours."""
+    """Returns the text of a frame in colors that show token states."""
     from rich.text import Text
 
     return Text.assemble(*((token.text, _STYLES[token.state]) for token in frame.tokens))

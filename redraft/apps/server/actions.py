@@ -45,83 +45,91 @@ _SendFrame = Callable[[_JsonObject], None]
 _Work = Callable[[_SendFrame], _JsonObject]
 
 
-def _prepare_request(model: TextModel, verb: str, given: _JsonObject) -> _Work:
+def _prepare_request(model: TextModel, action: str, arguments: _JsonObject) -> _Work:
     """Prepares a request and returns the function that runs it; raises on invalid arguments."""
-    return _ACTIONS[verb](model, given)
+    return _ACTIONS[action](model, arguments)
 
 
-def _compile_rules(verb: str, given: _JsonObject) -> None:
+def _compile_rules(action: str, arguments: _JsonObject) -> None:
     """Compiles the rules of a request into the cache, which may take seconds."""
     kinds: dict[str, type[DecodingSettings]] = {
         "infill": InfillSettings,
         "rewrite": RewriteSettings,
         "control": ControlSettings,
     }
-    settings = settings_from(kinds.get(verb, GenerationSettings), given["options"])
+    settings = settings_from(kinds.get(action, GenerationSettings), arguments["options"])
     for pattern in settings.every_pattern:
         compile_rule(Regex(pattern))
     if settings.schema is not None:
         compile_rule(Json(settings.schema))
 
 
-def _generate(model: TextModel, given: _JsonObject) -> _Work:
+def _generate(model: TextModel, arguments: _JsonObject) -> _Work:
     """Generates texts that begin with each prompt."""
     plan = plan_generation(
-        model, given["prompts"], settings_from(GenerationSettings, _greedy_sampler(model, given["options"]))
+        model, arguments["prompts"], settings_from(GenerationSettings, _greedy_sampler(model, arguments["options"]))
     )
-    return lambda send: _run_plans(model, [plan], given, send)
+    return lambda send: _run_plans(model, [plan], arguments, send)
 
 
-def _chat(model: TextModel, given: _JsonObject) -> _Work:
+def _chat(model: TextModel, arguments: _JsonObject) -> _Work:
     """Generates the next message of a conversation."""
     plan = plan_chat_reply(
-        model, given["messages"], settings_from(GenerationSettings, _greedy_sampler(model, given["options"]))
+        model, arguments["messages"], settings_from(GenerationSettings, _greedy_sampler(model, arguments["options"]))
     )
-    return lambda send: _run_plans(model, [plan], given, send)
+    return lambda send: _run_plans(model, [plan], arguments, send)
 
 
-def _infill(model: TextModel, given: _JsonObject) -> _Work:
+def _infill(model: TextModel, arguments: _JsonObject) -> _Work:
     """Fills the holes between given parts; each hole has a minimum and a maximum length (null if unlimited)."""
-    template = Template(tuple(given["parts"]), tuple(Hole(least, most) for least, most in given["holes"]))
-    plans = plan_infilling(model, [template], settings_from(InfillSettings, _greedy_sampler(model, given["options"])))
-    return lambda send: _run_plans(model, plans, given, send)
+    template = Template(tuple(arguments["parts"]), tuple(Hole(least, most) for least, most in arguments["holes"]))
+    plans = plan_infilling(
+        model, [template], settings_from(InfillSettings, _greedy_sampler(model, arguments["options"]))
+    )
+    return lambda send: _run_plans(model, plans, arguments, send)
 
 
-def _rewrite(model: TextModel, given: _JsonObject) -> _Work:
+def _rewrite(model: TextModel, arguments: _JsonObject) -> _Work:
     """Edits a text in place."""
-    settings = settings_from(RewriteSettings, _greedy_sampler(model, given["options"]))
-    plans = plan_rewrite(model, given["text"], settings)
-    return lambda send: _run_plans(model, plans, given, send, settings.candidates)
+    settings = settings_from(RewriteSettings, _greedy_sampler(model, arguments["options"]))
+    plans = plan_rewrite(model, arguments["text"], settings)
+    return lambda send: _run_plans(model, plans, arguments, send, settings.candidates)
 
 
-def _control(model: TextModel, given: _JsonObject) -> _Work:
+def _control(model: TextModel, arguments: _JsonObject) -> _Work:
     """Generates texts with the requested attributes, length and parts of speech."""
-    plan = plan_control(model, settings_from(ControlSettings, _greedy_sampler(model, given["options"])))
-    return lambda send: _run_plans(model, [plan], given, send)
+    plan = plan_control(model, settings_from(ControlSettings, _greedy_sampler(model, arguments["options"])))
+    return lambda send: _run_plans(model, [plan], arguments, send)
 
 
-def _choose(model: TextModel, given: _JsonObject) -> _Work:
-    def work(send: _SendFrame) -> _JsonObject:
-        result = choose(model, given["template"], given["answers"])
+def _choose(model: TextModel, arguments: _JsonObject) -> _Work:
+    """Computes the probability of each answer."""
+
+    def run(send: _SendFrame) -> _JsonObject:
+        result = choose(model, arguments["template"], arguments["answers"])
         return {"choices": result.to_json(), "nfe": result.nfe, "seconds": result.seconds}
 
-    return work
+    return run
 
 
-def _score(model: TextModel, given: _JsonObject) -> _Work:
-    def work(send: _SendFrame) -> _JsonObject:
-        result = score(model, given["texts"], **given["options"])
+def _score(model: TextModel, arguments: _JsonObject) -> _Work:
+    """Computes the bits of each text."""
+
+    def run(send: _SendFrame) -> _JsonObject:
+        result = score(model, arguments["texts"], **arguments["options"])
         return {"scores": result.to_json(), "exact": result.exact, "nfe": result.nfe, "seconds": result.seconds}
 
-    return work
+    return run
 
 
-def _correct(model: TextModel, given: _JsonObject) -> _Work:
-    def work(send: _SendFrame) -> _JsonObject:
-        result = correct(model, given["texts"], words=given["words"], **given["options"])
+def _correct(model: TextModel, arguments: _JsonObject) -> _Work:
+    """Corrects the spelling of each text."""
+
+    def run(send: _SendFrame) -> _JsonObject:
+        result = correct(model, arguments["texts"], words=arguments["words"], **arguments["options"])
         return {"corrections": result.to_json(), "nfe": result.nfe, "seconds": result.seconds}
 
-    return work
+    return run
 
 
 _ACTIONS: dict[str, Callable[[TextModel, _JsonObject], _Work]] = {
@@ -152,46 +160,46 @@ def _is_ancestral(sampler: Sampler | None) -> bool:
 
 
 def _run_plans(
-    model: TextModel, plans: Sequence[DecodingPlan], given: _JsonObject, send: _SendFrame, candidates: int = 1
+    model: TextModel, plans: Sequence[DecodingPlan], arguments: _JsonObject, send: _SendFrame, candidates: int = 1
 ) -> _JsonObject:
     """Runs the plans, sending frames if requested, and returns the record."""
-    frames: str | None = given.get("frames")
-    records = []
+    frames: str | None = arguments.get("frames")
+    results = []
     for plan in plans:
-        for writing in plan.loops():
+        for loop in plan.loops():
             if frames is not None:
-                view = StreamView(model, writing.sampler, writing.first_row, plan.request.given_text)
-                for frame in _frames(model, view, writing, plan.request.given_text, whole=frames == "trace"):
+                view = StreamView(model, loop.sampler, loop.first_row, plan.request.given_text)
+                for frame in _frames(model, view, loop, plan.request.given_text, whole=frames == "trace"):
                     send(frame)
-            records.append(plan.loop_results(writing))
-    result = _plain(keep_best(TextResults.joined(records), candidates))
-    if "text" in given:  # the whole text was edited, so all of it is new, pinned words included
-        result["texts"] = [each | {"new": each["text"]} for each in result["texts"]]
-    return result
+            results.append(plan.loop_results(loop))
+    record = _record(keep_best(TextResults.joined(results), candidates))
+    if "text" in arguments:  # the whole text was edited, so all of it is new, pinned words included
+        record["texts"] = [text | {"new": text["text"]} for text in record["texts"]]
+    return record
 
 
 def _frames(
-    model: TextModel, view: StreamView, writing: DecodingLoop, verbatim: GivenText | None, *, whole: bool
+    model: TextModel, view: StreamView, loop: DecodingLoop, verbatim: GivenText | None, *, whole: bool
 ) -> Iterator[_JsonObject]:
     """Yields a frame for each changed row: the whole canvas (`whole`), or only the final text of its first hole."""
-    shown: dict[int, Any] = {}
+    sent: dict[int, Any] = {}  # row → content of its last frame
     fresh: set[int] = set()  # columns written since the last frame
-    for step, canvas in enumerate(writing):
-        fresh |= set() if writing.recorder is None else set(writing.recorder.fresh)
+    for step, canvas in enumerate(loop):
+        fresh |= set() if loop.recorder is None else set(loop.recorder.fresh)
         for row in range(len(canvas.z)):
             draft = view.partial_text(canvas, row)
             frame: _JsonObject = {"row": draft.row, "step": step}
             if whole:
                 content: Any = (draft.committed, draft.tentative)
                 frame |= {"committed": draft.committed, "tentative": draft.tentative}
-                frame |= {"nfe": writing.calls.rows / len(canvas.z), "seconds": round(writing.seconds, 4)}
+                frame |= {"nfe": loop.calls.rows / len(canvas.z), "seconds": round(loop.seconds, 4)}
             else:
                 content = frame["new"] = _final(model, canvas, row, draft, verbatim)
-            if content == shown.get(row, content if not content else None):
+            if content == sent.get(row, content if not content else None):
                 continue
-            shown[row] = content
+            sent[row] = content
             yield (
-                frame | _tokens(model, canvas, row) | _alternatives(model, canvas, writing.recorder, fresh)
+                frame | _tokens(model, canvas, row) | _alternatives(model, canvas, loop.recorder, fresh)
                 if whole
                 else frame
             )
@@ -199,7 +207,7 @@ def _frames(
 
 
 def _final(model: TextModel, canvas: Canvas, row: int, draft: PartialText, verbatim: GivenText | None) -> str:
-    """The committed text of the first hole."""
+    """Returns the committed text of the first hole, or what follows the prompt."""
     if verbatim is not None:
         text = draft.committed[len(verbatim.parts[0]) :]
         return text if draft.tentative else text.removesuffix(verbatim.parts[-1])
@@ -211,7 +219,7 @@ def _final(model: TextModel, canvas: Canvas, row: int, draft: PartialText, verba
 
 
 def _tokens(model: TextModel, canvas: Canvas, row: int) -> _JsonObject:
-    """Each token as text (null if masked), whether it was given, and its probability when it was written."""
+    """Returns each token as text (null if masked), whether it was given, and its probability when it was written."""
     canvas, vocab = model.lm.to_tokens(canvas), model.lm.config.vocab
     positions = text_positions(canvas, vocab, row)
     ids = canvas.z[row, positions].tolist()
@@ -228,7 +236,7 @@ def _tokens(model: TextModel, canvas: Canvas, row: int) -> _JsonObject:
 
 
 def _alternatives(model: TextModel, canvas: Canvas, log: LogprobRecorder | None, fresh: Collection[int]) -> _JsonObject:
-    """The most likely tokens at positions written since the last frame; `at` indexes the pieces."""
+    """Returns the most likely tokens at positions written since the last frame; `at` indexes the pieces."""
     if log is None:
         return {}
     positions = enumerate(text_positions(canvas, model.lm.config.vocab, 0)) if fresh else ()
@@ -240,16 +248,16 @@ def _alternatives(model: TextModel, canvas: Canvas, log: LogprobRecorder | None,
     return {"alternatives": alternatives}
 
 
-def _plain(record: TextResults) -> _JsonObject:
-    """The record as JSON: each text with its tokens, and the total cost."""
-    cost = {"nfe": record.nfe, "seconds": record.seconds, "new_tokens": record.new_tokens, "seed": record.seed}
+def _record(results: TextResults) -> _JsonObject:
+    """Returns the results as JSON: each text with its tokens, the total cost, and the settings."""
+    cost = {"nfe": results.nfe, "seconds": results.seconds, "new_tokens": results.new_tokens, "seed": results.seed}
     settings = {
-        "sampler": record.sampler,
-        "cache": record.cache,
-        "exactness": record.exactness,
-        "notes": list(record.notes),
+        "sampler": results.sampler,
+        "cache": results.cache,
+        "exactness": results.exactness,
+        "notes": list(results.notes),
     }
-    return {"texts": [_text(result) for result in record], "run": record.run, **cost, **settings}
+    return {"texts": [_text(result) for result in results], "run_digest": results.run, **cost, **settings}
 
 
 def _text(result: TextResult) -> _JsonObject:
@@ -277,5 +285,5 @@ def _log(probability: float | None) -> float | None:
 
 
 def _failure_event(error: ValueError) -> _JsonObject:
-    """The failure event for an invalid request."""
+    """Returns the failure event for an invalid request."""
     return {"kind": "refused", "param": getattr(error, "argument", None), "message": str(error)}

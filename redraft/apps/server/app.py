@@ -1,4 +1,4 @@
-"""The HTTP side: routes, limits, errors. It runs no model; what it is asked goes to the desk."""
+"""The HTTP side: routes, access control, errors. It runs no model; requests go to the queue of the model process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from redraft.apps.server.schemas import (
 from redraft.apps.server.supervisor import Supervisor
 
 _PAGE = Path(__file__).with_name("playground")
-_SMALL = 1 << 16  # bytes of a body that arrive with its head
+_SMALL = 1 << 16  # bytes; bodies up to this size arrive with their headers
 _HOSTS = re.compile(r"((127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?)?")
 _SECURITY = {
     "Content-Security-Policy": "default-src 'self'",
@@ -52,21 +52,21 @@ _SECURITY = {
 
 @dataclass(frozen=True)
 class AccessPolicy:
-    """Who may come in, and with how much."""
+    """API key, request size and keep-alive interval."""
 
     key: str | None = None
-    """The API key; None: none is needed, which is only for this machine itself."""
-    body: int = 1 << 20
-    """Bytes of a request."""
-    quiet: float = 10.0
-    """Seconds after which a stream without news gets a comment, so that nobody hangs up."""
+    """The API key; None to need no key, in which case only requests to a loopback address are accepted."""
+    max_body: int = 1 << 20
+    """Maximum size of a request body in bytes."""
+    keep_alive: float = 10.0
+    """Seconds without an event after which a stream sends a comment, so that clients do not time out."""
 
 
 def build_app(
-    supervisor: Supervisor, door: AccessPolicy = AccessPolicy(), bounds: RequestLimits = RequestLimits()
+    supervisor: Supervisor, access: AccessPolicy = AccessPolicy(), limits: RequestLimits = RequestLimits()
 ) -> FastAPI:
-    """The app in front of a model process."""
-    front = _Routes(supervisor, door, bounds)
+    """Returns the ASGI app in front of a model process."""
+    routes = _Routes(supervisor, access, limits)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -77,20 +77,20 @@ def build_app(
     app = FastAPI(title="Redraft", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(HTTPException, _http_error)  # type: ignore[arg-type]
     app.add_exception_handler(ApiError, _api_error)  # type: ignore[arg-type]
-    app.add_middleware(_AccessMiddleware, front=front)
-    app.get("/v1/models")(front.models)
-    app.get("/v1/models/{name:path}")(front.model)
-    app.get("/health/live")(front.live)
-    app.get("/health/ready")(front.is_ready)
-    app.get("/metrics")(front.numbers)
-    for path, kind, route in front.routes():
+    app.add_middleware(_AccessMiddleware, routes=routes)
+    app.get("/v1/models")(routes.models)
+    app.get("/v1/models/{name:path}")(routes.model)
+    app.get("/health/live")(routes.live)
+    app.get("/health/ready")(routes.is_ready)
+    app.get("/metrics")(routes.prometheus)
+    for path, kind, route in routes.posts():
         app.post(path, openapi_extra=_schema_of(kind), summary=(kind.__doc__ or "").partition("\n")[0])(route)
     for file in _PAGE.iterdir():
-        app.get("/" if file.name == "index.html" else f"/{file.name}", include_in_schema=False)(_sent(file))
+        app.get("/" if file.name == "index.html" else f"/{file.name}", include_in_schema=False)(_file_route(file))
     return app
 
 
-def _sent(file: Path) -> Callable[[], Awaitable[Response]]:
+def _file_route(file: Path) -> Callable[[], Awaitable[Response]]:
     async def send() -> Response:
         return FileResponse(file)
 
@@ -98,56 +98,56 @@ def _sent(file: Path) -> Callable[[], Awaitable[Response]]:
 
 
 def _schema_of(kind: type[StrictModel]) -> _JsonObject:
-    """The body of a route, for OpenAPI."""
+    """Returns the OpenAPI description of the body of a route."""
     schema = kind.model_json_schema(by_alias=True)
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inlined(schema)}}}}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": _inline_definitions(schema)}}}}
 
 
-def _inlined(schema: _JsonObject) -> _JsonObject:
-    """The schema with its definitions written where they are used."""
-    known = schema.pop("$defs", {})
+def _inline_definitions(schema: _JsonObject) -> _JsonObject:
+    """Replaces references in the schema by the definitions they point to."""
+    definitions = schema.pop("$defs", {})
 
     def walk(value: Any) -> Any:
         if isinstance(value, dict) and "$ref" in value:
-            return walk(known[value["$ref"].rsplit("/", 1)[-1]])
+            return walk(definitions[value["$ref"].rsplit("/", 1)[-1]])
         if isinstance(value, dict):
-            return {key: walk(each) for key, each in value.items()}
-        return [walk(each) for each in value] if isinstance(value, list) else value
+            return {key: walk(item) for key, item in value.items()}
+        return [walk(item) for item in value] if isinstance(value, list) else value
 
-    found: _JsonObject = walk(schema)
-    return found
+    inlined: _JsonObject = walk(schema)
+    return inlined
 
 
 async def _http_error(_: Request, error: HTTPException) -> Response:
-    """Starlette's own errors, in our form."""
+    """Converts errors of Starlette to the error format of this API."""
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
     param = "method" if error.status_code == 405 else "path"
-    return _answer(ApiError(error.status_code, code, param, str(error.detail), dict(error.headers or {})))
+    return _error_response(ApiError(error.status_code, code, param, str(error.detail), dict(error.headers or {})))
 
 
 async def _api_error(_: Request, error: ApiError) -> Response:
-    return _answer(error)
+    return _error_response(error)
 
 
-def _answer(error: ApiError) -> JSONResponse:
+def _error_response(error: ApiError) -> JSONResponse:
     return JSONResponse(error.body, error.status, error.headers)
 
 
 class _AccessMiddleware:
-    """Around the whole app: who may come in, headers, numbers, and an answer whatever happens.
+    """Wraps the whole app: checks access, adds security headers, records metrics, and turns exceptions into responses.
 
-    Plain ASGI, so that a client that hangs up is noticed at once.
+    It is plain ASGI middleware, so that a client that disconnects is noticed at once.
     """
 
-    def __init__(self, app: ASGIApp, front: _Routes) -> None:
-        self.app, self.front = app, front
+    def __init__(self, app: ASGIApp, routes: _Routes) -> None:
+        self.app, self.routes = app, routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        request, begun, status = Request(scope), time.perf_counter(), 0
+        request, start, status = Request(scope), time.perf_counter(), 0
 
-        async def sending(message: Message) -> None:
+        async def send_secured(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -155,31 +155,33 @@ class _AccessMiddleware:
             await send(message)
 
         try:
-            self.front.admit(request)
-            self.front.require_room(request)
-            await self.app(scope, receive, sending)
+            self.routes.admit(request)
+            self.routes.require_capacity(request)
+            await self.app(scope, receive, send_secured)
         except ApiError as error:
-            await _answer(error)(scope, receive, sending)
+            await _error_response(error)(scope, receive, send_secured)
         except Exception as error:
-            self.front.supervisor.noticed(f"redraft serve: {type(error).__name__} in {scope['path']}")
-            traceback.print_tb(error.__traceback__, limit=-6)  # places in the code; no text of a request
+            self.routes.supervisor.log(f"redraft serve: {type(error).__name__} in {scope['path']}")
+            traceback.print_tb(error.__traceback__, limit=-6)  # locations in the code, no text of a request
             if not status:
-                await _answer(_from_worker_error({"kind": "internal", "message": type(error).__name__}))(
-                    scope, receive, sending
+                await _error_response(_from_worker_error({"kind": "internal", "message": type(error).__name__}))(
+                    scope, receive, send_secured
                 )
         finally:
-            self.front.metrics.answered(scope["path"], status, time.perf_counter() - begun)
+            self.routes.metrics.count_response(scope["path"], status, time.perf_counter() - start)
 
 
 class _Routes:
     """The routes, each a coroutine from a request to a response."""
 
-    def __init__(self, supervisor: Supervisor, door: AccessPolicy, bounds: RequestLimits) -> None:
-        self.supervisor, self.desk, self.door, self.bounds = supervisor, supervisor.desk, door, bounds
+    def __init__(self, supervisor: Supervisor, access: AccessPolicy, limits: RequestLimits) -> None:
+        self.supervisor, self.queue, self.access, self.limits = supervisor, supervisor.queue, access, limits
         self.metrics = _ServerMetrics(supervisor)
-        self.paths = {path for path, *_ in self.routes()}
+        self.paths = {path for path, *_ in self.posts()}
 
-    def routes(self) -> list[tuple[str, type[StrictModel], Callable[[Request], Awaitable[Response]]]]:
+    def posts(self) -> list[tuple[str, type[StrictModel], Callable[[Request], Awaitable[Response]]]]:
+        """Returns path, body class and coroutine of every POST route."""
+
         def route(kind: type[Body], answer: Callable[[Body, Request], Awaitable[Response]]) -> Any:
             async def post(request: Request) -> Response:
                 return await answer(parse_body(kind, await self._body(request)), request)
@@ -197,69 +199,74 @@ class _Routes:
             ("/v1/diffusion/trace", *route(TraceBody, self.trace)),
         ]
 
-    # --- who comes in ---
+    # --- admission ---
 
     def admit(self, request: Request) -> None:
-        """Raises unless the key is right, or none is needed and the request is meant for this machine."""
-        if self.door.key is None:
-            if not _HOSTS.fullmatch(request.headers.get("host", "")):  # a page whose name was bent to this address
-                raise ApiError(403, "wrong_host", "host", "this server answers its own machine only")
+        """Raises if the API key is wrong, or if the server has no key and the Host header is not a loopback address."""
+        if self.access.key is None:
+            if not _HOSTS.fullmatch(request.headers.get("host", "")):  # DNS rebinding by a web page
+                raise ApiError(
+                    403, "wrong_host", "host", "without an API key this server only accepts requests to localhost"
+                )
             return
         given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
         if request.url.path.startswith(("/v1/", "/metrics")) and not hmac.compare_digest(
-            given.encode(), self.door.key.encode()
+            given.encode(), self.access.key.encode()
         ):
             raise ApiError(401, "invalid_api_key", "authorization", "give the API key: Authorization: Bearer KEY")
 
-    def require_room(self, request: Request) -> None:
-        """Refuses work at once when there is no room for any, before its body is read; longer bodies are read first, so
-        that the client hears the answer."""
+    def require_capacity(self, request: Request) -> None:
+        """Rejects a request before its body is read if the queue is full.
+
+        Longer bodies are read first, because some clients only read the response after sending the whole body.
+        """
         length = request.headers.get("content-length", "")
         if request.method == "POST" and request.url.path in self.paths and length.isdigit() and int(length) <= _SMALL:
-            self.desk.require_room()
+            self.queue.require_capacity()
 
     async def _body(self, request: Request) -> bytes:
-        """The whole body, if it is JSON and not too long; what is too long is not kept."""
+        """Returns the whole body; raises if it is not JSON or too long."""
         if not request.headers.get("content-type", "").lower().startswith("application/json"):
             raise _bad_request("content-type", "send JSON, with Content-Type: application/json", "invalid_content_type")
-        read = bytearray()
+        content = bytearray()
         size = 0
         async for part in request.stream():
             size += len(part)
-            read += part if size <= self.door.body else b""
-            if size > 16 * self.door.body:  # a little too long: read to its end, so that the client hears the answer
+            content += part if size <= self.access.max_body else b""
+            if size > 16 * self.access.max_body:  # read to the end if only a little too long, as some clients need it
                 break
-        if size <= self.door.body:
-            return bytes(read)
-        raise _too_large("body", f"the body is longer than {self.door.body:,} bytes")
+        if size <= self.access.max_body:
+            return bytes(content)
+        raise _too_large("body", f"the body is longer than {self.access.max_body:,} bytes; send less")
 
     # --- OpenAI's routes ---
 
     async def models(self) -> Response:
-        return JSONResponse({"object": "list", "data": [self._card(each) for each in self._known()]})
+        return JSONResponse({"object": "list", "data": [self._card(model) for model in self._loaded_models()]})
 
     async def model(self, name: str) -> Response:
-        return JSONResponse(self._card(jobs._chosen_model(self._known(), name)))
+        return JSONResponse(self._card(jobs._chosen_model(self._loaded_models(), name)))
 
-    def _known(self) -> list[_JsonObject]:
-        if not self.supervisor.about:
+    def _loaded_models(self) -> list[_JsonObject]:
+        if not self.supervisor.model_infos:
             raise _unavailable("loading", "the model is still loading; try again in a moment")
-        return self.supervisor.about
+        return self.supervisor.model_infos
 
-    def _card(self, each: _JsonObject) -> _JsonObject:
-        own = {name: value for name, value in each.items() if name not in ("id", "created")}
+    def _card(self, info: _JsonObject) -> _JsonObject:
+        """Returns a model in the format of OpenAI, with our own facts under `diffusion`."""
+        own = {name: value for name, value in info.items() if name not in ("id", "created")}
         return {
-            "id": each["id"],
+            "id": info["id"],
             "object": "model",
-            "created": each["created"],
+            "created": info["created"],
             "owned_by": "redraft",
             "diffusion": own,
         }
 
     async def completions(self, body: CompletionBody | FimBody, request: Request) -> Response:
-        job = jobs._completion_job(body, self._known(), self.bounds)
+        job = jobs._completion_job(body, self._loaded_models(), self.limits)
         head = responses._ResponseHeader("cmpl", "text_completion", job.model["id"])
-        prompts = job.given.get("prompts") or job.given.get("parts", [""])[:1]
+        prompts = job.arguments.get("prompts") or job.arguments.get("parts", [""])[:1]
         echo = [text for text in prompts for _ in range(body.n or 1)] if getattr(body, "echo", None) else []
         if body.stream:
             return self._streamed(job, responses._CompletionStream(head, False, _stops(body), body, echo), body)
@@ -268,7 +275,7 @@ class _Routes:
         )
 
     async def chat(self, body: ChatBody, request: Request) -> Response:
-        job = jobs._chat_job(body, self._known(), self.bounds)
+        job = jobs._chat_job(body, self._loaded_models(), self.limits)
         head = responses._ResponseHeader(
             "chatcmpl", "chat.completion.chunk" if body.stream else "chat.completion", job.model["id"]
         )
@@ -276,42 +283,42 @@ class _Routes:
             return self._streamed(job, responses._CompletionStream(head, True, _stops(body), body), body)
         return JSONResponse(responses._chat_body(head, await self._record(job, request), body, _stops(body)))
 
-    # --- our own ---
+    # --- our own routes ---
 
     async def infill(self, body: InfillBody, request: Request) -> Response:
-        job = jobs._infill_job(body, self._known(), self.bounds)
+        job = jobs._infill_job(body, self._loaded_models(), self.limits)
         if body.stream:
             raise _bad_request(
-                "stream", "given text follows the holes; watch them at /v1/diffusion/trace", "unsupported_parameter"
+                "stream", "an infilling cannot be streamed; use /v1/diffusion/trace instead", "unsupported_parameter"
             )
         head = responses._ResponseHeader("infill", "infill", job.model["id"])
         return JSONResponse(responses._infill_body(head, await self._record(job, request)))
 
     async def choose(self, body: ChooseBody, request: Request) -> Response:
-        job = jobs._choose_job(body, self._known(), self.bounds)
+        job = jobs._choose_job(body, self._loaded_models(), self.limits)
         head = responses._ResponseHeader("choose", "choose", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def score(self, body: ScoreBody, request: Request) -> Response:
-        job = jobs._score_job(body, self._known(), self.bounds)
+        job = jobs._score_job(body, self._loaded_models(), self.limits)
         head = responses._ResponseHeader("score", "score", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def correct(self, body: CorrectBody, request: Request) -> Response:
-        job = jobs._correct_job(body, self._known(), self.bounds)
+        job = jobs._correct_job(body, self._loaded_models(), self.limits)
         head = responses._ResponseHeader("correct", "correct", job.model["id"])
         return JSONResponse(head.body() | await self._record(job, request))
 
     async def trace(self, body: TraceBody, request: Request) -> Response:
-        """Every canvas on the way: NDJSON, or SSE if that is asked for."""
-        job = jobs._trace_job(body, self._known(), self.bounds)
+        """Streams every canvas as NDJSON, or as SSE if the client asks for that."""
+        job = jobs._trace_job(body, self._loaded_models(), self.limits)
         sse = body.format == "sse" or (body.format is None and "text/event-stream" in request.headers.get("accept", ""))
-        ticket = self._submit(job, frames="trace")
+        queued = self._submit(job, frames="trace")
         write = responses._sse if sse else responses._ndjson
 
         async def lines() -> AsyncIterator[bytes]:
-            yield write({"type": "start", "model": job.model["id"], "seed": job.given["options"]["seed"]})
-            async for event in self._events(ticket):
+            yield write({"type": "start", "model": job.model["id"], "seed": job.arguments["options"]["seed"]})
+            async for event in self._events(queued):
                 if event is None:
                     yield responses._KEEP_ALIVE if sse else b"\n"
                 elif event["event"] == "frame":
@@ -329,15 +336,14 @@ class _Routes:
         return JSONResponse({"status": "live"})
 
     async def is_ready(self) -> Response:
-        if self.desk.draining or not self.supervisor.ready:
-            raise _unavailable("draining" if self.desk.draining else "loading", "not ready")
-        ids = [each["id"] for each in self.supervisor.about]
-        same = self.supervisor.steady is not None
-        return JSONResponse(
-            {"status": "ready", "models": ids, "same_in_company": same, "requests": self.desk.ledger.as_json()}
-        )
+        if self.queue.draining or not self.supervisor.ready:
+            raise _unavailable("draining" if self.queue.draining else "loading", "the server is not ready")
+        ids = [info["id"] for info in self.supervisor.model_infos]
+        invariant = self.supervisor.batch_invariant_rows is not None
+        counts = self.queue.ledger.as_json()
+        return JSONResponse({"status": "ready", "models": ids, "batch_invariant": invariant, "request_counts": counts})
 
-    async def numbers(self) -> Response:
+    async def prometheus(self) -> Response:
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     # --- jobs ---
@@ -345,78 +351,79 @@ class _Routes:
     def _submit(self, job: _Job, frames: str | None = None) -> _QueuedRequest:
         message = job.message
         if frames is not None:
-            message["given"] = {**message["given"], "frames": frames}
-        return self.desk.submit(message, job.cost)
+            message["arguments"] = {**message["arguments"], "frames": frames}
+        return self.queue.submit(message, job.cost)
 
     async def _record(self, job: _Job, request: Request) -> _JsonObject:
-        """What was written, all at once; if the client hangs up, the request is cancelled."""
-        ticket = self._submit(job)
-        gone = asyncio.create_task(_hung_up(request))
-        said = asyncio.create_task(ticket.events.get())
+        """Returns the finished record; cancels the request if the client disconnects."""
+        queued = self._submit(job)
+        disconnected = asyncio.create_task(_wait_for_disconnect(request))
+        next_event = asyncio.create_task(queued.events.get())
         try:
-            await asyncio.wait({gone, said}, return_when=asyncio.FIRST_COMPLETED)
-            if not said.done():
-                self.desk.cancel(ticket)
-            event = await said
+            await asyncio.wait({disconnected, next_event}, return_when=asyncio.FIRST_COMPLETED)
+            if not next_event.done():
+                self.queue.cancel(queued)
+            event = await next_event
         finally:
-            self.desk.cancel(ticket)
-            gone.cancel()
+            self.queue.cancel(queued)
+            disconnected.cancel()
         if event["event"] != "done":
             raise _from_worker_error(event, dict(job.names))
         record: _JsonObject = event["record"]
-        self.metrics.wrote(record)
+        self.metrics.count_result(record)
         return record
 
-    async def _events(self, ticket: _QueuedRequest) -> AsyncIterator[_JsonObject | None]:
-        """The events of a request, None after a while without one; whoever stops listening cancels it."""
+    async def _events(self, queued: _QueuedRequest) -> AsyncIterator[_JsonObject | None]:
+        """Yields the events of a request, and None when a keep-alive is due; cancels the request if closed early."""
         try:
             while True:
                 try:
-                    event = await asyncio.wait_for(ticket.events.get(), self.door.quiet)
+                    event = await asyncio.wait_for(queued.events.get(), self.access.keep_alive)
                 except TimeoutError:
                     yield None
                     continue
                 if event["event"] == "done":
-                    self.metrics.wrote(event["record"])
+                    self.metrics.count_result(event["record"])
                 yield event
                 if event["event"] != "frame":
                     return
         finally:
-            self.desk.cancel(ticket)
+            self.queue.cancel(queued)
 
-    def _streamed(self, job: _Job, pieces: responses._CompletionStream, body: OpenAIBody) -> Response:
-        ticket = self._submit(job, frames="drafts")
+    def _streamed(self, job: _Job, stream: responses._CompletionStream, body: OpenAIBody) -> Response:
+        """Streams a completion as SSE."""
+        queued = self._submit(job, frames="drafts")
 
-        async def parts() -> AsyncIterator[bytes]:
-            async for event in self._events(ticket):
+        async def chunks() -> AsyncIterator[bytes]:
+            async for event in self._events(queued):
                 if event is None:
                     yield responses._KEEP_ALIVE
                 elif event["event"] == "frame":
-                    if (more := pieces.frame(event)) is not None:
-                        yield responses._sse(more)
+                    if (chunk := stream.frame(event)) is not None:
+                        yield responses._sse(chunk)
                 elif event["event"] == "done":
-                    for part in pieces.last(event["record"]):
-                        yield responses._sse(part)
+                    for chunk in stream.last(event["record"]):
+                        yield responses._sse(chunk)
                     if body.stream_options is not None and body.stream_options.include_usage:
                         yield responses._sse(
-                            pieces.head.body() | {"choices": [], "usage": responses._usage(event["record"])}
+                            stream.head.body() | {"choices": [], "usage": responses._usage(event["record"])}
                         )
                     yield responses._DONE
                 else:
                     yield responses._sse(_from_worker_error(event, dict(job.names)).body)
                     yield responses._DONE
 
-        return StreamingResponse(parts(), media_type="text/event-stream")
+        return StreamingResponse(chunks(), media_type="text/event-stream")
 
 
 def _stops(body: OpenAIBody) -> list[str]:
-    given = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    if any(not stop for stop in given):
-        raise _bad_request("stop", "an empty string would stop every text at once")
-    return given
+    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    if any(not stop for stop in stops):
+        raise _bad_request("stop", "a stop string is empty; give strings of at least one character")
+    return stops
 
 
-async def _hung_up(request: Request) -> None:
-    """Returns when the client has gone."""
+async def _wait_for_disconnect(request: Request) -> None:
+    """Returns when the client has disconnected."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

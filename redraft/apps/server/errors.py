@@ -27,30 +27,33 @@ class ApiError(Exception):
 
 
 def _bad_request(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
-    """400: the request is invalid."""
+    """Returns a 400: the request is invalid."""
     return ApiError(400, code, param, message)
 
 
 def _too_large(param: str, message: str) -> ApiError:
-    """413: the request exceeds the server's size limit."""
+    """Returns a 413: the request exceeds a size limit of the server."""
     return ApiError(413, "too_large", param, message)
 
 
 def _unknown_model(name: str, known: list[str]) -> ApiError:
     return ApiError(
-        404, "model_not_found", "model", f"there is no model {name[:80]!r} here; there are {', '.join(known)}"
+        404,
+        "model_not_found",
+        "model",
+        f"{name[:80]!r} is not a model of this server; choose one of {', '.join(known)}",
     )
 
 
 def _too_many_requests(seconds: float) -> ApiError:
-    """429 with the retry delay: in seconds (`Retry-After`), and in milliseconds for OpenAI's clients."""
+    """Returns a 429 with the retry delay in seconds (`Retry-After`) and in milliseconds, for OpenAI's clients."""
     wait = str(max(1, math.ceil(seconds)))
     headers = {"Retry-After": wait, "Retry-After-Ms": str(round(1000 * seconds))}
     return ApiError(429, "queue_full", None, f"the queue is full; try again in {wait} seconds", headers)
 
 
 def _unavailable(code: str, message: str) -> ApiError:
-    """503: temporarily unavailable; retry after a second."""
+    """Returns a 503 that asks the client to retry after a second."""
     return ApiError(503, code, None, message, {"Retry-After": "1"})
 
 
@@ -61,16 +64,20 @@ def _from_worker_error(event: _JsonObject, names: dict[str, str] | None = None) 
         param = event.get("param") or _guess_argument(message)
         return _bad_request((names or {}).get(param, param or "model"), message, "unsupported_value")
     if kind == "deadline":
-        return ApiError(408, "deadline_exceeded", "steps", "the request took longer than its deadline; ask for less")
+        return ApiError(
+            408, "deadline_exceeded", "steps", "the request missed its deadline; request fewer tokens or steps"
+        )
     if kind == "numerical_error":
-        return ApiError(500, "numerical_error", None, "the network gave numbers that are not finite for this request")
+        return ApiError(
+            500, "numerical_error", None, "the network returned NaN or infinity for this request; check the model"
+        )
     if kind == "restarted":
         return _unavailable(
-            "model_restarted", "the model process ended while it wrote this; it starts again: try again"
+            "model_restarted", "the model process ended during this request and is being restarted; try again"
         )
     if kind == "cancelled":
         return ApiError(499, "cancelled", None, "the request was cancelled")
-    return ApiError(500, "internal_error", None, f"something went wrong here ({message}); the server's log tells more")
+    return ApiError(500, "internal_error", None, f"internal error ({message}); see the log of the server")
 
 
 def _guess_argument(message: str) -> str:

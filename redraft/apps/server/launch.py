@@ -25,12 +25,12 @@ class ServerConfig:
     host: str = "127.0.0.1"
     port: int = 8000
     threads: int | None = None
-    drain: float = 30.0  # seconds that running requests get to finish at shutdown
-    door: AccessPolicy = AccessPolicy()
-    room: QueueLimits = QueueLimits()
-    bounds: RequestLimits = RequestLimits()
-    care: SupervisorTimeouts = SupervisorTimeouts()
-    said: Mapping[str, str | None] = field(default_factory=dict)  # mask, attention: if the model files lack them
+    shutdown_timeout: float = 30.0  # seconds that running requests get to finish at shutdown
+    access: AccessPolicy = AccessPolicy()
+    queue_limits: QueueLimits = QueueLimits()
+    request_limits: RequestLimits = RequestLimits()
+    timeouts: SupervisorTimeouts = SupervisorTimeouts()
+    model_flags: Mapping[str, str | None] = field(default_factory=dict)  # mask, attention: if the model files lack them
 
 
 class _Server(uvicorn.Server):
@@ -41,41 +41,43 @@ class _Server(uvicorn.Server):
         yield
 
 
-def serve(config: ServerConfig, say: Callable[[str], None]) -> None:
+def serve(config: ServerConfig, log: Callable[[str], None]) -> None:
     """Serves until SIGTERM or Ctrl-C; a second signal stops it at once. Raises ValueError if it cannot start."""
     try:
-        asyncio.run(_serve(config, say))
+        asyncio.run(_serve(config, log))
     except _WorkerStartError as error:
         raise ValueError(str(error)) from None
 
 
-async def _serve(config: ServerConfig, say: Callable[[str], None]) -> None:
-    supervisor = Supervisor(config.models, config.threads, config.care, config.room, config.said, noticed=say)
-    app = build_app(supervisor, config.door, config.bounds)
+async def _serve(config: ServerConfig, log: Callable[[str], None]) -> None:
+    supervisor = Supervisor(
+        config.models, config.threads, config.timeouts, config.queue_limits, config.model_flags, log=log
+    )
+    app = build_app(supervisor, config.access, config.request_limits)
     settings = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=5, server_header=False
     )
     server, listening = _Server(settings), _listen(config.host, config.port)
-    ending = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+    shutdown = asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signum, shutdown.set)
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     try:
         while not server.started:
             await asyncio.sleep(0.01)
         port = listening.getsockname()[1]
-        say(f"loading {', '.join(config.models)}")
+        log(f"loading {', '.join(config.models)}")
         loaded = asyncio.create_task(supervisor.loaded())
-        over = asyncio.create_task(ending.wait())
-        await asyncio.wait({loaded, over}, return_when=asyncio.FIRST_COMPLETED)
+        stopped = asyncio.create_task(shutdown.wait())
+        await asyncio.wait({loaded, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if loaded.done():
             loaded.result()
-            say(f"listening on http://{config.host}:{port} (models: {', '.join(config.models)})")
-        await over
-        say("finishing the accepted requests")
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, lambda: setattr(server, "force_exit", True))
-        await supervisor.desk.drain(config.drain)
+            log(f"listening on http://{config.host}:{port} (models: {', '.join(config.models)})")
+        await stopped
+        log("finishing the accepted requests")
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(signum, lambda: setattr(server, "force_exit", True))
+        await supervisor.queue.drain(config.shutdown_timeout)
     finally:
         server.should_exit = True
         await serving
@@ -90,7 +92,7 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         raise ValueError(
-            f"port {port} of {host} cannot be used ({error.strerror}); choose another: --port 8001"
+            f"port {port} of {host} cannot be used ({error.strerror}); choose another port, such as --port 8001"
         ) from None
     listener.listen(512)
     listener.setblocking(False)

@@ -27,15 +27,15 @@ class _ServerMetrics:
             "redraft_response_seconds", "Seconds to the first byte of a response", ["route"], registry=self._registry
         )
         self._tokens = Counter("redraft_tokens_written", "Tokens written", registry=self._registry)
-        self._calls = Counter("redraft_network_rows", "Rows processed by the network", registry=self._registry)
+        self._calls = Counter("redraft_forward_rows", "Rows passed through the network", registry=self._registry)
 
-    def answered(self, path: str, status: int, seconds: float) -> None:
+    def count_response(self, path: str, status: int, seconds: float) -> None:
         route = "/v1/models/{name}" if path.startswith("/v1/models/") else path
         route = route if route.startswith(_ROUTES) and status != 404 else "other"
         self._responses.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
-    def wrote(self, record: dict[str, Any]) -> None:
+    def count_result(self, record: dict[str, Any]) -> None:
         self._tokens.inc(record.get("new_tokens", 0))
         self._calls.inc(record["nfe"] * max(1, len(record.get("texts", ()))))
 
@@ -50,8 +50,8 @@ class _State(Collector):
         self._supervisor = supervisor
 
     def collect(self) -> Iterator[Metric]:
-        desk = self._supervisor.desk
-        ledger = desk.ledger
+        queue = self._supervisor.queue
+        ledger = queue.ledger
         requests = CounterMetricFamily("redraft_requests", "Requests by how they ended", labels=["end"])
         for end in ("completed", "cancelled", "failed"):
             requests.add_metric([end], ledger.ends[end])
@@ -65,6 +65,6 @@ class _State(Collector):
             "redraft_requests_rejected", "Requests rejected because the queue was full", value=ledger.rejected
         )
         yield CounterMetricFamily("redraft_model_restarts", "Model process restarts", value=self._supervisor.restarts)
-        yield GaugeMetricFamily("redraft_requests_running", "Requests being generated", value=len(desk.running))
-        yield GaugeMetricFamily("redraft_requests_waiting", "Requests in the queue", value=desk.waiting)
+        yield GaugeMetricFamily("redraft_requests_running", "Requests being generated", value=len(queue.running))
+        yield GaugeMetricFamily("redraft_requests_queued", "Requests in the queue", value=queue.waiting)
         yield GaugeMetricFamily("redraft_ready", "1 if the models are loaded", value=float(self._supervisor.ready))

@@ -1,8 +1,8 @@
 """Admission control, the request queue, and accounting: every accepted request is completed, cancelled or failed.
 
 Admission is by cost, the tokens that the network will process (tokens × steps × texts). The queue is bounded in
-requests and in cost; a rejected request is told when to retry. Short requests run first, but waiting time counts too,
-so that no request starves.
+requests and in cost; the response to a rejected request says when to retry. Short requests run first, but waiting time
+counts too, so that no request starves.
 """
 
 from __future__ import annotations
@@ -66,21 +66,21 @@ class _QueuedRequest:
 class QueueLimits:
     """Capacity of the queue."""
 
-    width: int = 8
+    max_running: int = 8
     """Maximum number of requests running at the same time."""
-    waiting: int = 64
+    max_waiting: int = 64
     """Maximum number of waiting requests."""
-    cost: float = 2e7
+    max_cost: float = 2e7
     """Maximum total cost of the waiting requests, in tokens."""
-    seconds: float = 120.0
-    """Time limit of a request, including its time in the queue."""
+    deadline: float = 120.0
+    """Seconds a request may take, including its time in the queue."""
 
 
 class RequestQueue:
     """Accepts requests, sends them to the model process in turn, and records how each one ended."""
 
-    def __init__(self, line: _WorkerChannel, room: QueueLimits) -> None:
-        self.line, self.room, self.ledger = line, room, RequestLedger()
+    def __init__(self, worker: _WorkerChannel, limits: QueueLimits) -> None:
+        self.worker, self.limits, self.ledger = worker, limits, RequestLedger()
         self.draining = False
         self.running: dict[int, _QueuedRequest] = {}
         self.rate = 20_000.0  # tokens processed per second, smoothed
@@ -94,24 +94,24 @@ class RequestQueue:
     def waiting(self) -> int:
         return sum(request.outcome is None for _, _, request in self._waiting)
 
-    def require_room(self) -> None:
+    def require_capacity(self) -> None:
         """Raises if any request would be rejected; needs no body."""
         if self.draining:
             raise _unavailable("draining", "the server is shutting down; it accepts no new requests")
-        if not self.line.ready:
+        if not self.worker.ready:
             raise _unavailable("loading", "the model is still loading; try again in a moment")
         costs = [request.cost for _, _, request in self._waiting if request.outcome is None]
-        if len(costs) >= self.room.waiting:
+        if len(costs) >= self.limits.max_waiting:
             raise self._reject(sum(costs), sum(costs) / len(costs))
 
     def submit(self, message: _JsonObject, cost: float) -> _QueuedRequest:
         """Queues a request, or raises an error that says when to retry."""
-        self.require_room()
+        self.require_capacity()
         ahead = sum(request.cost for _, _, request in self._waiting if request.outcome is None)
-        if ahead and ahead + cost > self.room.cost:
+        if ahead and ahead + cost > self.limits.max_cost:
             raise self._reject(ahead, cost)
         now = time.monotonic()
-        request = _QueuedRequest(next(self._numbers), message, cost, now + self.room.seconds, now)
+        request = _QueuedRequest(next(self._numbers), message, cost, now + self.limits.deadline, now)
         self.ledger.accepted += 1
         self._idle.clear()
         heapq.heappush(self._waiting, (now + cost / self.rate, request.number, request))
@@ -126,8 +126,8 @@ class RequestQueue:
         return _too_many_requests(self._booked - now)
 
     def dispatch(self) -> None:
-        """Sends waiting requests to the model process, up to `room.width` at a time."""
-        while self.line.ready and self._waiting and len(self.running) < self.room.width:
+        """Sends waiting requests to the model process, up to `limits.max_running` at a time."""
+        while self.worker.ready and self._waiting and len(self.running) < self.limits.max_running:
             _, _, request = heapq.heappop(self._waiting)
             if request.outcome is not None:
                 continue
@@ -137,9 +137,9 @@ class RequestQueue:
                 continue
             request.started = now
             self.running[request.number] = request
-            self.line.send({"do": "start", "id": request.number, "seconds": request.until - now} | request.message)
+            self.worker.send({"do": "start", "id": request.number, "seconds": request.until - now} | request.message)
 
-    def hear(self, event: _JsonObject) -> None:
+    def handle_event(self, event: _JsonObject) -> None:
         """Handles an event about a request from the model process."""
         request = self.running.get(event["id"])
         if request is None:
@@ -159,17 +159,17 @@ class RequestQueue:
         if request.outcome is not None:
             return
         if request.number in self.running:
-            self.line.send({"do": "cancel", "id": request.number})
+            self.worker.send({"do": "cancel", "id": request.number})
         else:
             self._end(request, "cancelled", {"event": "failed", "kind": "cancelled"})
 
-    def lost(self) -> None:
+    def fail_running(self) -> None:
         """Fails the running requests after the model process ended; waiting ones stay in the queue."""
         for request in list(self.running.values()):
             del self.running[request.number]
             self._end(request, "failed", {"event": "failed", "kind": "restarted"})
 
-    def overdue(self) -> None:
+    def fail_overdue(self) -> None:
         """Fails waiting requests that have missed their deadline."""
         now = time.monotonic()
         for _, _, request in self._waiting:

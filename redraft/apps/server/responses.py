@@ -15,7 +15,7 @@ from redraft.apps.server.errors import _JsonObject
 
 @dataclass(frozen=True)
 class _ResponseHeader:
-    """Fields shared by all chunks of one response."""
+    """Fields that all chunks of one response share."""
 
     prefix: str
     kind: str
@@ -33,15 +33,15 @@ class _ResponseHeader:
 
 
 def _usage(record: _JsonObject) -> _JsonObject:
-    """Token usage. A prompt counts once, even if n texts are generated for it."""
+    """Returns the token usage. A prompt counts once, even if n texts are generated for it."""
     prompts = {text["prompt"]: text["given_tokens"] for text in record["texts"]}
     given, new = sum(prompts.values()), sum(text["new_tokens"] for text in record["texts"])
     return {"prompt_tokens": given, "completion_tokens": new, "total_tokens": given + new}
 
 
 def _diffusion_info(record: _JsonObject) -> _JsonObject:
-    """The `diffusion` field: cost, sampler and settings of the result."""
-    names = ("nfe", "seconds", "seed", "sampler", "cache", "exactness", "notes", "run")
+    """Returns the `diffusion` field: cost, sampler and settings."""
+    names = ("nfe", "seconds", "seed", "sampler", "cache", "exactness", "notes", "run_digest")
     return {name: record[name] for name in names} | {
         "steps": [max([0, *(s for s in text["steps"] if s)]) for text in record["texts"]]
     }
@@ -54,7 +54,7 @@ def _cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
 
 
 def _held_back_chars(text: str, stops: Sequence[str]) -> int:
-    """Number of trailing characters that could be the prefix of a stop string."""
+    """Returns the number of trailing characters that could be the beginning of a stop string."""
     sizes = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
     return max(sizes, default=0)
 
@@ -66,7 +66,7 @@ def _finish_reason(result: _JsonObject, stopped: bool) -> str:
 def _completion_body(
     head: _ResponseHeader, record: _JsonObject, body: Any, stops: Sequence[str], echo: Sequence[str] = ()
 ) -> _JsonObject:
-    """Body of a completion. echo: the prompt of each text, if it is to be included."""
+    """Returns the body of a completion; `echo` holds the prompt of each text if prompts are to be included."""
     choices = []
     for index, result in enumerate(record["texts"]):
         text, stopped = _cut_at_stop(result["new"], stops)
@@ -78,7 +78,7 @@ def _completion_body(
 
 
 def _logprobs_body(result: _JsonObject, size: int, body: Any) -> _JsonObject | None:
-    """Log-probabilities of the first `size` characters, in the format of the route; None if not requested."""
+    """Returns log-probabilities of the first `size` characters in the format of the route; None if not requested."""
     count = getattr(body, "logprobs", None)
     if count is None or count is False:
         return None
@@ -86,7 +86,7 @@ def _logprobs_body(result: _JsonObject, size: int, body: Any) -> _JsonObject | N
 
 
 def _logprobs(result: _JsonObject, size: int, top: int) -> _JsonObject:
-    """Log-probabilities of the tokens in the first `size` characters, each from the step that wrote it."""
+    """Returns log-probabilities of the tokens in the first `size` characters, each from the step that wrote it."""
     offsets, offset = [], 0
     for piece in result["pieces"]:
         offsets.append(offset)
@@ -99,7 +99,7 @@ def _logprobs(result: _JsonObject, size: int, top: int) -> _JsonObject:
 
 
 def _others(result: _JsonObject, i: int, count: int) -> dict[str, float]:
-    """Log-probabilities of up to `count` alternatives to token i; empty if they were not recorded."""
+    """Returns log-probabilities of up to `count` alternatives to token i; empty if they were not recorded."""
     own, top = result["pieces"][i], (result.get("alternatives") or {i: None})[i]
     return {t: round(math.log(p), 6) for t, p in (top or ())[:count] if p and t != own and (not t or t != own.lstrip())}
 
@@ -136,7 +136,7 @@ def _chat_token(token: str, value: float | None) -> _JsonObject:
 
 
 def _infill_body(head: _ResponseHeader, record: _JsonObject) -> _JsonObject:
-    """Body of an infilling; the given parts are returned character for character."""
+    """Returns the body of an infilling; given parts come back character for character."""
     choices = [
         {
             "index": index,
@@ -174,37 +174,37 @@ class _CompletionStream:
     def __init__(
         self, head: _ResponseHeader, chat: bool, stops: Sequence[str], body: Any, echo: Sequence[str] = ()
     ) -> None:
-        """echo: the prompt of each text, if it is to be sent too."""
+        """`echo` holds the prompt of each text if prompts are to be sent; else it is empty."""
         self.head, self.chat, self.stops, self.body, self.echo = head, chat, stops, body, echo
         self.sent: dict[int, str] = {}
 
     def frame(self, event: _JsonObject) -> _JsonObject | None:
-        """The chunk for a frame; None if it has no new text."""
+        """Returns the chunk for a frame; None if it has no new text."""
         text, stopped = _cut_at_stop(event["new"], self.stops)
-        return self._more(event["row"], text if stopped else text[: len(text) - _held_back_chars(text, self.stops)])
+        return self._new_text(event["row"], text if stopped else text[: len(text) - _held_back_chars(text, self.stops)])
 
-    def _more(self, row: int, text: str) -> _JsonObject | None:
+    def _new_text(self, row: int, text: str) -> _JsonObject | None:
         sent = self.sent.get(row, "")
         if not text.startswith(sent) or len(text) == len(sent):
             return None
         first = row not in self.sent
         self.sent[row] = text
-        return self._part(row, (self.echo[row] if self.echo and first else "") + text[len(sent) :], None, first)
+        return self._chunk(row, (self.echo[row] if self.echo and first else "") + text[len(sent) :], None, first)
 
     def last(self, record: _JsonObject) -> list[_JsonObject]:
-        """The remaining text of each row and its finish reason."""
-        parts: list[_JsonObject] = []
+        """Returns the last chunks: the remaining text of each row, then its finish reason."""
+        chunks: list[_JsonObject] = []
         for row, result in enumerate(record["texts"]):
             text, stopped = _cut_at_stop(result["new"], self.stops)
             if not text.startswith(self.sent.get(row, "")):
                 raise RuntimeError("text that was already sent has changed")
-            if (more := self._more(row, text)) is not None:
-                parts.append(more)
+            if (chunk := self._new_text(row, text)) is not None:
+                chunks.append(chunk)
             log = _logprobs_body(result, len(text), self.body)
-            parts.append(self._part(row, "", _finish_reason(result, stopped), row not in self.sent, log))
-        return parts
+            chunks.append(self._chunk(row, "", _finish_reason(result, stopped), row not in self.sent, log))
+        return chunks
 
-    def _part(self, row: int, text: str, end: str | None, first: bool, log: _JsonObject | None = None) -> _JsonObject:
+    def _chunk(self, row: int, text: str, end: str | None, first: bool, log: _JsonObject | None = None) -> _JsonObject:
         if not self.chat:
             return self.head.body() | {"choices": [{"index": row, "text": text, "logprobs": log, "finish_reason": end}]}
         delta = {"role": "assistant", "content": text} if first else {"content": text} if text or not end else {}

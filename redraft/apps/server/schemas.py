@@ -1,7 +1,7 @@
 """Request bodies: what each route accepts, validated in one place. OpenAPI is generated from the same classes.
 
-OpenAI's arguments are at the top level, ours under one key, `diffusion`, whose names are the fields of
-`GenerationSettings`. Unsupported arguments are rejected by name; none is silently ignored.
+Arguments of OpenAI are at the top level; our own are under `diffusion`, with the field names of `GenerationSettings`.
+Unsupported arguments are rejected by name; none is silently ignored.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from redraft.tasks.arguments.aliases import ALIASES
 from redraft.tasks.arguments.settings import ControlSettings, GenerationSettings, InfillSettings, RewriteSettings
 
 Body = TypeVar("Body", bound="StrictModel")
-MOST_TEXT = 200_000  # characters of one text
-_TOP = {
+_MAX_TEXT = 200_000  # characters of one text
+_TOP = {  # our argument → OpenAI's, at the top level
     "n": "n",
     "max_new_tokens": "max_tokens",
     "seed": "seed",
@@ -33,13 +33,13 @@ _TOP = {
 
 
 class StrictModel(BaseModel):
-    """Every key is known, and has its type."""
+    """A body that rejects unknown keys and values of the wrong type."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 def _plain_type(hint: Any) -> Any:
-    """The type of a field without what the command line wants to know."""
+    """Returns the type of a field without its annotations for the command line."""
     if get_origin(hint) is Annotated:
         return _plain_type(get_args(hint)[0])
     if hint == tuple[str, ...]:
@@ -48,59 +48,68 @@ def _plain_type(hint: Any) -> Any:
 
 
 def _extras(name: str, kind: type[Any], doc: str, more: Mapping[str, Any]) -> type[StrictModel]:
-    """A class with the fields of a dataclass, all of them optional, and the names that others use for them."""
-    hints, about = get_type_hints(kind, include_extras=True), _sentences(kind)
-    given: dict[str, Any] = {}
-    for each in fields(kind):
-        if each.name in _TOP:
+    """Creates a body class with the fields of a dataclass, all optional, and their aliases in other libraries."""
+    hints, descriptions = get_type_hints(kind, include_extras=True), _descriptions(kind)
+    definitions: dict[str, Any] = {}
+    for item in fields(kind):
+        if item.name in _TOP:
             continue
-        hint, said = _plain_type(hints[each.name]), about.get(each.name)
-        if each.name == "schema":  # a name that pydantic has itself
-            given["schema_"] = (str | dict[str, Any] | None, Field(None, alias="schema", description=said))
+        hint, description = _plain_type(hints[item.name]), descriptions.get(item.name)
+        if item.name == "schema":  # pydantic uses this name itself
+            definition = Field(None, alias="schema", description=description)
+            definitions["schema_"] = (str | dict[str, Any] | None, definition)
         else:
-            given[each.name] = (hint | None, Field(None, description=said))
+            definitions[item.name] = (hint | None, Field(None, description=description))
     for alias, meaning in ALIASES.items():
-        if meaning.name in given or f"{meaning.name}_" in given:
-            given[alias] = (Any, Field(None, description=f"The name that {meaning.of} has for {meaning.name}."))
-    return create_model(name, __base__=StrictModel, __doc__=doc, **(given | dict(more)))
+        if meaning.name in definitions or f"{meaning.name}_" in definitions:
+            definitions[alias] = (Any, Field(None, description=f"Name of {meaning.name} in {meaning.of}."))
+    return create_model(name, __base__=StrictModel, __doc__=doc, **(definitions | dict(more)))
 
 
-def _sentences(kind: type[Any]) -> dict[str, str]:
-    """What the source says below each field."""
-    found: dict[str, str] = {}
+def _descriptions(kind: type[Any]) -> dict[str, str]:
+    """Returns the docstring below each field in the source."""
+    descriptions: dict[str, str] = {}
     for part in reversed([k for k in kind.__mro__ if k is not object]):
         body = ast.parse(textwrap.dedent(inspect.getsource(part))).body[0]
         assert isinstance(body, ast.ClassDef)
         for before, after in zip(body.body, body.body[1:], strict=False):
-            said = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
-            if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(said, str):
-                found[before.target.id] = " ".join(said.split())
-    return found
+            doc = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
+            if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(doc, str):
+                descriptions[before.target.id] = " ".join(doc.split())
+    return descriptions
 
 
 _CHOICES = {
-    "choices": (list[str] | None, Field(None, max_length=256, description="The text is one of these.")),
+    "choices": (list[str] | None, Field(None, max_length=256, description="The generated text is one of these.")),
 }
-_rewriting, _wishes = _sentences(RewriteSettings), _sentences(ControlSettings)
+_rewriting, _controls = _descriptions(RewriteSettings), _descriptions(ControlSettings)
 _CANVAS = _CHOICES | {
-    "start_text": (str | None, Field(None, max_length=MOST_TEXT, description="A text to edit in place.")),
+    "start_text": (str | None, Field(None, max_length=_MAX_TEXT, description="A text to edit in place.")),
     "strength": (float | None, Field(None, description=_rewriting["strength"])),
     "pinned": (list[str] | None, Field(None, max_length=1000, description=_rewriting["pinned"])),
     "candidates": (int | None, Field(None, ge=1, le=64, description=_rewriting["candidates"])),
-    "attributes": (list[str] | None, Field(None, max_length=16, description=_wishes["attributes"])),
-    "length": (int | None, Field(None, ge=1, description=_wishes["length"])),
-    "pos": (str | None, Field(None, max_length=MOST_TEXT, description=_wishes["pos"])),
-    "scale": (float | None, Field(None, description=_wishes["scale"])),
-    "diffusion_seed_canvas": (str | None, Field(None, max_length=MOST_TEXT, description="vLLM: start_text.")),
-    "diffusion_pinned": (list[str] | None, Field(None, max_length=1000, description="vLLM: pinned.")),
-    "diffusion_read_only": (bool | None, Field(None, description="vLLM: only false; /v1/score reads a text.")),
-    "diffusion_constrained": (bool | None, Field(None, description="vLLM: rules are always obeyed here.")),
+    "attributes": (list[str] | None, Field(None, max_length=16, description=_controls["attributes"])),
+    "length": (int | None, Field(None, ge=1, description=_controls["length"])),
+    "pos": (str | None, Field(None, max_length=_MAX_TEXT, description=_controls["pos"])),
+    "scale": (float | None, Field(None, description=_controls["scale"])),
+    "diffusion_seed_canvas": (str | None, Field(None, max_length=_MAX_TEXT, description="Name of start_text in vLLM.")),
+    "diffusion_pinned": (list[str] | None, Field(None, max_length=1000, description="Name of pinned in vLLM.")),
+    "diffusion_read_only": (
+        bool | None,
+        Field(None, description="vLLM: must be false; use /v1/score to score a text."),
+    ),
+    "diffusion_constrained": (
+        bool | None,
+        Field(None, description="vLLM: ignored, as constraints are always enforced."),
+    ),
 }
-Extras = _extras("Extras", GenerationSettings, "How the text is written: what OpenAI's arguments do not say.", _CANVAS)
-InfillExtras = _extras("InfillExtras", InfillSettings, "How the holes are filled.", _CHOICES)
+Extras = _extras("Extras", GenerationSettings, "Settings of generation that OpenAI's arguments do not cover.", _CANVAS)
+InfillExtras = _extras("InfillExtras", InfillSettings, "Settings of infilling.", _CHOICES)
 
 
 class JsonSchema(StrictModel):
+    """The JSON schema of a structured output."""
+
     name: str | None = Field(None, max_length=200)
     description: str | None = Field(None, max_length=10_000)
     schema_: dict[str, Any] = Field(alias="schema")
@@ -108,22 +117,24 @@ class JsonSchema(StrictModel):
 
 
 class ResponseFormat(StrictModel):
-    """What the text must be: free, any JSON object of a schema."""
+    """The format of the text: free, or JSON that matches a schema."""
 
     type: Literal["text", "json_schema"]
     json_schema: JsonSchema | None = None
 
 
 class StreamOptions(StrictModel):
+    """Options of a streamed response."""
+
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
 
 
 class CommonBody(StrictModel):
-    """What all routes that write take."""
+    """Parameters of all routes that generate text."""
 
-    model: str | None = Field(None, max_length=500, description="The name of a model; left out: the first one.")
-    max_tokens: int | None = Field(None, ge=1, description="Number of tokens to write; the text may end before.")
+    model: str | None = Field(None, max_length=500, description="Name of a model; the first one by default.")
+    max_tokens: int | None = Field(None, ge=1, description="Maximum number of tokens to generate.")
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
     seed: int | None = Field(None, ge=0, le=2**63 - 1, description="The same seed gives the same text.")
@@ -134,7 +145,7 @@ class CommonBody(StrictModel):
 
 
 class OpenAIBody(CommonBody):
-    """OpenAI's arguments that have no meaning here: only their neutral values pass."""
+    """Parameters of OpenAI's routes; the penalties and logit_bias only accept their neutral values."""
 
     stop: str | Annotated[list[str], Field(max_length=16)] | None = None
     presence_penalty: float | None = None
@@ -147,27 +158,32 @@ class OpenAIBody(CommonBody):
 class CompletionBody(OpenAIBody):
     """POST /v1/completions"""
 
-    prompt: Annotated[str, Field(max_length=MOST_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)] = ""
-    suffix: str | None = Field(None, max_length=MOST_TEXT, description="Text that follows: what is between is written.")
+    prompt: Annotated[str, Field(max_length=_MAX_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)] = ""
+    suffix: str | None = Field(None, max_length=_MAX_TEXT, description="Text after the part to generate.")
     echo: bool | None = None
     best_of: int | None = Field(None, ge=1, le=128)
     logprobs: int | None = Field(
-        None, ge=0, le=5, description="The log-probability each token had when written, and those of so many others."
+        None, ge=0, le=5, description="Log-probability of each token when it was written, plus this many alternatives."
     )
 
 
 class TextPart(StrictModel):
+    """A part of the content of a message."""
+
     type: Literal["text"]
-    text: str = Field(max_length=MOST_TEXT)
+    text: str = Field(max_length=_MAX_TEXT)
 
 
 class Message(StrictModel):
+    """A message of a conversation."""
+
     role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str, Field(max_length=MOST_TEXT)] | Annotated[list[TextPart], Field(max_length=256)]
+    content: Annotated[str, Field(max_length=_MAX_TEXT)] | Annotated[list[TextPart], Field(max_length=256)]
     name: str | None = Field(None, max_length=200)
 
     @property
-    def said(self) -> dict[str, str]:
+    def plain(self) -> dict[str, str]:
+        """Role and text, with the role developer replaced by system."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return {"role": "system" if self.role == "developer" else self.role, "content": text}
 
@@ -185,27 +201,27 @@ class ChatBody(OpenAIBody):
 
 
 class FimBody(OpenAIBody):
-    """POST /v1/fim/completions, as Mistral has it: the text between a prompt and a suffix."""
+    """POST /v1/fim/completions, as in Mistral's API: the text between a prompt and a suffix."""
 
-    prompt: str = Field(max_length=MOST_TEXT)
-    suffix: str | None = Field(None, max_length=MOST_TEXT)
+    prompt: str = Field(max_length=_MAX_TEXT)
+    suffix: str | None = Field(None, max_length=_MAX_TEXT)
 
 
 class InfillBody(CommonBody):
-    """POST /v1/infill: a template "She opened the [[6]] and left.", or the same as pieces."""
+    """POST /v1/infill: fill the holes of a template such as "She opened the [[6]] and left.", or of pieces."""
 
-    template: str | None = Field(None, max_length=MOST_TEXT, description="A text with holes [[n]] of n tokens.")
+    template: str | None = Field(None, max_length=_MAX_TEXT, description="Text with holes, such as [[6]] for 6 tokens.")
     pieces: Annotated[list[str | int | None], Field(min_length=1, max_length=256)] | None = Field(
-        None, description="Texts, numbers (holes of so many tokens) and null (of any length); texts have no holes."
+        None, description="Texts, numbers (holes with that many tokens) and null (a hole of any length)."
     )
     diffusion: InfillExtras | None = None  # type: ignore[valid-type]
 
 
 class ChooseBody(StrictModel):
-    """POST /v1/choose: how likely each answer is in the holes [[?]] of a text."""
+    """POST /v1/choose: the probability of each answer in the holes [[?]] of a text."""
 
     model: str | None = Field(None, max_length=500)
-    template: str = Field(max_length=MOST_TEXT)
+    template: str = Field(max_length=_MAX_TEXT)
     answers: (
         Annotated[list[str], Field(min_length=2, max_length=256)]
         | Annotated[list[list[str]], Field(min_length=1, max_length=64)]
@@ -213,87 +229,89 @@ class ChooseBody(StrictModel):
 
 
 class ScoreBody(StrictModel):
-    """POST /v1/score: how many bits each text has."""
+    """POST /v1/score: the bits of each text."""
 
     model: str | None = Field(None, max_length=500)
-    texts: Annotated[str, Field(max_length=MOST_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)]
+    texts: Annotated[str, Field(max_length=_MAX_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)]
     draws: int | None = Field(None, ge=1, le=64)
     seed: int | None = Field(None, ge=0, le=2**63 - 1)
 
 
 class CorrectBody(StrictModel):
-    """POST /v1/correct: what was meant by texts with errors."""
+    """POST /v1/correct: texts with their spelling corrected."""
 
     model: str | None = Field(None, max_length=500)
-    texts: Annotated[str, Field(max_length=MOST_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)]
+    texts: Annotated[str, Field(max_length=_MAX_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)]
     words: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=50_000)] | None = Field(
-        None, description="Known words; left out: the model's own, else those of its training data."
+        None, description="Known words; by default those stored with the model, else those of its training data."
     )
-    noise: float | None = Field(None, description="The share of letters that are expected to be wrong.")
-    keep: list[str] | None = Field(None, max_length=1000, description="Words that are never changed.")
-    names: bool | None = Field(None, description="Change names, too.")
-    confidence: float | None = Field(None, description="Change a word only if the new one is at least this likely.")
+    noise: float | None = Field(None, description="Expected fraction of wrong characters.")
+    keep: list[str] | None = Field(None, max_length=1000, description="Words that must not be changed.")
+    names: bool | None = Field(None, description="Also correct names.")
+    confidence: float | None = Field(
+        None, description="Change a word only if the new one has at least this probability."
+    )
 
 
 class TraceBody(CompletionBody):
-    """POST /v1/diffusion/trace: every canvas on the way, of a completion or of an infilling."""
+    """POST /v1/diffusion/trace: every canvas of a completion, a chat or an infilling."""
 
-    template: str | None = Field(None, max_length=MOST_TEXT)
+    template: str | None = Field(None, max_length=_MAX_TEXT)
     pieces: Annotated[list[str | int | None], Field(min_length=1, max_length=256)] | None = None
     messages: Annotated[list[Message], Field(min_length=1, max_length=1024)] | None = None
     format: Literal["ndjson", "sse"] | None = None
 
 
 def parse_body(kind: type[Body], raw: bytes) -> Body:
-    """The body of a request, or an error that names the parameter."""
+    """Parses and validates the body of a request; raises an error that names the parameter."""
     try:
-        given = json.loads(raw, parse_constant=_no_constant)
+        content = json.loads(raw, parse_constant=_no_constant)
     except RecursionError:
-        raise _bad_request("body", "the JSON is nested too deeply", "invalid_json") from None
+        raise _bad_request("body", "the JSON is nested too deeply; use at most 100 levels", "invalid_json") from None
     except ValueError as error:
         raise _bad_request("body", f"the body is not JSON: {str(error)[:200]}", "invalid_json") from None
-    if not isinstance(given, dict):
+    if not isinstance(content, dict):
         raise _bad_request("body", "the body must be a JSON object", "invalid_json")
-    _require_unicode(given)
+    _require_unicode(content)
     try:
-        return kind.model_validate(given)
+        return kind.model_validate(content)
     except ValidationError as error:
-        raise _first_of(error, given) from None
+        raise _first_error(error, content) from None
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number in JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
-def _require_unicode(given: Any, depth: int = 0) -> None:
-    """Raises if a text has half a character, or if values are nested too deeply."""
+def _require_unicode(value: Any, depth: int = 0) -> None:
+    """Raises if a text has a lone surrogate, or if values are nested too deeply."""
     if depth > 100:
-        raise _bad_request("body", "the JSON is nested too deeply", "invalid_json")
-    if isinstance(given, str):
+        raise _bad_request("body", "the JSON is nested too deeply; use at most 100 levels", "invalid_json")
+    if isinstance(value, str):
         try:
-            given.encode()
+            value.encode()
         except UnicodeEncodeError:
             raise _bad_request(
-                "body", "a text holds half of a surrogate pair, which is no character", "invalid_unicode"
+                "body", "a text has a lone surrogate, which is not a valid character", "invalid_unicode"
             ) from None
     parts: Iterable[Any] = (
-        [*given.keys(), *given.values()] if isinstance(given, dict) else given if isinstance(given, list) else ()
+        [*value.keys(), *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ()
     )
     for part in parts:
         _require_unicode(part, depth + 1)
 
 
-def _first_of(error: ValidationError, given: dict[str, Any]) -> ApiError:
-    """The first thing that is wrong, by the name that the client used."""
+def _first_error(error: ValidationError, content: dict[str, Any]) -> ApiError:
+    """Converts the first validation error, with the parameter as the client named it."""
     first = error.errors(include_url=False, include_context=False)[0]
-    place = [str(part) for part in first["loc"]]
-    names = [part for part in place if part in given or not place.index(part)]
-    inside = [part for part in place[1:2] if isinstance(given.get(place[0]), dict)]
+    path = [str(part) for part in first["loc"]]
+    names = [part for part in path if part in content or not path.index(part)]
+    inside = [part for part in path[1:2] if isinstance(content.get(path[0]), dict)]
     param = ".".join([*names[:1], *inside]) or "body"
     if first["type"] == "extra_forbidden":
-        return _bad_request(param, f"{param} is not a parameter of this route", "unknown_parameter")
+        return _bad_request(param, f"{param} is not a parameter of this route (a typo?)", "unknown_parameter")
     if first["type"] == "missing":
         return _bad_request(
-            place[-1] if len(place) == 1 else param, f"{'.'.join(place)} is missing", "missing_parameter"
+            path[-1] if len(path) == 1 else param, f"{'.'.join(path)} is missing; add it", "missing_parameter"
         )
     return _bad_request(param, f"{param}: {first['msg']}")

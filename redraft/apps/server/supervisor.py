@@ -39,21 +39,21 @@ class Supervisor:
 
     models: dict[str, str]
     threads: int | None = None
-    care: SupervisorTimeouts = SupervisorTimeouts()
-    room: QueueLimits = QueueLimits()
-    said: Mapping[str, str | None] = field(default_factory=dict)  # mask, attention: if the model files lack them
+    timeouts: SupervisorTimeouts = SupervisorTimeouts()
+    queue_limits: QueueLimits = QueueLimits()
+    model_flags: Mapping[str, str | None] = field(default_factory=dict)  # mask, attention: if the model files lack them
     restarts: int = 0
-    about: list[_JsonObject] = field(default_factory=list)  # `_model_info` of each model, once loaded
-    steady: int | None = None
-    noticed: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
+    model_infos: list[_JsonObject] = field(default_factory=list)  # `_model_info` of each model, once loaded
+    batch_invariant_rows: int | None = None  # see `batch_invariant_rows` in core; None if results depend on the batch
+    log: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
 
     def __post_init__(self) -> None:
-        self.desk = RequestQueue(self, self.room)
+        self.queue = RequestQueue(self, self.queue_limits)
         self.process: asyncio.subprocess.Process | None = None
         self._ready = False
         self._closing = False
-        self._heard = time.monotonic()
-        self._first: asyncio.Future[None] | None = None
+        self._last_event = time.monotonic()
+        self._loaded: asyncio.Future[None] | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -62,13 +62,13 @@ class Supervisor:
 
     async def start(self) -> None:
         """Starts the process and its monitoring tasks; await `loaded` for readiness."""
-        self._first = asyncio.get_running_loop().create_future()
+        self._loaded = asyncio.get_running_loop().create_future()
         self._tasks = [asyncio.create_task(self._keep_running()), asyncio.create_task(self._watch())]
 
     async def loaded(self) -> None:
         """Waits until the models are loaded; raises `_WorkerStartError` if loading fails."""
-        assert self._first is not None
-        await asyncio.shield(self._first)
+        assert self._loaded is not None
+        await asyncio.shield(self._loaded)
 
     async def close(self) -> None:
         self._closing, self._ready = True, False
@@ -87,55 +87,61 @@ class Supervisor:
         """Restarts the process, with a growing pause, until `close`."""
         pause = 0.1
         while not self._closing:
-            begun = time.monotonic()
+            start = time.monotonic()
             await self._run_process()
             self._ready = False
-            self.desk.lost()
-            if self._first is not None and not self._first.done():
-                self._first.set_exception(_WorkerStartError("the model process ended while it loaded the models"))
+            self.queue.fail_running()
+            if self._loaded is not None and not self._loaded.done():
+                self._loaded.set_exception(
+                    _WorkerStartError("the model process ended while loading the models; see its messages above")
+                )
                 return
-            pause = 0.1 if time.monotonic() - begun > 30 else min(10.0, 2 * pause)
+            pause = 0.1 if time.monotonic() - start > 30 else min(10.0, 2 * pause)
             self.restarts += 1
-            self.noticed("redraft serve: the model process has ended; restarting it")
+            self.log("redraft serve: the model process has ended; restarting it")
             await asyncio.sleep(pause)
 
     async def _run_process(self) -> None:
         """Starts a process and handles its events until it ends."""
-        arguments = json.dumps({"models": self.models, "threads": self.threads, "said": dict(self.said)})
+        arguments = json.dumps({"models": self.models, "threads": self.threads, "model_flags": dict(self.model_flags)})
         command = [sys.executable, "-m", "redraft.apps.server.worker", arguments]
         pipe, environment = asyncio.subprocess.PIPE, {**_SINGLE_THREAD_ENV, **_SHARING, **os.environ}
-        self._heard = time.monotonic()
+        self._last_event = time.monotonic()
         self.process = await asyncio.create_subprocess_exec(
             *command, stdin=pipe, stdout=pipe, limit=_LINE, start_new_session=True, env=environment
         )
         assert self.process.stdout is not None
         while line := await self.process.stdout.readline():
-            self._heard = time.monotonic()
-            self._hear(json.loads(line))
+            self._last_event = time.monotonic()
+            self._handle_event(json.loads(line))
         await self.process.wait()
 
-    def _hear(self, event: _JsonObject) -> None:
+    def _handle_event(self, event: _JsonObject) -> None:
         if event["event"] == "ready":
-            self.about, self.steady, self._ready = event["models"], event["steady"], True
-            if self._first is not None and not self._first.done():
-                self._first.set_result(None)
-            self.desk.dispatch()
-        elif event["event"] == "unfit":
-            if self._first is not None and not self._first.done():
-                self._first.set_exception(_WorkerStartError(event["message"]))
-            self.noticed(f"redraft serve: {event['message']}")
+            self.model_infos, self.batch_invariant_rows, self._ready = (
+                event["models"],
+                event["batch_invariant_rows"],
+                True,
+            )
+            if self._loaded is not None and not self._loaded.done():
+                self._loaded.set_result(None)
+            self.queue.dispatch()
+        elif event["event"] == "start_failed":
+            if self._loaded is not None and not self._loaded.done():
+                self._loaded.set_exception(_WorkerStartError(event["message"]))
+            self.log(f"redraft serve: {event['message']}")
         elif event["event"] != "alive":
-            self.desk.hear(event)
+            self.queue.handle_event(event)
 
     async def _watch(self) -> None:
         """Kills a process without heartbeats, and fails overdue requests."""
         while not self._closing:
             await asyncio.sleep(0.25)
-            timeout = self.care.silence if self._ready else self.care.loading
-            living = self.process is not None and self.process.returncode is None
-            if self.process is not None and living and time.monotonic() - self._heard > timeout:
-                self.noticed(f"redraft serve: no heartbeat from the model process for {timeout:g} s; replacing it")
+            timeout = self.timeouts.silence if self._ready else self.timeouts.loading
+            alive = self.process is not None and self.process.returncode is None
+            if self.process is not None and alive and time.monotonic() - self._last_event > timeout:
+                self.log(f"redraft serve: no heartbeat from the model process for {timeout:g} s; replacing it")
                 with suppress(ProcessLookupError):
                     self.process.kill()
-                self._heard = time.monotonic()
-            self.desk.overdue()
+                self._last_event = time.monotonic()
+            self.queue.fail_overdue()

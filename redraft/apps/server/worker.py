@@ -49,19 +49,19 @@ class _EventWriter:
     """Writes events and heartbeats to the HTTP process; thread-safe."""
 
     out: BinaryIO
-    beaten: float = field(default=0.0)
+    last_sent: float = field(default=0.0)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def say(self, event: _JsonObject) -> None:
+    def send(self, event: _JsonObject) -> None:
         line = json.dumps(event, ensure_ascii=True, separators=(",", ":")).encode() + b"\n"
         with self.lock:
             self.out.write(line)
             self.out.flush()
-        self.beaten = time.monotonic()
+        self.last_sent = time.monotonic()
 
-    def alive(self) -> None:
-        if time.monotonic() - self.beaten > _HEARTBEAT_SECONDS:
-            self.say({"event": "alive"})
+    def heartbeat(self) -> None:
+        if time.monotonic() - self.last_sent > _HEARTBEAT_SECONDS:
+            self.send({"event": "alive"})
 
 
 @dataclass
@@ -70,21 +70,23 @@ class _ActiveRequest:
 
     number: int
     cancelled: bool = False
-    author: ScheduledRequest | None = None
+    scheduled: ScheduledRequest | None = None
 
 
 class _ModelProcess:
     """Runs the requests that arrive in `inbox` until it receives None."""
 
     def __init__(
-        self, models: dict[str, TextModel], inbox: queue.SimpleQueue[_JsonObject | None], lines: _EventWriter
+        self, models: dict[str, TextModel], inbox: queue.SimpleQueue[_JsonObject | None], events: _EventWriter
     ) -> None:
-        self.models, self.inbox, self.lines = models, inbox, lines
+        self.models, self.inbox, self.events = models, inbox, events
         networks = [model.lm.network for model in models.values()]
-        self.least = batch_invariant_rows(chain.from_iterable(_shapes(model.lm) for model in models.values()))
-        self.board = BatchScheduler(networks, least=self.least or 1, alive=lines.alive)
+        self.batch_invariant_rows = batch_invariant_rows(
+            chain.from_iterable(_shapes(model.lm) for model in models.values())
+        )
+        self.scheduler = BatchScheduler(networks, min_rows=self.batch_invariant_rows or 1, heartbeat=events.heartbeat)
         self.requests: dict[int, _ActiveRequest] = {}
-        self.compiling = ThreadPoolExecutor(1)
+        self.compiler = ThreadPoolExecutor(1)
 
     def run(self) -> None:
         while True:
@@ -93,13 +95,13 @@ class _ModelProcess:
                     self._handle(message)
             except EOFError:
                 return
-            self.board.round()
-            self.lines.alive()
+            self.scheduler.run_round()
+            self.events.heartbeat()
 
     def _next(self) -> _JsonObject | None:
         """Returns the next message, or None; waits for one only if no request is running."""
         try:
-            message = self.inbox.get_nowait() if self.board.authors else self.inbox.get(timeout=_HEARTBEAT_SECONDS)
+            message = self.inbox.get_nowait() if self.scheduler.requests else self.inbox.get(timeout=_HEARTBEAT_SECONDS)
         except queue.Empty:
             return None
         if message is None:
@@ -110,37 +112,37 @@ class _ModelProcess:
         handlers: dict[str, Callable[[_JsonObject], None]] = {
             "start": self._start,
             "cancel": self._cancel,
-            "write": self._write,
+            "run": self._run_request,
         }
         handlers[message["do"]](message)
 
     def _start(self, message: _JsonObject) -> None:
         self.requests[message["id"]] = _ActiveRequest(message["id"])
-        if not message["slow"]:
-            return self._write(message)
+        if not message["needs_compiling"]:
+            return self._run_request(message)
         # compiling constraints is slow; other requests keep running meanwhile
-        compiling = self.compiling.submit(_compile_rules, message["verb"], message["given"])
-        compiling.add_done_callback(lambda done: self.inbox.put(message | {"do": "write", "compiled": done}))
+        compiling = self.compiler.submit(_compile_rules, message["action"], message["arguments"])
+        compiling.add_done_callback(lambda done: self.inbox.put(message | {"do": "run", "compiled": done}))
         return None
 
-    def _write(self, message: _JsonObject) -> None:
+    def _run_request(self, message: _JsonObject) -> None:
         request = self.requests[message["id"]]
         if request.cancelled:
             return self._end(request, {"event": "failed", "kind": "cancelled", "message": ""})
         deadline = time.monotonic() + message["seconds"]
-        request.author = self.board.start(partial(self._work, request, message), deadline)
+        request.scheduled = self.scheduler.start(partial(self._work, request, message), deadline)
         return None
 
     def _work(self, request: _ActiveRequest, message: _JsonObject) -> None:
-        """Runs in its own greenlet; an exception here ends only this request."""
+        """Prepares and generates one request in its own greenlet; an exception ends only this request."""
         try:
             if "compiled" in message:
                 message["compiled"].result()
-            work = _prepare_request(self.models[message["model"]], message["verb"], message["given"])
-            record = work(lambda frame: self.lines.say({"event": "frame", "id": request.number} | frame))
+            run = _prepare_request(self.models[message["model"]], message["action"], message["arguments"])
+            record = run(lambda frame: self.events.send({"event": "frame", "id": request.number} | frame))
             event = {"event": "done", "record": record}
-        except RequestEnded as end:
-            event = {"event": "failed", "kind": _KINDS[type(end)], "message": ""}
+        except RequestEnded as reason:
+            event = {"event": "failed", "kind": _KINDS[type(reason)], "message": ""}
         except ValueError as error:
             event = {"event": "failed", **_failure_event(error)}
         except Exception as error:
@@ -150,15 +152,15 @@ class _ModelProcess:
 
     def _end(self, request: _ActiveRequest, event: _JsonObject) -> None:
         del self.requests[request.number]
-        self.lines.say(event | {"id": request.number})
+        self.events.send(event | {"id": request.number})
 
     def _cancel(self, message: _JsonObject) -> None:
         request = self.requests.get(message["id"])
         if request is None:
             return
         request.cancelled = True
-        if request.author is not None:
-            request.author.cancel()
+        if request.scheduled is not None:
+            request.scheduled.cancel()
 
 
 def _shapes(lm: DiffusionLM) -> Iterator[tuple[int, int]]:
@@ -169,7 +171,7 @@ def _shapes(lm: DiffusionLM) -> Iterator[tuple[int, int]]:
 
 
 def _model_info(name: str, model: TextModel) -> _JsonObject:
-    """The facts about a model that the HTTP side needs."""
+    """Returns the facts about a model that the HTTP side needs."""
     config, run = model.lm.config, model.run
     sampler: Any = model.sampler
     block = model.lm.block
@@ -197,15 +199,18 @@ def _model_info(name: str, model: TextModel) -> _JsonObject:
 
 
 def _attributes(model: TextModel) -> Mapping[str, tuple[str, ...]]:
-    """Attributes that `control` accepts: those of the training data, if the model generates unconditionally."""
+    """Returns the attributes that `control` accepts: those of the training data, if the model is unconditional."""
     return {} if model.run is None or model.needs_source or model.classes else as_annotated(model.run.data).attributes()
 
 
 def _main() -> None:
-    """Runs the model process. argv[1] is JSON: {"models": {name: path}, "threads": int or null, "said": arguments of
-    `open_model` that the model files leave out}."""
+    """Runs the model process.
+
+    argv[1] is JSON: {"models": {name: path}, "threads": int or null, "model_flags": arguments of `open_model` that the
+    model files leave out}.
+    """
     arguments = json.loads(sys.argv[1])
-    lines = _EventWriter(os.fdopen(os.dup(1), "wb"))
+    events = _EventWriter(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     torch.set_grad_enabled(False)
     if arguments["threads"]:
@@ -213,18 +218,25 @@ def _main() -> None:
     inbox: queue.SimpleQueue[_JsonObject | None] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(inbox,), daemon=True).start()
     try:
-        models = {name: _open(path, lines, arguments["said"]) for name, path in arguments["models"].items()}
-        process = _ModelProcess(models, inbox, lines)
+        models = {name: _open(path, events, arguments["model_flags"]) for name, path in arguments["models"].items()}
+        process = _ModelProcess(models, inbox, events)
     except Exception as error:
-        lines.say({"event": "unfit", "message": str(error)})
+        events.send({"event": "start_failed", "message": str(error)})
         raise SystemExit(2) from error
-    about = [_model_info(name, model) for name, model in models.items()]
-    lines.say({"event": "ready", "models": about, "steady": process.least, "threads": torch.get_num_threads()})
+    infos = [_model_info(name, model) for name, model in models.items()]
+    events.send(
+        {
+            "event": "ready",
+            "models": infos,
+            "batch_invariant_rows": process.batch_invariant_rows,
+            "threads": torch.get_num_threads(),
+        }
+    )
     process.run()
 
 
-def _open(path: str, lines: _EventWriter, settings: _JsonObject) -> TextModel:
-    lines.say({"event": "alive"})
+def _open(path: str, events: _EventWriter, settings: _JsonObject) -> TextModel:
+    events.send({"event": "alive"})
     model = open_model(Path(path), **settings)
     model.lm.eval()
     model.tokenizer.vocab  # noqa: B018 - raises here if the model has no tokenizer

@@ -65,8 +65,8 @@ _preset = presets.mdlm_tiny
 def shrunk() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(presets, "mdlm_tiny", small)  # ar_tiny is made from it
-        patch.setattr(findings, "HELD_OUT", 6)
-        patch.setattr(findings, "WRITTEN", 8)
+        patch.setattr(findings, "_HELD_OUT", 6)
+        patch.setattr(findings, "_WRITTEN", 8)
         yield
 
 
@@ -120,8 +120,8 @@ def test_the_report_is_sound_and_has_the_numbers(out: Path) -> None:
     keys = ("bits_per_char", "excess_bits_per_char", "excess_stderr", "ar_bits_per_char", "ar_excess_bits_per_char")
     assert all(f"{found[key]:.4f}" in page.text for key in keys)
     assert f"{found['bits_per_char'] - found['excess_bits_per_char']:.4f}" in page.text, "the truth of the same stories"
-    assert f"{found['tokens_per_second']:,.0f} tokens a second" in page.text
-    assert f"learnt in {report._format_duration(found['train_seconds'])}" in page.text
+    assert f"{found['tokens_per_second']:,.0f} tokens per second" in page.text
+    assert f"learned in {report._format_duration(found['train_seconds'])}" in page.text
     assert page.tags.count("article") == 6 + 2 + 3  # stories, filled gaps, moments of learning
     assert page.tags.count("polyline") == 4
     assert f"run {found['run']}" in page.text.lower()
@@ -203,17 +203,17 @@ def test_gaps_are_filled_and_all_else_stays(trained: _DemoModel) -> None:
         runs = groupby(infill.tokens, lambda token: token.state == "given")
         restored = ["".join(t.text for t in run) if given else next(holes) for given, run in runs]
         assert split_words(" ".join(restored)) == split_words(story)
-        assert "".join(t.text for t in infill.tokens) == infill.judged.text
+        assert "".join(t.text for t in infill.tokens) == infill.sample.text
 
 
 def test_a_filled_text_ends_as_in_training(trained: _DemoModel) -> None:
-    canvas = trained.ended(trained.model.infill("One [[2]]."))
+    canvas = trained.completed(trained.model.infill("One [[2]]."))
     end = trained.run.model.vocab.eos
     assert canvas.z.shape == canvas.fixed.shape == (1, trained.run.framing.length)
     assert canvas.z[0, 4:].tolist() == [end] * (trained.run.framing.length - 4)
     assert canvas.fixed[0].tolist() == [True, False, False] + [True] * (trained.run.framing.length - 3)
     with pytest.raises(ValueError, match="do not fit the rows"):
-        trained.ended(trained.model.infill("One [[100]]."))
+        trained.completed(trained.model.infill("One [[100]]."))
 
 
 def test_the_story_shown_is_one_of_those_written(out: Path, trained: _DemoModel) -> None:

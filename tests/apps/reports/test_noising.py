@@ -70,7 +70,9 @@ def test_the_strip_begins_with_the_text() -> None:
     assert drawn.attrib["aria-label"] == TEXT
 
 
-@pytest.mark.parametrize(("text", "times", "message"), [("", (0.5,), "no text to noise"), (TEXT, (2.0,), "1 is noise")])
+@pytest.mark.parametrize(
+    ("text", "times", "message"), [("", (0.5,), "the text is empty"), (TEXT, (2.0,), "every time must be from 0")]
+)
 def test_wrong_noise_is_refused(text: str, times: tuple[float, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         noise_text(model("mdlm_tiny"), text, times)

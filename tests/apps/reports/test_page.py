@@ -200,11 +200,11 @@ def test_samples_show_the_first_wrong_word() -> None:
     assert "<mark" not in right
     wrong = _Sample("Anna the sang.", -math.inf, len("Anna")).html()
     assert 'Anna <mark class="wrong">the</mark><s> sang.</s>' in wrong
-    assert "right for 1 word, “the” cannot stand there" in wrong
+    assert "correct for 1 word, but “the” cannot follow" in wrong
     first = _Sample("the Anna.", -math.inf, 0).html()
     assert '<mark class="wrong">the</mark><s> Anna.</s>' in first
-    assert "</b> “the” cannot stand there" in first
-    assert "right for 2 words, but it has no end" in _Sample("Anna sang", -math.inf, 9).html()
+    assert "</b> no text begins with “the”" in first
+    assert "correct for 2 words, but it does not end" in _Sample("Anna sang", -math.inf, 9).html()
     unknown = _Sample("Anna sang.").html()
     assert "verdict" not in unknown
     assert "Anna sang." in unknown
@@ -217,7 +217,7 @@ def test_infills_tell_given_from_written() -> None:
     )
     found = _FilledText(tokens, _Sample("She took a kite", -math.inf, 15), ("found the",)).html()
     assert 'She <mark class="written">took a</mark> kite' in found
-    assert "Hidden were “found the”" in found
+    assert "Original: “found the”" in found
 
 
 def test_stretches_join_steps_that_look_the_same() -> None:

@@ -33,7 +33,7 @@ def test_the_page_of_a_run(name: str, tmp_path: Path) -> None:
     assert page == tmp_path / "run" / "run.html"
     text = page.read_text("utf-8")
     Balance(text)  # sound HTML
-    for heading in ("From noise to text", "Learning", "The first 2 texts it wrote", "The run", "Go on"):
+    for heading in ("From noise to text", "Learning", "The first 2 texts", "The run", "Next steps"):
         assert f"<h2>{heading}</h2>" in text
     assert ("above the truth" in text) == (name != "diffuseq_tiny")
     assert ("exactly, 4 held-out rows" in text) == (name == "ar_tiny")

@@ -15,7 +15,8 @@ from redraft.apps import learned_scene, score_error, score_of
 from redraft.apps.cli import main
 from redraft.core import Canvas, Context, Gaussian, VectorPrediction, randomness
 from redraft.decoding import ClassifierFree, GradientClassifier, Heun, UniformLogSnrGrid, final_canvas
-from redraft.evaluation import Mixture, MixtureOracle, ModeClassifier, nearest_modes
+from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle, _nearest_modes
+from redraft.evaluation.laws.solvers import ModeClassifier
 from redraft.models import CELL_SIZE, Coordinates, format_point, parse_point
 from redraft.training import GaussianMixtureCorpus, first_batches, fit, load_rows, presets
 from redraft.training.runs import variations
@@ -115,7 +116,7 @@ def test_the_learned_score_is_the_exact_one(trained: Path) -> None:
             .z[:, 0]
             .double()
         )
-    shares = torch.bincount(nearest_modes(x, MIXTURE)[0], minlength=3) / len(x)
+    shares = torch.bincount(_nearest_modes(x, MIXTURE)[0], minlength=3) / len(x)
     assert torch.allclose(shares.double(), MIXTURE.weights, atol=0.12), "each mode has its weight"
     z = x[:1]
     assert torch.allclose(

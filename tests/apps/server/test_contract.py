@@ -511,8 +511,8 @@ def test_health_and_metrics(server: Server) -> None:
     assert json.loads(get("/health/live")) == {"status": "live"}
     ready = json.loads(get("/health/ready"))
     assert ready["status"] == "ready"
-    assert ready["same_in_company"] is True
-    book = ready["requests"]
+    assert ready["batch_invariant"] is True
+    book = ready["request_counts"]
     assert book["accepted"] == book["completed"] + book["cancelled"] + book["failed"] + book["open"]
     assert "redraft_requests_accepted_total" in get("/metrics")
     assert "paths" in json.loads(get("/openapi.json"))

@@ -23,7 +23,7 @@ class Line:
 
 
 def full(cost: float = 1e9, **room: Any) -> RequestQueue:
-    desk = RequestQueue(Line(), QueueLimits(width=1, waiting=2, cost=cost, **room))
+    desk = RequestQueue(Line(), QueueLimits(max_running=1, max_waiting=2, max_cost=cost, **room))
     for _ in range(3):
         desk.submit({}, 20_000.0)
     return desk
@@ -33,7 +33,7 @@ def test_those_who_are_sent_away_come_back_one_after_the_other() -> None:
     desk, waits = full(), []
     for _ in range(5):
         with pytest.raises(ApiError) as caught:
-            desk.require_room()
+            desk.require_capacity()
         waits.append(int(caught.value.headers["Retry-After-Ms"]))
         assert int(caught.value.headers["Retry-After"]) == -(-waits[-1] // 1000)
     assert waits[0] > 2000  # two wait, of one second each
@@ -45,15 +45,15 @@ def test_nobody_is_sent_away_for_long() -> None:
     desk = full()
     for _ in range(100):
         with pytest.raises(ApiError) as caught:
-            desk.require_room()
+            desk.require_capacity()
     assert int(caught.value.headers["Retry-After"]) <= 30
 
 
 def test_cost_fills_a_queue_too() -> None:
-    desk = RequestQueue(Line(), QueueLimits(width=1, waiting=9, cost=50_000.0))
+    desk = RequestQueue(Line(), QueueLimits(max_running=1, max_waiting=9, max_cost=50_000.0))
     for _ in range(3):
         desk.submit({}, 20_000.0)
-    desk.require_room()  # a cheap one would fit
+    desk.require_capacity()  # a cheap one would fit
     desk.submit({}, 10_000.0)
     with pytest.raises(ApiError) as caught:
         desk.submit({}, 20_000.0)
@@ -63,7 +63,7 @@ def test_cost_fills_a_queue_too() -> None:
 def test_nothing_is_taken_while_it_loads_or_ends() -> None:
     desk = RequestQueue(Line(ready=False), QueueLimits())
     with pytest.raises(ApiError) as caught:
-        desk.require_room()
+        desk.require_capacity()
     assert (caught.value.status, caught.value.code) == (503, "loading")
     desk.draining = True
     with pytest.raises(ApiError) as caught:

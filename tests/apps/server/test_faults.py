@@ -43,7 +43,7 @@ def book(server: Server) -> dict[str, int]:
     connection = http.client.HTTPConnection(urlsplit(server.url).netloc)
     connection.request("GET", "/health/ready")
     found: dict[str, Any] = json.loads(connection.getresponse().read())
-    return found.get("requests", {})
+    return found.get("request_counts", {})
 
 
 def until(true: Callable[[], bool], seconds: float = 20) -> None:

@@ -79,7 +79,7 @@ def test_it_writes_and_fills_holes(page: Page) -> None:
     assert page.locator("#written .token.given").count() == 8
     assert text in page.inner_text("#announcer")
     numbers = page.inner_text("#written .numbers")
-    assert re.search(r"network calls|tokens a second|against autoregressive", numbers)
+    assert re.search(r"network calls|tokens per second|× autoregressive", numbers)
 
 
 def test_a_token_tells_when_it_was_written_and_what_else_was_likely(page: Page) -> None:
@@ -88,7 +88,7 @@ def test_a_token_tells_when_it_was_written_and_what_else_was_likely(page: Page) 
     token = page.locator("#written .token:not(.given)").first
     token.hover()
     tip = page.locator("#written .tip")
-    assert re.search(r"written at step \d+, [\d.]+ % sure", tip.inner_text())
+    assert re.search(r"written at step \d+, confidence [\d.]+ %", tip.inner_text())
     shares = [float(text.removesuffix(" %")) for text in tip.locator(".share").all_inner_texts()]
     assert len(shares) == 5
     assert shares == sorted(shares, reverse=True)
@@ -265,7 +265,7 @@ def test_errors_are_told_in_one_line(page: Page, served: Server) -> None:
     page.click("#tab-choose")
     page.click("#choose-form .main")
     page.wait_for_selector("#chosen .error")
-    assert page.inner_text("#chosen") == "The server does not answer. Is redraft still running?"
+    assert page.inner_text("#chosen") == "The server does not respond. Is redraft still running?"
 
 
 def test_keys_suffice(page: Page) -> None:

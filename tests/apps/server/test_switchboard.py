@@ -88,10 +88,10 @@ def test_texts_are_the_same_alone_and_in_company(
 
         return run
 
-    board = BatchScheduler([model.network], least=16)
+    board = BatchScheduler([model.network], min_rows=16)
     board.run([work(i) for i in range(len(asked))])
     board.close([model.network])
-    assert model.network.merger is None
+    assert model.network.executor is None
     for i, z in enumerate(alone):
         assert together[i].tolist() == z.tolist(), str(asked[i][0])
     assert board.merged > 3 * board.passes, "passes were merged"
@@ -118,10 +118,10 @@ def test_cancelled_and_late_writers_end_alone(build: Build, vocab: Vocab) -> Non
     first = board.start(writing(model, canvas, 0, found))
     board.start(writing(model, canvas, 1, found), deadline=time.monotonic() + 1e-9)
     board.start(writing(model, canvas, 2, found))
-    board.round()
+    board.run_round()
     first.cancel()
-    while board.authors:
-        board.round()
+    while board.requests:
+        board.run_round()
     board.close([model.network])
     assert found == {0: Cancelled, 1: DeadlineExceeded, 2: alone}
 
@@ -146,7 +146,7 @@ def test_an_error_in_a_merged_pass_ends_one_writer(build: Build, tiny: Transform
     board = BatchScheduler([model.network])
     board.run([writing(model, canvas, i, found) for i, canvas in enumerate(canvases)])
     board.close([model.network])
-    assert found[1] is ValueError, "this network knows 12 positions"
+    assert found[1] is ValueError, "this network has 12 positions"
     assert isinstance(found[0], list)
     assert isinstance(found[2], list)
 
@@ -159,10 +159,10 @@ def test_a_short_row_does_not_wait_for_a_long_one(build: Build, vocab: Vocab) ->
     long = board.start(writing(model, rows(vocab, 4, 60, 0), 0, found))
     short = board.start(writing(model, canvas, 1, found, Unmask(20)))
     while 1 not in found:
-        board.round()
+        board.run_round()
     assert short.passes > 4 * long.passes
-    while board.authors:
-        board.round()
+    while board.requests:
+        board.run_round()
     board.close([model.network])
 
 

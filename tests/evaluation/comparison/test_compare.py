@@ -12,7 +12,7 @@ import torch
 from redraft.apps import cli
 from redraft.core import ClampedLogSnr, PiecewiseLogSnr, TanD
 from redraft.evaluation import TrainingRecipe
-from redraft.evaluation.comparison.measurement import _NOISIER, _best_end, _test_rows
+from redraft.evaluation.comparison.measurement import _NOISIER, _best_end, _held_out_rows
 from redraft.models import DiffusionLM
 from redraft.training import presets, with_final_logsnr
 from redraft.training.runs import variations
@@ -47,7 +47,7 @@ def test_two_presets_under_one_budget(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [by_name["mdlm_tiny"][steps]["nfe"]["mean"] for steps in ("2", "4")] == [2.0, 4.0]
     text = Path(path["path"]).read_text("utf-8")
     Balance(text)  # sound HTML
-    for heading in ("Unseen text", "Learning", "What they write", "The same again"):
+    for heading in ("Held-out text", "Learning", "Generated texts", "Reproduce"):
         assert f"<h2>{heading}</h2>" in text
     assert f"compare ar_tiny mdlm_tiny --steps 2 --seeds 2 --out {tmp_path} --rows 4" in text
     assert f"train mdlm_tiny --steps 2 --seed 0 --out {tmp_path}/mdlm_tiny/seed-0-alone" in text
@@ -63,7 +63,7 @@ def test_two_presets_under_one_budget(tmp_path: Path, capsys: pytest.CaptureFixt
     again = json.loads((tmp_path / "rows.jsonl").read_text().splitlines()[3])
     assert again["bits_per_char"] == json.loads(rows[3])["bits_per_char"]
     assert weights == [file.stat().st_mtime_ns for file in sorted(tmp_path.glob("*/seed-*/step-*/model.safetensors"))]
-    heading, right = "<h2>Quality against its price</h2>", (tmp_path / "rows.jsonl").read_text()
+    heading, right = "<h2>Quality against cost</h2>", (tmp_path / "rows.jsonl").read_text()
     assert heading not in text, "nothing is right: nothing to see"
     (tmp_path / "rows.jsonl").write_text(right.replace('"share": 0.0', '"share": 0.5'))
     compare(*words)
@@ -72,11 +72,11 @@ def test_two_presets_under_one_budget(tmp_path: Path, capsys: pytest.CaptureFixt
 
 RECIPES = """
 from redraft import presets
-from redraft.training.runs import vary
+from redraft.training.runs import variations
 from dataclasses import replace
 
 def other():
-    return replace(vary.shrunken(presets.mdlm_tiny()), batch=2)
+    return replace(variations._shrunken(presets.mdlm_tiny()), batch=2)
 """
 
 
@@ -84,7 +84,7 @@ def test_codecs_are_part_of_the_budget_and_runs_are_only_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codec, latents = presets.cosmos_codec_tiny(), presets.cosmos_tiny()
-    assert TrainingRecipe("cosmos_tiny", ("cosmos_codec_tiny", "cosmos_tiny"), (codec, latents)).shares == (
+    assert TrainingRecipe("cosmos_tiny", ("cosmos_codec_tiny", "cosmos_tiny"), (codec, latents)).budget_fractions == (
         1 / 3,
         2 / 3,
     )
@@ -113,7 +113,7 @@ def test_codecs_are_part_of_the_budget_and_runs_are_only_measured(
         (["mdlm_tiny", "--steps", "1", "--seeds", "0"], "--seeds 0: it must be from 1"),
         (["mdlm_tiny", "--steps", "1", "--write-steps", "0"], "--write-steps 0: it must be from 1"),
         (["mdlm_tiny", "--steps", "1", "--out", __file__], "is a file; give a directory"),
-        (["mdlm_tiny", "--steps", "1", "--judge", "story"], "--judge story: a judge must know exact likelihoods"),
+        (["mdlm_tiny", "--steps", "1", "--judge", "story"], "--judge story: a judge needs exact likelihoods"),
         (["mdlm_tiny", "--steps", "1", "--data", "nowhere.txt"], "--data nowhere.txt is neither"),
         (["diffuseq_tiny", "--steps", "1", "--data", __file__], "has no pairs"),
     ],
@@ -141,7 +141,7 @@ def test_a_diffusion_that_knows_nothing_ends_as_noisy_as_it_may() -> None:
     """Each level that an untrained denoiser passes costs bits and tells nothing; the search goes below its grid."""
     run = variations._with_schedule(variations._shrunken(presets.tencdm_tiny()), ClampedLogSnr(TanD(7.0), -12.0, 4.0))
     model = DiffusionLM(run.model, run.tokenizer).eval()
-    rows = _test_rows(run, "valid", 2).batches
+    rows = _held_out_rows(run, "valid", 2).batches
     assert _best_end(model, rows, 1, seed=0) in _NOISIER[1:]
 
 
@@ -149,6 +149,6 @@ def test_a_diffusion_ends_above_where_it_begins() -> None:
     """No level is tried that the noise never reaches, whatever the grid has."""
     run = variations._with_schedule(variations._shrunken(presets.diffusion_lm_tiny()), PiecewiseLogSnr((1.0, -1.5)))
     model = DiffusionLM(run.model, run.tokenizer).eval()
-    assert _best_end(model, _test_rows(run, "valid", 2).batches, 1, seed=0) > -1.5
+    assert _best_end(model, _held_out_rows(run, "valid", 2).batches, 1, seed=0) > -1.5
     with pytest.raises(ValueError, match=r"cannot end at a log-SNR of -2: it starts at -1\.5"):
         with_final_logsnr(model, -2.0)

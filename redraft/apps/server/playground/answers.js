@@ -1,21 +1,21 @@
-// Correct and choose: one question, one answer.
+// The tabs Correct and Choose: one request, one response.
 
 import { failed, post, waiting } from "./api.js";
 import { $, bar, follow, make, percent, words } from "./dom.js";
 
-async function answer(place, path, body, tell) {
-  const note = (text) => place.replaceChildren(make("p", { class: "note" }, text));
-  note("Reading …");
+async function answer(box, path, body, render) {
+  const note = (text) => box.replaceChildren(make("p", { class: "note" }, text));
+  note("Working …");
   try {
-    place.replaceChildren(...tell(await post(path, { model: $("model").value, ...body }, (event) => note(waiting(event)))));
+    box.replaceChildren(...render(await post(path, { model: $("model").value, ...body }, (event) => note(waiting(event)))));
   } catch (error) {
-    place.replaceChildren(failed(error));
+    box.replaceChildren(failed(error));
   }
 }
 
-const shares = (rows) => make("ul", { class: "shares" }, ...rows.map(([names, share]) => make("li", {}, make("span", {}, ...names), bar(share), make("span", { class: "share" }, percent(share)))));
+const probabilities = (rows) => make("ul", { class: "shares" }, ...rows.map(([names, probability]) => make("li", {}, make("span", {}, ...names), bar(probability), make("span", { class: "share" }, percent(probability)))));
 
-// The text with what was changed, the changes with how likely they are, the text as it should be.
+// The text with its changes marked, the probability of each change, and the corrected text.
 function corrected({ corrections: [{ given, changes, text }] }) {
   const marked = make("p", { class: "text" });
   let at = 0;
@@ -25,17 +25,17 @@ function corrected({ corrections: [{ given, changes, text }] }) {
   }
   marked.append(given.slice(at));
   if (!changes.length) return [marked, make("p", { class: "note" }, "Nothing to correct.")];
-  return [marked, make("h3", {}, "How likely each change is"), shares(changes.map(({ was, now, probability }) => [[make("del", {}, was), " ", make("ins", {}, now)], probability])),
+  return [marked, make("h3", {}, "Probability of each change"), probabilities(changes.map(({ was, now, probability }) => [[make("del", {}, was), " ", make("ins", {}, now)], probability])),
     make("h3", {}, "Corrected"), make("p", { class: "text" }, text)];
 }
 
 const chosen = ({ choices }) => choices.flatMap((hole) => {
   const order = hole.answers.map((text, i) => [[text], hole.probabilities[i]]).sort((a, b) => b[1] - a[1]);
-  return [make("h2", {}, choices.length > 1 ? `Hole ${hole.hole + 1}` : "How likely each answer is"), shares(order)];
+  return [make("h2", {}, choices.length > 1 ? `Hole ${hole.hole + 1}` : "Probability of each answer"), probabilities(order)];
 });
 
 export function setUp() {
-  follow("distrust", (value) => `${percent(value)} of the letters`);
+  follow("distrust", (value) => `${percent(value)} of the characters`);
   $("correct-form").addEventListener("submit", (event) => {
     event.preventDefault();
     const keep = words("keep");

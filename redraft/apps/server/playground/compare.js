@@ -1,6 +1,6 @@
-// Two to four models or samplers write the same text at the same time, on one clock.
+// The tab Compare: two to four models or samplers generate the same text at the same time, on one clock.
 
-import { inserts, said, trace, waiting } from "./api.js";
+import { inserts, errorMessage, trace, waiting } from "./api.js";
 import { $, bar, make, options, Player } from "./dom.js";
 import { classes, counts, parted, perCall, seen } from "./frames.js";
 
@@ -27,7 +27,7 @@ function rival() {
 
 function lane(box, i) {
   const [model, sampler] = [...box.querySelectorAll("select")].map((select) => select.value), steps = box.querySelector("input").value;
-  const text = make("p", { class: "text canvas" }), note = make("p", { class: "note", role: "status" }, "waiting …"), done = bar(0);
+  const text = make("p", { class: "text canvas" }), note = make("p", { class: "note", role: "status" }, "Waiting …"), done = bar(0);
   const name = sampler === "own" ? "its own sampler" : sampler;
   $("race").append(make("article", { class: "card", "aria-label": `Writer ${i + 1}` }, make("h2", {}, `${i + 1}. ${name} `, make("span", {}, model + (steps ? `, ${steps} steps` : ""))), done, text, note));
   return { model, sampler, steps, text, note, done, frames: [], record: null, wrong: false, shown: -1 };
@@ -47,7 +47,7 @@ async function write(each, begun, mine) {
     });
   } catch (error) {
     each.wrong = true;
-    each.note.textContent = said(error);
+    each.note.textContent = errorMessage(error);
     each.note.classList.add("error");
   }
 }
@@ -73,8 +73,8 @@ function shown(each, last) {
   }));
   if (each.wrong) return;
   const { record } = each;
-  each.note.textContent = over ? `done after ${(frame.at / 1000).toFixed(2)} s: ${record.nfe.toFixed(0)} network calls, ${perCall(record).toFixed(1)} × against autoregressive, ${(record.new_tokens / Math.max(1e-9, record.seconds)).toFixed(0)} tokens a second`
-    : `${written} tokens written, ${hidden} to go`;
+  each.note.textContent = over ? `done after ${(frame.at / 1000).toFixed(2)} s: ${record.nfe.toFixed(0)} network calls, ${perCall(record).toFixed(1)} × autoregressive, ${(record.new_tokens / Math.max(1e-9, record.seconds)).toFixed(0)} tokens per second`
+    : `${written} tokens written, ${hidden} left`;
 }
 
 async function start() {

@@ -1,55 +1,55 @@
-// Small helpers. Text from a model only ever becomes textContent.
+// Small helpers. Text of a model is only ever inserted as textContent.
 
 export const $ = (id) => document.getElementById(id);
 
-function filled(found, attributes, children) {
+function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) found.addEventListener(name.slice(2), value);
-    else if (value !== null && value !== false && value !== undefined) found.setAttribute(name, value === true ? "" : value);
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== false && value !== undefined) element.setAttribute(name, value === true ? "" : value);
   }
-  found.append(...children);
-  return found;
+  element.append(...children);
+  return element;
 }
 
-export const make = (tag, attributes = {}, ...children) => filled(document.createElement(tag), attributes, children);
+export const make = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
 
-export const draw = (tag, attributes = {}, ...children) => filled(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+export const draw = (tag, attributes = {}, ...children) => fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
 
 export const options = (values, chosen) => values.map((value) => {
   const [name, text] = Array.isArray(value) ? value : [value, value];
   return make("option", { value: name, selected: name === chosen }, text);
 });
 
-// What fields hold: words between commas, a number or nothing.
+// Values of fields: words separated by commas; a number, or undefined if the field is empty.
 export const words = (id) => $(id).value.split(",").map((word) => word.trim()).filter(Boolean);
 export const number = (id) => ($(id).value === "" ? undefined : +$(id).value);
 
-export const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)} %`;
+export const percent = (fraction, digits = 1) => `${(100 * fraction).toFixed(digits)} %`;
 
-// The output beside a slider follows it.
-export function follow(id, spell) {
-  const tell = () => { $(`${id}-is`).textContent = spell(+$(id).value); };
-  $(id).addEventListener("input", tell);
-  tell();
+// Shows the value of a slider in the output beside it.
+export function follow(id, format) {
+  const update = () => { $(`${id}-is`).textContent = format(+$(id).value); };
+  $(id).addEventListener("input", update);
+  update();
 }
 
-// A bar that shows a share; the number beside it says the same.
-export function bar(share) {
-  const found = make("span", { class: "bar", "aria-hidden": "true" }, make("span"));
-  found.firstChild.style.width = `${100 * share}%`;
-  return found;
+// A bar that shows a fraction. Screen readers skip it, as the number is beside it.
+export function bar(fraction) {
+  const track = make("span", { class: "bar", "aria-hidden": "true" }, make("span"));
+  track.firstChild.style.width = `${100 * fraction}%`;
+  return track;
 }
 
-// How wide words are in the font of an element, in pixels.
+// Returns a function that measures text in the font of an element, in pixels.
 const pen = document.createElement("canvas").getContext("2d");
 export function ruler(element) {
   pen.font = getComputedStyle(element).font;
   return (text) => pen.measureText(text.trim()).width;
 }
 
-// A number between 0 and 1 that depends on its arguments alone.
-export function chance(seed, place) {
-  let h = (seed * 2654435761 + place * 40503 + 12345) >>> 0;
+// A pseudorandom number between 0 and 1, determined by its arguments.
+export function chance(seed, index) {
+  let h = (seed * 2654435761 + index * 40503 + 12345) >>> 0;
   h = Math.imul(h ^ (h >>> 15), 2246822519) >>> 0;
   h = Math.imul(h ^ (h >>> 13), 3266489917) >>> 0;
   return ((h ^ (h >>> 16)) >>> 0) / 2 ** 32;
@@ -61,10 +61,10 @@ export function save(name, type, content) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
-// Told to those who do not see the page.
+// Announces a text to screen readers.
 export const announce = (text) => { $("announcer").textContent = text; };
 
-// A button that plays and pauses: `next` shows what comes after some milliseconds, and says whether there is more.
+// A button that plays and pauses. `from` prepares the start; `next(ms)` advances and returns whether more is left.
 export class Player {
   constructor(button, { from, next }) {
     [this.button, this.from, this.next, this.timer] = [button, from, next, null];
@@ -89,8 +89,8 @@ export class Player {
     this.look("▶", "Play");
   }
 
-  look(sign, name) {
-    this.button.textContent = sign;
+  look(symbol, name) {
+    this.button.textContent = symbol;
     this.button.setAttribute("aria-label", name);
   }
 }

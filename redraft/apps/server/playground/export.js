@@ -1,13 +1,13 @@
-// What was written, to take along: as a command, a trace, a page, a film.
+// Exports a result as a command, a trace, a page or a film.
 
 import { $, announce, save } from "./dom.js";
 import { film } from "./film.js";
 import { counts, parted } from "./frames.js";
 
-let asked = null, playback = null;
+let request = null, playback = null;
 
 export function exported(body, shown) {
-  [asked, playback] = [body, shown];
+  [request, playback] = [body, shown];
   $("command").textContent = "";
 }
 
@@ -15,30 +15,30 @@ const quoted = (text) => `'${String(text).replaceAll("'", `'\\''`)}'`;
 const python = (value) => (value === true ? "True" : value === false ? "False" : value === null ? "None" : JSON.stringify(value));
 const FLAGS = { max_new_tokens: "new", attributes: "attribute", pinned: "pin" };
 
-// The request as a call of a verb: its name, its text if it has one, its arguments.
+// The request as a function call: its name, its text (null without one) and its arguments.
 function call() {
-  const { alternatives, start_text: draft, ...own } = asked.diffusion ?? {};  // eslint-disable-line no-unused-vars
-  const given = { ...own, seed: asked.seed, ...(asked.temperature === undefined ? {} : { temperature: asked.temperature }), ...(asked.max_tokens === undefined ? {} : { max_new_tokens: asked.max_tokens }) };
-  if (draft !== undefined) return ["rewrite", draft, given];
-  if (asked.pieces) return ["infill", asked.pieces.map((part) => (typeof part === "number" ? `[[${part}]]` : part)).join(""), given];
-  if (asked.template !== undefined) return ["infill", asked.template, given];
-  return own.attributes || own.length ? ["control", null, given] : ["generate", asked.prompt, given];
+  const { alternatives, start_text: draft, ...own } = request.diffusion ?? {};  // eslint-disable-line no-unused-vars
+  const args = { ...own, seed: request.seed, ...(request.temperature === undefined ? {} : { temperature: request.temperature }), ...(request.max_tokens === undefined ? {} : { max_new_tokens: request.max_tokens }) };
+  if (draft !== undefined) return ["rewrite", draft, args];
+  if (request.pieces) return ["infill", request.pieces.map((part) => (typeof part === "number" ? `[[${part}]]` : part)).join(""), args];
+  if (request.template !== undefined) return ["infill", request.template, args];
+  return own.attributes || own.length ? ["control", null, args] : ["generate", request.prompt, args];
 }
 
 const commands = {
   python: () => {
-    const [verb, text, given] = call(), values = Object.entries(given).map(([name, value]) => `${name}=${python(value)}`);
-    return `import redraft\n\nfound = redraft.${verb}(${[python(asked.model), ...(text === null ? [] : [python(text)]), ...values].join(", ")})\nprint(found.texts[0])`;
+    const [verb, text, args] = call(), values = Object.entries(args).map(([name, value]) => `${name}=${python(value)}`);
+    return `import redraft\n\nresult = redraft.${verb}(${[python(request.model), ...(text === null ? [] : [python(text)]), ...values].join(", ")})\nprint(result.texts[0])`;
   },
   curl: () => {
-    const body = { ...asked, diffusion: { ...asked.diffusion } };
+    const body = { ...request, diffusion: { ...request.diffusion } };
     delete body.diffusion.alternatives;
-    return `curl ${location.origin}/v1/${asked.pieces || asked.template !== undefined ? "infill" : "completions"} -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(body))}`;
+    return `curl ${location.origin}/v1/${request.pieces || request.template !== undefined ? "infill" : "completions"} -H 'Content-Type: application/json' -d ${quoted(JSON.stringify(body))}`;
   },
   shell: () => {
-    const [verb, text, given] = call();
-    const flags = Object.entries(given).map(([name, value]) => `--${FLAGS[name] ?? name.replaceAll("_", "-")} ${[value].flat().map(quoted).join(" ")}`);
-    return `redraft ${[verb, quoted(asked.model), ...(text === null ? [] : [quoted(text)]), ...flags].join(" ")}`;
+    const [verb, text, args] = call();
+    const flags = Object.entries(args).map(([name, value]) => `--${FLAGS[name] ?? name.replaceAll("_", "-")} ${[value].flat().map(quoted).join(" ")}`);
+    return `redraft ${[verb, quoted(request.model), ...(text === null ? [] : [quoted(text)]), ...flags].join(" ")}`;
   },
 };
 
@@ -52,7 +52,7 @@ const show=()=>{const {step,tokens}=f[s.value];$("p").replaceChildren(...tokens.
 const stop=()=>{clearInterval(timer);timer=null;$("button").textContent="Play"};s.oninput=()=>{stop();show()};
 $("button").onclick=()=>{if(timer)return stop();if(+s.value===f.length-1)s.value=0;$("button").textContent="Pause";timer=setInterval(()=>{s.value=+s.value+1;show();if(+s.value===f.length-1)stop()},Math.max(60,4000/f.length))};s.value=f.length-1;show();`;
 
-// A page that needs nothing else: the frames as data, a slider, a button.
+// A self-contained page: the frames as data, a slider and a button.
 function page() {
   const frames = playback.frames.map(({ step, tokens }) => ({ step, tokens: tokens.map(({ piece, look, changes, sure }) => [...parted(piece), changes ? `${look} changed` : look, sure === null ? null : +(1 - sure).toFixed(3)]) }));
   for (const token of frames.at(-1).tokens) token[2] = token[2].replace("new", "settled");  // nothing is new any more
@@ -61,7 +61,7 @@ function page() {
 }
 
 const files = {
-  json: () => save("trace.json", "application/json", JSON.stringify({ request: asked, frames: playback.frames.map(({ tokens, ...frame }) => frame), record: playback.record }, null, 1)),
+  json: () => save("trace.json", "application/json", JSON.stringify({ request: request, frames: playback.frames.map(({ tokens, ...frame }) => frame), record: playback.record }, null, 1)),
   html: () => save("writing.html", "text/html", page()),
   gif: () => save("writing.gif", "image/gif", film(playback.frames)),
 };

@@ -1,23 +1,23 @@
-// A GIF of a text being written, drawn and packed here: eight colours, LZW, one picture per frame.
+// Makes a GIF of how a text was written: eight colors, one picture per frame, compressed with LZW.
 
 import { later } from "./frames.js";
 
-const COLOURS = ["#fbfaf6", "#23262b", "#dcd7ca", "#0b7285", "#f59f00", "#91a7ff", "#62666d", "#ffffff"];
+const COLORS = ["#fbfaf6", "#23262b", "#dcd7ca", "#0b7285", "#f59f00", "#91a7ff", "#62666d", "#ffffff"];
 const WIDTH = 640, LINE = 30, MARGIN = 24, FONT = "18px Georgia, serif";
-const RGB = COLOURS.map((colour) => [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16)));
+const RGB = COLORS.map((color) => [1, 3, 5].map((i) => parseInt(color.slice(i, i + 2), 16)));
 
-// Hidden tokens are as wide as what will stand there, so that nothing jumps.
+// Masked tokens are as wide as the word to come, so that nothing jumps.
 function paint(context, frame, last, height) {
-  context.fillStyle = COLOURS[0];
+  context.fillStyle = COLORS[0];
   context.fillRect(0, 0, WIDTH, height);
   let x = MARGIN, y = MARGIN + 18;
   frame.tokens.forEach(({ piece, look }, i) => {
     const text = piece ?? ((later(frame, last, i) ?? " three") || " i"), wide = context.measureText(text).width;
     if (x + wide > WIDTH - MARGIN) [x, y] = [MARGIN, y + LINE];
-    if (look === "new" && frame !== last) { context.fillStyle = COLOURS[4]; context.fillRect(x, y - 17, wide, 23); }
+    if (look === "new" && frame !== last) { context.fillStyle = COLORS[4]; context.fillRect(x, y - 17, wide, 23); }
     const space = wide - context.measureText(text.trimStart()).width;
-    if (look === "noise") { context.fillStyle = COLOURS[2]; context.fillRect(x + space, y - 15, wide - space, 19); }
-    context.fillStyle = look === "given" ? COLOURS[3] : COLOURS[1];
+    if (look === "noise") { context.fillStyle = COLORS[2]; context.fillRect(x + space, y - 15, wide - space, 19); }
+    context.fillStyle = look === "given" ? COLORS[3] : COLORS[1];
     if (look !== "noise") context.fillText(text, x, y);
     x += wide;
   });
@@ -29,8 +29,8 @@ const nearest = (r, g, b) => RGB.reduce((best, [x, y, z], i) => {
   return far < best[0] ? [far, i] : best;
 }, [Infinity, 0])[1];
 
-// LZW as GIF has it: codes of growing width, packed from the lowest bit.
-function packed(pixels, bits) {
+// The LZW variant of GIF: codes of growing width, packed from the lowest bit.
+function compress(pixels, bits) {
   const clear = 1 << bits, out = [];
   let table = new Map(), next = clear + 2, width = bits + 1, buffer = 0, filled = 0;
   const put = (code) => {
@@ -38,18 +38,18 @@ function packed(pixels, bits) {
     for (filled += width; filled >= 8; filled -= 8) { out.push(buffer & 255); buffer >>>= 8; }
   };
   put(clear);
-  let known = pixels[0];
+  let prefix = pixels[0];
   for (let i = 1; i < pixels.length; i += 1) {
-    const key = known * 256 + pixels[i], found = table.get(key);
-    if (found !== undefined) { known = found; continue; }
-    put(known);
+    const key = prefix * 256 + pixels[i], code = table.get(key);
+    if (code !== undefined) { prefix = code; continue; }
+    put(prefix);
     table.set(key, next);
     if (next === 1 << width && width < 12) width += 1;
     next += 1;
     if (next === 4096) { put(clear); table = new Map(); next = clear + 2; width = bits + 1; }
-    known = pixels[i];
+    prefix = pixels[i];
   }
-  put(known);
+  put(prefix);
   put(clear + 1);
   if (filled) out.push(buffer & 255);
   return out;
@@ -76,7 +76,7 @@ export function film(frames) {
     }
     const wait = number === frames.length - 1 ? 300 : Math.max(4, Math.round(400 / frames.length));
     out.push(0x21, 0xf9, 4, 0, ...word(wait), 0, 0, 0x2c, 0, 0, 0, 0, ...word(WIDTH), ...word(height), 0, 3);
-    const bytes = packed(pixels, 3);
+    const bytes = compress(pixels, 3);
     for (let i = 0; i < bytes.length; i += 255) {
       const part = bytes.slice(i, i + 255);
       out.push(part.length, ...part);

@@ -1,7 +1,7 @@
-// The page: tabs, the models of the server, and what each tab sets up by itself.
+// The page: its tabs and the models of the server. Each tab sets itself up.
 
 import * as answers from "./answers.js";
-import { models, said } from "./api.js";
+import { models, errorMessage } from "./api.js";
 import * as compare from "./compare.js";
 import { $, options } from "./dom.js";
 import * as exports from "./export.js";
@@ -39,26 +39,26 @@ function status(text, bad = false) {
   $("status").classList.toggle("bad", bad);
 }
 
-function suit() {
+function adapt() {
   const about = known.find((each) => each.id === $("model").value).diffusion, size = about.parameters;
   status(`${about.process} noise · ${size < 1e5 ? size.toLocaleString("en") : `${(size / 1e6).toFixed(1)} million`} weights · ${about.vocab.toLocaleString("en")} tokens`);
-  write.suit(about);
-  noise.suit(about);
+  write.adapt(about);
+  noise.adapt(about);
 }
 
 async function begin() {
   try {
     known = await models();
   } catch (error) {
-    status(error.status === 503 ? "The model is loading …" : said(error), error.status !== 503);
-    return error.status === 401 ? undefined : setTimeout(begin, 1000);  // without its key there is nothing to try again
+    status(error.status === 503 ? "The model is loading …" : errorMessage(error), error.status !== 503);
+    return error.status === 401 ? undefined : setTimeout(begin, 1000);  // without the key, trying again is pointless
   }
   const ids = known.map((each) => each.id);
   $("model").replaceChildren(...options(ids));
-  $("model").addEventListener("change", suit);
+  $("model").addEventListener("change", adapt);
   $("sampler").replaceChildren(...options(NAMED));
   compare.setUp(ids, NAMED);
-  suit();
+  adapt();
   for (const button of document.querySelectorAll("button.main, #edit-it, #examples button")) button.disabled = false;
   document.body.dataset.ready = "yes";
   open(tabs.find((tab) => `#${panel(tab)}` === location.hash) ?? tabs[0], false);

@@ -1,29 +1,29 @@
-// Pictures of a whole writing: the order (place × step), and what changes from step to step.
+// Pictures of a whole generation: the order of writing (position × step), and curves over the steps.
 
 import { draw, make } from "./dom.js";
 import { counts } from "./frames.js";
 
-const CURVES = [["masked", "still masked"], ["mean", "mean confidence"], ["least", "least confidence"], ["entropy", "entropy of what was written"]];
+const CURVES = [["masked", "still masked"], ["mean", "mean confidence"], ["least", "lowest confidence"], ["entropy", "entropy of written tokens"]];
 const SVG = { preserveAspectRatio: "none", role: "img" };
 
 export class Pictures {
   constructor(show) {
-    this.strip = draw("svg", { class: "strip", ...SVG, "aria-label": "Order of writing: places from left to right, steps from top to bottom" });
-    this.curves = draw("svg", { class: "curves", viewBox: "0 0 100 100", ...SVG, "aria-label": "Share of tokens still masked, mean and least confidence, entropy, by step" });
+    this.strip = draw("svg", { class: "strip", ...SVG, "aria-label": "Order of writing: positions from left to right, steps from top to bottom" });
+    this.curves = draw("svg", { class: "curves", viewBox: "0 0 100 100", ...SVG, "aria-label": "Fraction of tokens still masked, mean and lowest confidence, and entropy by step" });
     const at = (event, along, size) => { const box = event.currentTarget.getBoundingClientRect(); return Math.floor(((event[along] - box[along === "clientY" ? "top" : "left"]) / box[size]) * this.frames.length); };
     this.strip.addEventListener("click", (event) => show(at(event, "clientY", "height")));
     this.curves.addEventListener("click", (event) => show(at(event, "clientX", "width")));
     this.first = make("span", {}, "step 0");
     this.last = make("span");
     this.box = make("div", { class: "pictures" },
-      make("figure", {}, make("figcaption", {}, "Order of writing: places →, steps ↓"), this.strip),
+      make("figure", {}, make("figcaption", {}, "Order of writing: positions →, steps ↓"), this.strip),
       make("figure", {}, make("figcaption", {}, "By step"),
         make("div", { class: "plot" }, make("div", { class: "axis" }, make("span", {}, "100 %"), make("span", {}, "0")), this.curves),
         make("p", { class: "axis steps" }, this.first, this.last)));
     this.keys = make("p", { class: "keys" }, ...CURVES.map(([name, text]) => make("span", { class: `k-${name}`, "data-curve": name }, text)));
   }
 
-  // Draws all frames; `at` is the one that is shown.
+  // Draws all frames; `at` is the current one.
   show(frames, at) {
     this.frames = frames;
     const length = Math.max(1, frames.at(-1).tokens.length), cells = [];
@@ -44,7 +44,7 @@ export class Pictures {
       const points = numbers.map((each, i) => [i, name === "entropy" && each.entropy != null ? each.entropy / most : each[name]]).filter(([, value]) => value != null);
       const key = this.keys.querySelector(`[data-curve=${name}]`);
       key.hidden = !points.length;
-      if (name === "entropy") key.textContent = `entropy of what was written (100 % is ${most.toFixed(1)} bits)`;
+      if (name === "entropy") key.textContent = `entropy of written tokens (100 % is ${most.toFixed(1)} bits)`;
       const y = (value) => (98 - 96 * value).toFixed(2);
       if (name === "entropy") return draw("path", { class: name, d: points.map(([i, value]) => `M${this.x(i)} 98V${y(value)}`).join("") });
       return draw("polyline", { class: name, points: points.map(([i, value]) => `${this.x(i)},${y(value)}`).join(" ") });

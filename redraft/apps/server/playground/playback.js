@@ -1,4 +1,4 @@
-// A text being written: its canvas at any step, what is known of each token, pictures, numbers.
+// Playback of a generation: the canvas at any step, details of each token, pictures and numbers.
 
 import { announce, bar, make, percent, Player, ruler } from "./dom.js";
 import { classes, counts, later, parted, perCall, seen, STATES } from "./frames.js";
@@ -7,11 +7,11 @@ import { Pictures } from "./pictures.js";
 const EXACT = { matches: "always", steps: "at each step", model: "exactly" };
 
 export class Playback {
-  constructor(place, { editable = false, moves = false, changed = () => {} } = {}) {
+  constructor(container, { editable = false, moves = false, changed = () => {} } = {}) {
     Object.assign(this, { frames: [], at: 0, record: null, pinned: new Set(), marked: new Set(), editable, moves, changed });
-    this.canvas = make("p", { class: "text canvas", role: "group", "aria-label": "The text, token by token: arrow keys move, Shift marks, Space pins" });
+    this.canvas = make("p", { class: "text canvas", role: "group", "aria-label": "The text, token by token: arrow keys move, Shift selects, Space pins" });
     this.tip = make("div", { class: "tip", role: "tooltip", hidden: true });
-    this.message = make("p", { class: "message", role: "status" }, "Waiting for the first words …");
+    this.message = make("p", { class: "message", role: "status" }, "Waiting for the first tokens …");
     const button = make("button", { type: "button", class: "round" });
     this.slider = make("input", { type: "range", min: 0, max: 0, value: 0, "aria-label": "Step", oninput: () => this.show(+this.slider.value) });
     this.output = make("output");
@@ -20,9 +20,9 @@ export class Playback {
     this.player = new Player(button, { from: () => this.start(), next: (passed) => this.next(passed) });
     const keys = make("p", { class: "keys" }, ...STATES.map(([state, name]) => make("span", { class: `k-${state}`, "data-state": state }, name)));
     this.keys = keys;
-    this.box = make("article", { class: "card playback", "aria-label": "What was written" }, make("div", { class: "paper" }, this.canvas, this.tip), keys, this.message,
+    this.box = make("article", { class: "card playback", "aria-label": "Result" }, make("div", { class: "paper" }, this.canvas, this.tip), keys, this.message,
       make("div", { class: "time" }, button, this.slider, this.output), this.pictures.box, this.pictures.keys, this.numbers);
-    place.replaceChildren(this.box);
+    container.replaceChildren(this.box);
     this.listen();
   }
 
@@ -79,27 +79,27 @@ export class Playback {
 
   token(token, i) {
     const look = this.ended && token.look === "new" ? "settled" : token.look;  // nothing is new any more
-    const found = make("span", { class: classes({ ...token, look }), "data-at": i, tabindex: this.editable ? (i ? -1 : 0) : null });
+    const span = make("span", { class: classes({ ...token, look }), "data-at": i, tabindex: this.editable ? (i ? -1 : 0) : null });
     const [space, word] = parted(token.piece);
-    found.textContent = word;
-    if (look === "noise") this.widen(found, i);
-    if (look === "settled" && token.sure != null) found.style.setProperty("--doubt", (1 - token.sure).toFixed(3));
-    found.classList.toggle("pinned", this.pinned.has(this.word(i)));
-    found.classList.toggle("marked", this.marked.has(i));
-    return [space, found];
+    span.textContent = word;
+    if (look === "noise") this.widen(span, i);
+    if (look === "settled" && token.sure != null) span.style.setProperty("--doubt", (1 - token.sure).toFixed(3));
+    span.classList.toggle("pinned", this.pinned.has(this.word(i)));
+    span.classList.toggle("marked", this.marked.has(i));
+    return [space, span];
   }
 
-  // A hidden token is as wide as what will stand there, once that is known: nothing jumps.
-  widen(found, i) {
+  // Makes a masked token as wide as the word to come, once that is known, so that nothing jumps.
+  widen(span, i) {
     const piece = this.record && later(this.current, this.frames.at(-1), i);
-    if (piece != null) found.style.width = `${this.wide(piece || "i")}px`;
+    if (piece != null) span.style.width = `${this.wide(piece || "i")}px`;
   }
 
-  // The word of the text of which token i is a part; null if it is not in a word.
+  // The word that token i is part of; null if it is not part of a word.
   word(i) {
     const pieces = this.current.tokens.map((token) => token.piece ?? " "), begin = pieces.slice(0, i).join("").length;
     const inside = begin + pieces[i].length - pieces[i].trimStart().length;
-    for (const found of pieces.join("").matchAll(/[\p{L}\p{N}_]+/gu)) if (found.index <= inside && inside < found.index + found[0].length) return found[0];
+    for (const match of pieces.join("").matchAll(/[\p{L}\p{N}_]+/gu)) if (match.index <= inside && inside < match.index + match[0].length) return match[0];
     return null;
   }
 
@@ -107,17 +107,17 @@ export class Playback {
     const i = target?.dataset?.at;
     if (i === undefined) return;
     const { piece, look, step, sure, changes, top } = this.current.tokens[i];
-    const name = piece === null ? `Place ${+i + 1}` : `“${piece.trim()}”`;
-    const told = look === "given" ? "given" : piece === null ? "not yet written" : `written at step ${step}${sure == null ? "" : `, ${percent(sure)} sure`}${changes ? `, after ${changes} other${changes > 1 ? "s" : ""}` : ""}`;
+    const name = piece === null ? `Position ${+i + 1}` : `“${piece.trim()}”`;
+    const state = look === "given" ? "given" : piece === null ? "not yet written" : `written at step ${step}${sure == null ? "" : `, confidence ${percent(sure)}`}${changes ? `, changed ${changes} time${changes > 1 ? "s" : ""}` : ""}`;
     const rows = look === "given" || piece === null ? [] : this.likely(piece, sure, top ?? []);
-    this.tip.replaceChildren(make("p", {}, make("b", {}, name), ` ${told}`), ...(rows.length ? [make("p", { class: "small" }, "Likeliest at that moment"), make("ol", {}, ...rows)] : []));
+    this.tip.replaceChildren(make("p", {}, make("b", {}, name), ` ${state}`), ...(rows.length ? [make("p", { class: "small" }, "Most likely at that step"), make("ol", {}, ...rows)] : []));
     this.tip.hidden = false;
     target.setAttribute("aria-description", this.tip.textContent);
     const paper = this.canvas.parentElement, left = Math.min(target.offsetLeft, paper.clientWidth - this.tip.offsetWidth);
     Object.assign(this.tip.style, { left: `${Math.max(0, left)}px`, top: `${target.offsetTop + target.offsetHeight + 6}px` });
   }
 
-  // The likeliest tokens with their shares; what was written stands out, and comes last if it was not among them.
+  // The most likely tokens with their probabilities. The written one is highlighted, and added last if it is not among them.
   likely(piece, sure, top) {
     const same = (text) => text.trim() === piece.trim();
     const all = !top.length || sure == null || top.some(([text]) => same(text)) ? top : [...top, [piece, sure]];
@@ -135,9 +135,9 @@ export class Playback {
     this.refresh();
   }
 
-  // Marks these tokens, to be rewritten.
-  mark(places) {
-    this.marked = new Set(places);
+  // Selects these tokens for rewriting.
+  mark(positions) {
+    this.marked = new Set(positions);
     this.refresh();
   }
 
@@ -168,11 +168,11 @@ export class Playback {
     const calls = record?.nfe ?? frame.nfe;
     if (calls != null) parts.push(["network calls", calls.toFixed(0)]);
     const seconds = record?.seconds ?? frame.seconds;
-    if (seconds != null) parts.push(["seconds", seconds.toFixed(2)], ["tokens a second", (written / Math.max(1e-9, seconds)).toFixed(0)]);
-    const grows = this.frames.some(({ tokens }) => tokens.some(({ look }) => look === "noise"));  // else all tokens are there from the start
-    if (calls && (record || grows)) parts.push(["× against autoregressive", (record ? perCall(record) : written / calls).toFixed(2), "Tokens per network call; a model that writes token by token has 1"]);
+    if (seconds != null) parts.push(["seconds", seconds.toFixed(2)], ["tokens per second", (written / Math.max(1e-9, seconds)).toFixed(0)]);
+    const grows = this.frames.some(({ tokens }) => tokens.some(({ look }) => look === "noise"));  // else all positions have tokens from the start
+    if (calls && (record || grows)) parts.push(["× autoregressive", (record ? perCall(record) : written / calls).toFixed(2), "Tokens per network call; an autoregressive model has 1"]);
     if (record) parts.push(["seed", record.seed]);
-    if (record && record.exactness !== "free") parts.push(["rules obeyed", EXACT[record.exactness] ?? record.exactness]);
+    if (record && record.exactness !== "free") parts.push(["constraints hold", EXACT[record.exactness] ?? record.exactness]);
     if (record && record.cache !== "none") parts.push(["cache", record.cache]);
     this.numbers.replaceChildren(...parts.map(([name, value, title]) => make("div", { title }, make("dt", {}, name), make("dd", {}, String(value)))));
   }
@@ -182,7 +182,7 @@ export class Playback {
     if (this.at >= this.frames.length - 1) this.show(0);
   }
 
-  // Three seconds for all steps, or 30 ms each.
+  // Plays all steps in four seconds, but shows each for at least 60 ms.
   next(passed) {
     this.passed += passed;
     const each = Math.max(60, 4000 / this.frames.length), steps = Math.floor(this.passed / each);

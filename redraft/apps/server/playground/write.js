@@ -1,31 +1,31 @@
-// The tab that writes: from a beginning, into holes, over a selection, in place of all that is not pinned.
+// The tab Write: continue a prompt, fill holes, rewrite a selection, or redraft everything that is not pinned.
 
-import { inserts, said, trace, waiting } from "./api.js";
+import { inserts, errorMessage, trace, waiting } from "./api.js";
 import { $, follow, make, number, percent, words } from "./dom.js";
 import { exported } from "./export.js";
 import { Playback } from "./playback.js";
 
-// Each shows another order of writing: name, text, settings, what to look at.
+// Each shows a different order of writing: name, text, settings, explanation.
 const EXAMPLES = [
-  ["From nothing", "", {}, "All places at once, in any order: names and verbs may come before the words around them."],
-  ["A beginning", "One winter day,", {}, "What is given is underlined; everything after it is written, not from left to right."],
-  ["Two holes", "One spring day, [[4]] walked to the [[1]].", {}, "Both holes are filled together, each knowing the words on both sides."],
-  ["The end first", "[[30]] At home, Anna felt sad no more.", {}, "The end is known before the beginning: who, and what had to happen."],
-  ["Any length", "One summer day, Clara felt [[*]] walked to the forest.", {}, "The model decides first how many tokens the hole has."],
-  ["Surest first", "One winter day,", { sampler: "confidence" }, "What is nearly certain is written first, the choices come last."],
-  ["Left to right", "One winter day,", { sampler: "left-to-right" }, "The order of an autoregressive model: the strip is a diagonal."],
+  ["From nothing", "", {}, "All positions at once, in any order: names and verbs may appear before the words around them."],
+  ["A prompt", "One winter day,", {}, "The prompt is underlined; the model writes everything after it, but not from left to right."],
+  ["Two holes", "One spring day, [[4]] walked to the [[1]].", {}, "Both holes are filled together, each given the words on both sides."],
+  ["The end first", "[[30]] At home, Anna felt sad no more.", {}, "The end is given, and the model writes a beginning that leads to it."],
+  ["Any length", "One summer day, Clara felt [[*]] walked to the forest.", {}, "The model first chooses the number of tokens in the hole."],
+  ["Most confident first", "One winter day,", { sampler: "confidence" }, "Nearly certain words are written first, open choices last."],
+  ["Left to right", "One winter day,", { sampler: "left-to-right" }, "The order of an autoregressive model: the picture shows a diagonal."],
   ["Eight steps", "One winter day,", { steps: 8 }, "Many tokens per network call: faster, but tokens written together may not fit together."],
-  ["Two words", "", { required: "kite, harbour" }, "The rule is obeyed whatever the network says; both words find their places."],
+  ["Two words", "", { required: "kite, harbour" }, "A constraint: both words always appear, whatever the network predicts."],
 ];
 const HOLE = /\[\[\s*(\d+|\d+\s*-\s*\d+|\*)\s*\]\]/;
-const TOP = 5;  // likeliest tokens to keep of each place
+const TOP = 5;  // number of most likely tokens to keep per position
 let playback = null, running = null;
 
 const filled = (values) => Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined && value !== "" && value?.length !== 0));
 const attributes = () => [...document.querySelectorAll("#attributes select")].filter((each) => each.value).map((each) => `${each.name}=${each.value}`);
 
-// How to write, as the body of a request.
-function manner(more = {}) {
+// The sampling settings as the body of a request.
+function settings(more = {}) {
   const sampler = $("sampler").value;
   const diffusion = filled({ sampler: sampler === "own" ? "" : sampler, steps: number("steps"), alternatives: TOP, ...more });
   return filled({ model: $("model").value, seed: number("seed") ?? 0, temperature: number("temperature"), diffusion });
@@ -35,11 +35,11 @@ const rules = () => ({ pattern: $("pattern").value, required: words("required"),
 
 function request() {
   const text = $("text").value, guidance = +$("guidance").value;
-  if (HOLE.test(text)) return { ...manner(rules()), template: text };
-  const wishes = filled({ attributes: attributes(), length: number("length") });
-  if (Object.keys(wishes).length) return { ...manner({ ...rules(), ...wishes }), prompt: text };
-  const asked = { label: $("label").value, source: $("source").value, guidance: guidance === 1 ? undefined : guidance };
-  return { ...manner({ ...rules(), ...asked }), prompt: text, ...filled({ max_tokens: number("tokens") }) };
+  if (HOLE.test(text)) return { ...settings(rules()), template: text };
+  const controls = filled({ attributes: attributes(), length: number("length") });
+  if (Object.keys(controls).length) return { ...settings({ ...rules(), ...controls }), prompt: text };
+  const condition = { label: $("label").value, source: $("source").value, guidance: guidance === 1 ? undefined : guidance };
+  return { ...settings({ ...rules(), ...condition }), prompt: text, ...filled({ max_tokens: number("tokens") }) };
 }
 
 function able() {
@@ -56,7 +56,7 @@ async function run(body) {
   const mine = running = new AbortController();
   playback?.player.pause();
   const shown = playback = new Playback($("written"), { editable: true, moves: inserts(body.model), changed: able });
-  if (shown.box.getBoundingClientRect().top > innerHeight - 150) shown.box.scrollIntoView();  // on a phone it is further down
+  if (shown.box.getBoundingClientRect().top > innerHeight - 150) shown.box.scrollIntoView();  // on a phone it is below the form
   able();
   try {
     await trace(body, (event) => {
@@ -66,21 +66,21 @@ async function run(body) {
     }, mine.signal);
     exported(body, shown);
   } catch (error) {
-    shown.say(said(error), error.name !== "AbortError");
+    shown.say(errorMessage(error), error.name !== "AbortError");
   }
   if (running === mine) running = null;
   able();
 }
 
-// The text as given parts and holes of as many tokens as are marked.
+// The text as given parts, and the number of selected tokens in each hole.
 function pieces() {
-  const found = [];
+  const parts = [];
   playback.frames.at(-1).tokens.forEach(({ piece }, i) => {
     const part = playback.marked.has(i) ? 1 : piece;
-    if (typeof found.at(-1) === typeof part) found.push(found.pop() + part);
-    else found.push(part);
+    if (typeof parts.at(-1) === typeof part) parts.push(parts.pop() + part);
+    else parts.push(part);
   });
-  return found;
+  return parts;
 }
 
 const another = () => { $("seed").value = (number("seed") ?? 0) + 1; };
@@ -91,12 +91,12 @@ function selected() {
   playback.mark([...playback.canvas.querySelectorAll(".token")].filter((token) => range.intersectsNode(token)).map((token) => +token.dataset.at));
 }
 
-function choose([, text, settings, says]) {
+function choose([, text, values, explanation]) {
   $("write-form").reset();
   $("text").value = text;
-  for (const [id, value] of Object.entries(settings)) $(id).value = value;
-  $("control").open = "required" in settings;
-  $("example-says").textContent = says;
+  for (const [id, value] of Object.entries(values)) $(id).value = value;
+  $("control").open = "required" in values;
+  $("example-says").textContent = explanation;
   $("guidance").dispatchEvent(new Event("input"));
   $("write-form").requestSubmit();
 }
@@ -107,8 +107,8 @@ function hole() {
   field.focus();
 }
 
-// What the chosen model can be asked for.
-export function suit(about) {
+// Adapts the form to the chosen model.
+export function adapt(about) {
   $("label-of").hidden = !about.classes.length;
   $("label").replaceChildren(make("option", { value: "" }, "any"), ...about.classes.map((name) => make("option", { value: name }, name)));
   $("source-of").hidden = !about.answers;
@@ -124,13 +124,13 @@ export function setUp() {
   $("hole").addEventListener("click", hole);
   $("dice").addEventListener("click", another);
   $("stop").addEventListener("click", () => running?.abort());
-  $("edit-it").addEventListener("click", () => run(manner({ start_text: $("text").value, strength: 1e-6 })));  // as good as unchanged
+  $("edit-it").addEventListener("click", () => run(settings({ start_text: $("text").value, strength: 1e-6 })));  // almost no noise, so the text stays
   document.addEventListener("selectionchange", selected);
-  $("again").addEventListener("click", () => { another(); run({ ...manner(), pieces: pieces() }); });
+  $("again").addEventListener("click", () => { another(); run({ ...settings(), pieces: pieces() }); });
   $("redraft").addEventListener("click", () => {
     const { pinned } = playback;
     another();
-    run(manner({ start_text: playback.text, strength: +$("strength").value, pinned: [...pinned] })).then(() => { if (playback.record) { playback.pinned = pinned; playback.refresh(); } });
+    run(settings({ start_text: playback.text, strength: +$("strength").value, pinned: [...pinned] })).then(() => { if (playback.record) { playback.pinned = pinned; playback.refresh(); } });
   });
   follow("strength", (value) => percent(value, 0));
   follow("guidance", (value) => (value === 1 ? "1 (as trained)" : value.toFixed(1)));

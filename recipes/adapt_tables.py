@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--write", type=Path, default=ROOT / "docs" / "adapt.md", help="the page")
     asked = parser.parse_args()
-    held = Rows(asked.results / "adapt.jsonl").held()
+    held = Rows(asked.results / "adapt.jsonl").read()
     page = filled_in(asked.write.read_text("utf-8"), {"holes": table(held), "curve": curve_table(held)})
     asked.write.write_text(with_figures(page, asked.results), "utf-8")
     (asked.write.parent / "pictures" / "adapt.svg").write_text(picture(held), "utf-8")

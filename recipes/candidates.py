@@ -87,13 +87,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--table", type=Path, help="write the table into this page")
     told = parser.parse_args(argv)
     rows = Rows(told.results / "candidates.jsonl")
-    if told.model is not None and any(f"{told.model.name}, {count}" not in rows.held() for count in COUNTS):
+    if told.model is not None and any(f"{told.model.name}, {count}" not in rows.read() for count in COUNTS):
         it = open_model(told.model)
         texts, seconds = answered(it, told.sources)
         for count in COUNTS:
             rows.add(f"{told.model.name}, {count}", partial(row, it, texts, seconds, count))
     if told.table is not None:
-        page = filled_in(told.table.read_text("utf-8"), {"candidates": table(rows.held())})
+        page = filled_in(told.table.read_text("utf-8"), {"candidates": table(rows.read())})
         told.table.write_text(with_figures(page, told.results), "utf-8")
 
 

@@ -122,7 +122,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if options.what == "distil":
         measure_all(options)
         return
-    found = table(Rows(options.results / "certainty.jsonl").held())
+    found = table(Rows(options.results / "certainty.jsonl").read())
     if options.write is None:
         print(found)
     else:

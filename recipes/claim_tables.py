@@ -57,7 +57,7 @@ def tables(results: Path) -> dict[str, str]:
 
 
 def held(results: Path, *files: str) -> list[Held]:
-    return [Rows(results / f"{name}.jsonl").held() for name in files]
+    return [Rows(results / f"{name}.jsonl").read() for name in files]
 
 
 def pictures(results: Path) -> dict[str, str]:

@@ -101,7 +101,7 @@ def measured(it: TextModel, made: Trained, way: str, number: int, count: int) ->
 
 def rendered(results: Path) -> str:
     """The table: a row for each way, columns for the holes."""
-    held = Rows(results / "coding.jsonl").held()
+    held = Rows(results / "coding.jsonl").read()
     ways = {"diffusion": "masked diffusion, 8 steps"} | {
         f"left {k}": "left to right" if k == 1 else f"left to right, {k} candidates" for k in CANDIDATES
     }

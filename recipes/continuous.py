@@ -157,7 +157,7 @@ def sampled(model: Path, sampler: Sampler) -> dict[str, Any]:
     """What a sampler writes with given weights."""
     it = tasks.open_model(str(model))
     assert it.run is not None
-    found, record = write_and_judge(it.model, it.run, sampler, SAMPLED)
+    found, record = write_and_judge(it.lm, it.run, sampler, SAMPLED)
     return {**weights(it), **found, "different": len(set(record.texts)) / len(record.texts)}
 
 
@@ -169,18 +169,18 @@ def weights(it: tasks.TextModel) -> dict[str, Any]:
 def smoothness(trained: Path, run: Run) -> dict[str, Any]:
     """AuBLEU of codec and denoiser, tokens right under noise, what lies half way between stories; how many differ."""
     it = tasks.open_model(str(trained))
-    model = it.model
+    model = it.lm
     texts = tasks.sample_canvases(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
     batches = first_batches(load_rows(run.data, "test", run.tokenizer, run.framing), CHOSEN)
-    [halfway] = noise_levels._interpolation(model, batches[0], sentences, [0.5])
+    [halfway] = noise_levels.interpolation_scores(model, batches[0], sentences, [0.5])
     own = any(isinstance(part, MaskedEncoder) for part in model.modules())
     return {
         **weights(it),
-        "aubleu": noise_levels._aubleu(model, batches, [level / LEVELS for level in range(1, LEVELS + 1)]),
-        "noisy": {str(sigma): right for sigma, right in noise_levels._robustness(model, batches, SIGMAS)},
+        "aubleu": noise_levels.area_under_bleu(model, batches, [level / LEVELS for level in range(1, LEVELS + 1)]),
+        "noisy": {str(sigma): right for sigma, right in noise_levels.decoding_robustness(model, batches, SIGMAS)},
         "halfway": halfway.spherical,
         "different": len(set(texts)) / len(texts),
-        "guessing": noise_levels._masked_accuracy(model, batches) if own else None,
+        "guessing": noise_levels.masked_accuracy(model, batches) if own else None,
     }
 
 

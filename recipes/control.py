@@ -286,7 +286,7 @@ def _percent(row: Mapping[str, Any], name: str) -> str:
 def filled(page: str, results: Path) -> str:
     """The page with its tables, and the figures of its prose."""
     rows, wishes, real = (
-        Rows(results / f"{name}.jsonl").held() for name in ("control", "control_wishes", "control_e2e")
+        Rows(results / f"{name}.jsonl").read() for name in ("control", "control_wishes", "control_e2e")
     )
     made = {"control": tabled(rows), "wishes": wished(wishes), "restaurants": real_text(real)}
     return with_figures(filled_in(page, made), results)
@@ -360,7 +360,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         measure_wishes(options.wishes, options.judge, options.targets, options.results)
     measure_guided(options.layer, options.judge, options.targets, options.results)
     if options.write is not None:
-        options.write.write_text(drawn(Rows(options.results / "control.jsonl").held()), "utf-8")
+        options.write.write_text(drawn(Rows(options.results / "control.jsonl").read()), "utf-8")
     if options.table is not None:
         options.table.write_text(filled(options.table.read_text("utf-8"), options.results), "utf-8")
 

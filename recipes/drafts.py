@@ -185,7 +185,7 @@ def note_training(asked: argparse.Namespace) -> None:
 
 
 def rendered(results: Path) -> dict[str, str]:
-    rows = Rows(results / "speculation.jsonl").held()
+    rows = Rows(results / "speculation.jsonl").read()
     found = {"costs": cost_table(rows)}
     found |= {"training smollm2": training_table(rows[TRAINING])} if TRAINING in rows else {}
     found |= {f"plain {name}": plain_table(rows[key]) for name, key in PLAIN.items() if key in rows}
@@ -303,7 +303,7 @@ def write_tables(asked: argparse.Namespace) -> None:
     if asked.write is not None:
         asked.write.write_text(filled_in(asked.write.read_text("utf-8"), contents), "utf-8")
     if asked.picture is not None:
-        row = Rows(asked.results / "speculation.jsonl").held()["stories, greedy"]
+        row = Rows(asked.results / "speculation.jsonl").read()["stories, greedy"]
         asked.picture.write_text(drawn(row), "utf-8")
 
 

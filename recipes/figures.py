@@ -79,7 +79,7 @@ def _held(file: str, results: Path) -> dict[str, Any]:
     """
     folder, _, name = file.rpartition("/")
     if folder != "bench":
-        held = Rows(results / f"{file}.jsonl").held()
+        held = Rows(results / f"{file}.jsonl").read()
         return held | {each["method"]: each for each in summaries([row for row in held.values() if "method" in row])}
     lines = (results.parents[1] / "bench" / "results" / f"{name}.jsonl").read_text("utf-8").splitlines()
     found = [row | {"name": row[key]} for row in map(json.loads, lines) for key in _NAMES if key in row]

@@ -67,7 +67,7 @@ def metrics(tell: Callable[[dict[str, Any]], None]) -> Iterator[None]:
 
 def measure(name: str, data: Sequence[str], out: Path, rows: Rows, more: Sequence[str] = ()) -> None:
     """Runs the command; every evaluation becomes a row."""
-    known = [row for row in rows.held().values() if row["command"] == name]
+    known = [row for row in rows.read().values() if row["command"] == name]
     began = process_time() - 60 * max((row["minutes"] for row in known), default=0.0)
 
     def tell(record: dict[str, Any]) -> None:
@@ -94,7 +94,7 @@ def row(name: str, record: Mapping[str, Any], minutes: float, out: Path) -> dict
 
 def rendered(results: Path) -> dict[str, str]:
     """For each command its figures, and what it wrote after them."""
-    held = Rows(results / "own_text.jsonl").held().values()
+    held = Rows(results / "own_text.jsonl").read().values()
     found = {name: [row for row in held if row["command"] == name] for name in COMMANDS}
     return {name: "\n\n".join([table(rows), *map(samples, rows[-1:])]) for name, rows in found.items()}
 

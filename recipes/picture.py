@@ -73,7 +73,7 @@ class Bar:
 
 def bars(results: Path) -> list[Bar]:
     """The measured methods, best bound first; without those that are given what to write, or more time."""
-    methods, systems = (Rows(results / f"{name}.jsonl").held() for name in ("methods", "continuous_systems"))
+    methods, systems = (Rows(results / f"{name}.jsonl").read() for name in ("methods", "continuous_systems"))
     truth = min((row["bits_per_char"] - row["excess"] for row in methods.values()), default=None)
     vectors = [
         vector_bar(name, row, truth) for name, row in systems.items() if truth is not None and "attributes" not in row

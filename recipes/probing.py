@@ -103,7 +103,7 @@ def author_row(it: TextModel, data: JsonlClasses, count: int) -> dict[str, Any]:
 
 
 def probe_table(results: Path) -> str:
-    held, topics = Rows(results / "probing.jsonl").held(), (*TOPICS, "author")
+    held, topics = Rows(results / "probing.jsonl").read(), (*TOPICS, "author")
     head = ["model", *(f"{topic}, {way}" for topic in topics for way in ("linear", "tuned"))]
     held |= {f"{model}, author": held[f"{real}, author"] for model, real in REAL.items() if f"{real}, author" in held}
     lines = [

@@ -57,7 +57,7 @@ class Rows(RowFile):
     def add(self, name: str, measure: Measure) -> bool:
         new = super().add(name, measure)
         if new:
-            print(json.dumps(self.held()[name]), flush=True)
+            print(json.dumps(self.read()[name]), flush=True)
         return new
 
 
@@ -101,4 +101,4 @@ def trained(run: Run, out: Path, minutes: float, before: Sequence[TrainedMethod]
 
 def given(base: Path) -> TrainedMethod:
     """A training that is there already, which another one goes on from."""
-    return PretrainedMethod(str(base), open_model(base)).fitted(base, Budget(steps=1), 0, quiet=True)
+    return PretrainedMethod(str(base), open_model(base)).train(base, Budget(steps=1), 0, quiet=True)

@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--out", type=Path, default=Path(redraft.__file__).parent / "shipped" / SMOL)
     asked = parser.parse_args()
-    row = final(Rows(asked.results / "adapt.jsonl").held(), "words")
+    row = final(Rows(asked.results / "adapt.jsonl").read(), "words")
     if row is None or row["holes"] < LEAST_WORDS or row["gain"] < LEAST_GAIN:
         raise SystemExit(f"no row of {LEAST_WORDS} words with a gain of {LEAST_GAIN}: nothing to ship")
     found = load_with_run(asked.run)

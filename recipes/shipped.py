@@ -99,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     model = fit(run, options.out)
     rows = Rows(options.results / "shipped.jsonl")
     rows.add(STORY, lambda: measured(run, model))
-    row = rows.held()[STORY]
+    row = rows.read()[STORY]
     if row["run"] != run.digest:
         raise ValueError(f"{rows.file} holds the row of another run; remove it, or give another --results")
     made = redraft.export(options.out / STORY, model, run, CARD.format(percent=100 * row["grammatical"], **row))

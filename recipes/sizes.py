@@ -118,7 +118,7 @@ def child(name: str, steps: int, *, as_base: bool) -> dict[str, Any]:
 
 
 def rendered(results: Path) -> dict[str, str]:
-    held = Rows(results / "sizes.jsonl").held()
+    held = Rows(results / "sizes.jsonl").read()
     tiny = ([f"`{name}`", *tiny_cells(held.get(name))] for name in TINY)
     large = ([f"`{name}`", *large_cells(held.get(name))] for name in PUBLISHED)
     head = ["preset", "parameters", "rows × tokens"]

@@ -224,7 +224,7 @@ def pairs(most: int = 6000) -> Iterator[tuple[str, str]]:
 
 
 def rendered(results: Path) -> dict[str, str]:
-    held = Rows(results / "spelling.jsonl").held()
+    held = Rows(results / "spelling.jsonl").read()
     return {
         "stories": table(held, [f"stories {rate}" for rate in STORY_RATES], ("words", "chars", "ar")),
         "prose": table(held, ["made", "human"], ("prose", "prose_ar")),

@@ -140,22 +140,22 @@ def filled_in(page: str, contents: Mapping[str, str]) -> str:
 
 def rendered(results: Path) -> dict[str, str]:
     """What is measured so far, by the name of the table."""
-    methods, ablations, remask = (Rows(results / f"{name}.jsonl").held() for name in ("methods", "ablations", "remask"))
+    methods, ablations, remask = (Rows(results / f"{name}.jsonl").read() for name in ("methods", "ablations", "remask"))
     systems, variants, codecs = (
-        Rows(results / f"continuous_{name}.jsonl").held() for name in ("systems", "ablations", "codecs")
+        Rows(results / f"continuous_{name}.jsonl").read() for name in ("systems", "ablations", "codecs")
     )
-    patient, samplers = (Rows(results / f"continuous_{name}.jsonl").held() for name in ("patient", "samplers"))
-    real = Rows(results / "real.jsonl").held()
+    patient, samplers = (Rows(results / f"continuous_{name}.jsonl").read() for name in ("patient", "samplers"))
+    real = Rows(results / "real.jsonl").read()
     return {
-        "seeds": seeds_table(Rows(results / "compare.jsonl").held()),
+        "seeds": seeds_table(Rows(results / "compare.jsonl").read()),
         "methods": methods_table(methods),
         "ablations": ablations_table({**methods, **ablations}),
         "gidd": gidd_table(ablations),
         "remask": remask_table(remask),
-        "reuse": reuse_table(Rows(results / "mdlm_reuse.jsonl").held()),
-        "strides": strides_table(Rows(results / "mdlm_strides.jsonl").held()),
-        "letters": letters_table(Rows(results / "letters.jsonl").held()),
-        "elsewhere": elsewhere_table(Rows(results / "letters_sets.jsonl").held()),
+        "reuse": reuse_table(Rows(results / "mdlm_reuse.jsonl").read()),
+        "strides": strides_table(Rows(results / "mdlm_strides.jsonl").read()),
+        "letters": letters_table(Rows(results / "letters.jsonl").read()),
+        "elsewhere": elsewhere_table(Rows(results / "letters_sets.jsonl").read()),
         "systems": systems_table("system", SYSTEMS, systems),
         "variants": systems_table("variant", VARIANTS, variants),
         "patient": patient_table(patient),

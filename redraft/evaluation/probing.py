@@ -1,4 +1,4 @@
-"""What a network's states know about a text: a linear layer on them, or all of it trained a little, tells classes."""
+"""Probing: predict the class of a text from a network's states, with a linear layer or by fine-tuning the network."""
 
 from __future__ import annotations
 
@@ -18,95 +18,97 @@ from redraft.models.diffusion_lm import DiffusionLM, inference
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """The share of held-out texts whose class is told rightly."""
+    """Accuracy of a probe on held-out texts."""
 
-    accuracy: float
-    rows: int
-    classes: int
-    majority: float  # what the commonest class alone would give
+    accuracy: float  # fraction of texts whose class was predicted correctly
+    rows: int  # number of held-out texts
+    classes: int  # number of classes that occur in them
+    majority: float  # accuracy of always predicting the most common class
 
     @property
     def accuracy_stderr(self) -> float:
         return math.sqrt(self.accuracy * (1 - self.accuracy) / self.rows)
 
 
-def mean_states(model: DiffusionLM, batch: Batch) -> Tensor:
-    """(B, D) the mean of the states of a clean text, padding, prompts and repeated end tokens left out."""
-    where = batch.learn[..., None]
-    return torch.where(where, model.states(batch), 0.0).sum(1) / where.sum(1).clamp(min=1)
+def _mean_states(model: DiffusionLM, batch: Batch) -> Tensor:
+    """(B, D) mean hidden state of each clean text, over the tokens that `batch.learn` marks."""
+    learned = batch.learn[..., None]
+    return torch.where(learned, model.states(batch), 0.0).sum(1) / learned.sum(1).clamp(min=1)
 
 
 def window_batch(batch: Batch, vocab: Vocab, first: int | None, last: int | None) -> Batch:
-    """The batch as far as a probe may look: without end tokens, and of each text only the first or last tokens."""
-    where = batch.learn & ~torch.isin(batch.tokens, torch.tensor(vocab.ends or (-1,), device=batch.tokens.device))
+    """Limit what a probe sees to the first or last tokens of each text (None for all), without end tokens."""
+    seen = batch.learn & ~torch.isin(batch.tokens, torch.tensor(vocab.ends or (-1,), device=batch.tokens.device))
     if first is not None:
-        where &= where.cumsum(-1) <= first
+        seen &= seen.cumsum(-1) <= first
     if last is not None:
-        where &= where.flip(-1).cumsum(-1).flip(-1) <= last
+        seen &= seen.flip(-1).cumsum(-1).flip(-1) <= last
     whole = first is None and last is None
-    return replace(batch, learn=where, pad=batch.pad if whole else ~where)
+    return replace(batch, learn=seen, pad=batch.pad if whole else ~seen)
 
 
 def linear_probe(model: DiffusionLM, train: Sequence[Batch], test: Sequence[Batch], decay: float = 1e-2) -> ProbeResult:
-    """A linear layer on the pooled states, which stay as they are: multinomial logistic regression."""
+    """Fit a linear layer to the mean states of the frozen network: multinomial logistic regression."""
     with inference(model):
-        (x, y), (held, told) = (_gathered(model, batches) for batches in (train, test))
+        (x, y), (test_x, test_y) = (_states_and_labels(model, batches) for batches in (train, test))
     mean, std = x.mean(0), x.std(0).clamp(min=1e-6)
-    layer = _layer(x.shape[1], y, told)
-    optimiser = torch.optim.LBFGS(layer.parameters(), max_iter=200, line_search_fn="strong_wolfe")
+    layer = _zero_layer(x.shape[1], y, test_y)
+    optimizer = torch.optim.LBFGS(layer.parameters(), max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         nats = F.cross_entropy(layer((x - mean) / std), y) + decay * layer.weight.square().sum() / 2
         nats.backward()
         return nats
 
-    optimiser.step(loss)
+    optimizer.step(loss)
     with torch.no_grad():
-        return _judged(layer((held - mean) / std), told)
+        return _result(layer((test_x - mean) / std), test_y)
 
 
 def tuned_probe(
     model: DiffusionLM, train: Sequence[Batch], test: Sequence[Batch], steps: int, rate: float = 1e-3
 ) -> ProbeResult:
-    """A linear layer and the network below it, both trained for so many steps, batch after batch; the model stays."""
+    """Fine-tune a copy of the network with a linear layer for `steps` steps; the given model is unchanged."""
     model = deepcopy(model).eval()
     labels = torch.cat([_labels(batch) for batch in [*train, *test]])
-    layer = _layer(model.config.network.width, labels, labels)
-    optimiser = torch.optim.AdamW([*model.network.parameters(), *layer.parameters()], lr=rate)
+    layer = _zero_layer(model.config.network.width, labels)
+    optimizer = torch.optim.AdamW([*model.network.parameters(), *layer.parameters()], lr=rate)
     for p in model.network.parameters():
         p.requires_grad_(True)
     for step in range(steps):
         batch = train[step % len(train)]
-        nats = F.cross_entropy(layer(mean_states(model, batch)), _labels(batch))
-        optimiser.zero_grad()
+        nats = F.cross_entropy(layer(_mean_states(model, batch)), _labels(batch))
+        optimizer.zero_grad()
         nats.backward()
         nn.utils.clip_grad_norm_(model.network.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
     with inference(model):
-        x, y = _gathered(model, test)
-        return _judged(layer(x), y)
+        x, y = _states_and_labels(model, test)
+        return _result(layer(x), y)
 
 
-def _gathered(model: DiffusionLM, batches: Sequence[Batch]) -> tuple[Tensor, Tensor]:
-    return torch.cat([mean_states(model, batch) for batch in batches]), torch.cat([_labels(batch) for batch in batches])
+def _states_and_labels(model: DiffusionLM, batches: Sequence[Batch]) -> tuple[Tensor, Tensor]:
+    return torch.cat([_mean_states(model, batch) for batch in batches]), torch.cat(
+        [_labels(batch) for batch in batches]
+    )
 
 
 def _labels(batch: Batch) -> Tensor:
     if batch.label is None:
-        raise ValueError("these rows have no classes to probe for; use data with labels, such as JsonlClasses")
+        raise ValueError("these rows have no class labels to probe for; use data with labels, such as JsonlClasses")
     return batch.label
 
 
-def _layer(width: int, *labels: Tensor) -> nn.Linear:
-    """Zero weights: nothing is drawn."""
-    layer = nn.Linear(width, 1 + max(int(some.max()) for some in labels))
+def _zero_layer(width: int, *labels: Tensor) -> nn.Linear:
+    """Return a linear classifier for these labels; its weights are zero, so results need no seed."""
+    layer = nn.Linear(width, 1 + max(int(column.max()) for column in labels))
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     return layer
 
 
-def _judged(logits: Tensor, labels: Tensor) -> ProbeResult:
-    right = float((logits.argmax(-1) == labels).double().mean())
+def _result(logits: Tensor, labels: Tensor) -> ProbeResult:
+    accuracy = float((logits.argmax(-1) == labels).double().mean())
     counts = torch.bincount(labels)
-    return ProbeResult(right, len(labels), int((counts > 0).sum()), float(counts.max()) / len(labels))
+    return ProbeResult(accuracy, len(labels), int((counts > 0).sum()), float(counts.max()) / len(labels))

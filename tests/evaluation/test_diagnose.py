@@ -66,25 +66,25 @@ def test_no_figure_depends_on_the_batch_size(model: DiffusionLM) -> None:
 
 
 def test_robustness_falls_with_noise(model: DiffusionLM) -> None:
-    shares = [right for _, right in diagnose._robustness(model, batches(), [0.0, 1.0, 8.0])]
+    shares = [right for _, right in diagnose.decoding_robustness(model, batches(), [0.0, 1.0, 8.0])]
     assert shares[0] == 1
     assert shares[0] >= shares[1] > shares[2]
 
 
 def test_aubleu_of_one_who_gives_everything_back(model: DiffusionLM, monkeypatch: pytest.MonkeyPatch) -> None:
     """A denoiser that sees through noise has an area of one, the one that says zero has far less."""
-    blind = diagnose._aubleu(model, batches(), [0.1, 0.5, 0.9])
-    seeing = diagnose._noised
+    blind = diagnose.area_under_bleu(model, batches(), [0.1, 0.5, 0.9])
+    seeing = diagnose._noise_and_predict
 
     def oracle(model: DiffusionLM, *rest: object) -> tuple[torch.Tensor, ...]:
         z, _, x = seeing(model, *rest)  # type: ignore[arg-type]
         return z, x, x
 
-    monkeypatch.setattr(diagnose, "_noised", oracle)
-    assert diagnose._aubleu(model, batches(), [0.1, 0.5, 0.9]) == pytest.approx(1)
+    monkeypatch.setattr(diagnose, "_noise_and_predict", oracle)
+    assert diagnose.area_under_bleu(model, batches(), [0.1, 0.5, 0.9]) == pytest.approx(1)
     assert blind < 0.5
-    with pytest.raises(ValueError, match="at least two times"):
-        diagnose._aubleu(model, batches(), [0.5])
+    with pytest.raises(ValueError, match="needs at least two"):
+        diagnose.area_under_bleu(model, batches(), [0.5])
 
 
 def test_interpolation_begins_with_the_text_and_ends_with_the_next(model: DiffusionLM) -> None:
@@ -95,8 +95,8 @@ def test_interpolation_begins_with_the_text_and_ends_with_the_next(model: Diffus
         heard.append(list(texts))
         return float(len(texts))
 
-    path = diagnose._interpolation(model, batch, judge, [0.0, 0.5, 1.0])
-    assert [(p.share, p.linear, p.spherical) for p in path] == [(a, 6, 6) for a in (0.0, 0.5, 1.0)]
+    path = diagnose.interpolation_scores(model, batch, judge, [0.0, 0.5, 1.0])
+    assert [(p.weight, p.linear, p.spherical) for p in path] == [(a, 6, 6) for a in (0.0, 0.5, 1.0)]
     said = [WORDS.decode(row[:5].tolist()) for row in batch.tokens]
     assert heard[0] == heard[1] == said
     assert heard[4] == heard[5] == [*said[1:], said[0]]
@@ -122,7 +122,7 @@ def test_retiming_spreads_the_news_evenly() -> None:
     assert schedule.logsnrs[-1] == pytest.approx(-8)
     inside = sum(-2 <= x <= 2 for x in schedule.logsnrs)
     assert inside >= 0.9 * 40
-    with pytest.raises(ValueError, match="1 noise levels are too few for a schedule"):
+    with pytest.raises(ValueError, match="got 1 noise levels; a schedule needs at least two"):
         diagnose.fit_schedule(table[:1])
 
 
@@ -142,7 +142,7 @@ def test_how_well_an_encoder_guesses() -> None:
     with torch.no_grad():  # zero logits name the first of all tokens
         output.weight.zero_()
     firsts = sum(int((batch.tokens == 0).sum()) for batch in batches())
-    assert diagnose._masked_accuracy(made, batches()) == pytest.approx(firsts / (words + 10), abs=0.1)
+    assert diagnose.masked_accuracy(made, batches()) == pytest.approx(firsts / (words + 10), abs=0.1)
 
 
 def test_models_without_vectors_are_refused(model: DiffusionLM) -> None:
@@ -151,6 +151,6 @@ def test_models_without_vectors_are_refused(model: DiffusionLM) -> None:
     with pytest.raises(ValueError, match="Gaussian noise"):
         diagnose.accuracy_by_noise(tokens, batches(), [0.5])
     with pytest.raises(ValueError, match="no codec"):
-        diagnose._robustness(tokens, batches(), [0.5])
-    with pytest.raises(ValueError, match="only MaskedLM"):
-        diagnose._masked_accuracy(model, batches())
+        diagnose.decoding_robustness(tokens, batches(), [0.5])
+    with pytest.raises(ValueError, match="with a MaskedLM encoder"):
+        diagnose.masked_accuracy(model, batches())

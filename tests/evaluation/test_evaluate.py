@@ -154,7 +154,7 @@ def test_rows_with_one_token_to_learn_are_exact(build: Build) -> None:
 
 @pytest.mark.parametrize("block", [None, 1, 2, 3])
 def test_the_oracle_s_bound_is_the_entropy(block: int | None) -> None:
-    toy, process = check.ToyLanguage.of(), Masked(check.VOCAB)
+    toy, process = check._ToyLanguage.of(), Masked(check.VOCAB)
     model = Told(check.Oracle(toy, process, block))
     repeats = 60
     rows = toy.sequences.repeat(repeats, 1)
@@ -470,7 +470,7 @@ def test_diversity_by_hand() -> None:
     assert within == pytest.approx(math.log(2) / 2)
     assert together == pytest.approx(-(4 / 6 * math.log(4 / 6) + 2 / 6 * math.log(2 / 6)))
     assert [redraft.evaluation.distinct_ngrams(texts, n) for n in (1, 2, 3)] == [2 / 6, 3 / 4, 2 / 2]
-    assert redraft.evaluation.distinct_ngrams(["aba"], 1, cut=CharTokenizer("ab").encode) == 2 / 3
+    assert redraft.evaluation.distinct_ngrams(["aba"], 1, split=CharTokenizer("ab").encode) == 2 / 3
 
 
 def test_memory_by_hand() -> None:

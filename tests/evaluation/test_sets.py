@@ -35,7 +35,7 @@ def test_text_becomes_what_people_write(rules: str, text: str, written: str) -> 
 def test_rules_are_found_by_the_name_of_the_set() -> None:
     names = ("ptb", "wikitext2", "WikiText103", "lm1b", "mine")
     assert [detokenizer_for(name) for name in names] == ["ptb", "wikitext", "wikitext", "lm1b", None]
-    with pytest.raises(ValueError, match="there are no rules 'x'; there are ptb,"):
+    with pytest.raises(ValueError, match="rules='x' is not known; use one of ptb,"):
         DetokenizedCorpus(TextFiles(("a.txt",)), "x")
 
 
@@ -65,7 +65,7 @@ def test_several_sets_and_a_judge(models: Path, capsys: pytest.CaptureFixture[st
         "wikitext",
         None,
     ]
-    assert by_set["ptb", "bits_per_token"]["tokens_of"].startswith("Characters of ")
+    assert by_set["ptb", "bits_per_token"]["tokens_of"].startswith("CharTokenizer of ")
     letters, word = by_set["ptb", "perplexity"]["value"], by_set["ptb", "word_perplexity"]["value"]
     assert 4 < math.log(word) / math.log(letters) < 8, "letters of a word, the blank included"
     judged = {line["name"]: line for line in found if "judge" in line}
@@ -75,7 +75,7 @@ def test_several_sets_and_a_judge(models: Path, capsys: pytest.CaptureFixture[st
     assert next(line for line in found if line["name"] == "seconds_per_text")["value"] > 0
     cli.main(["eval", str(models / "mdlm_tiny"), "--data", sets, "--rows", "2", "--draws", "1", "--samples", "0"])
     told = capsys.readouterr().out
-    assert f"ptb: {models}/ptb.txt, detokenised by the rules of ptb; per token of the model's own Characters" in told
+    assert f"ptb: {models}/ptb.txt, detokenized by the rules of ptb; per token of the model's own CharTokenizer" in told
     assert told.count("word perplexity") == 2
 
 
@@ -85,7 +85,7 @@ def test_several_sets_and_a_judge(models: Path, capsys: pytest.CaptureFixture[st
         (["--data", "ptb="], "--data ptb=: several sets have a name each, say ptb=path/to/test.txt"),
         (["--data", "ptb=a.txt", "b.txt"], "--data b.txt: several sets have a name each"),
         (["--data", "ptb=nowhere.txt", "--samples", "0"], "--data nowhere.txt is neither"),
-        (["--judge", "{}/mdlm_tiny", "--rows", "1", "--samples", "1"], "a judge must know exact likelihoods"),
+        (["--judge", "{}/mdlm_tiny", "--rows", "1", "--samples", "1"], "a judge needs exact likelihoods"),
         (["--judge", "nowhere", "--samples", "0"], "--judge judges what is written; ask for some texts"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Comparison: several methods under one budget, measured alike."""
+"""Comparison of several methods: trained under one budget and measured in the same way."""

@@ -1,7 +1,7 @@
-"""Training under a budget: so many minutes of one core, or so many steps, and what it cost.
+"""Training under a budget of CPU minutes or steps, with its actual cost.
 
-Minutes are CPU time, so that other work on the machine does not shorten them: a few steps are timed, and their number
-is then fixed and kept beside the run.
+A budget in minutes is turned into a number of steps: a few steps are timed on one core, and the number that fits is
+stored beside the run. CPU time is used, so that other work on the machine does not shorten the training.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from redraft.training.loop import fit
 from redraft.training.runs import variations
 from redraft.training.runs.run import Run
 
-_WARM, TIMED_STEPS = 4, 20  # steps before and while the clock runs
+_WARMUP_STEPS, TIMED_STEPS = 4, 20  # steps before the clock starts, and while it runs
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What each training may cost: minutes of one core, or steps; one of the two."""
+    """What each training may cost: either CPU minutes of one core, or steps."""
 
-    minutes: float | None = None
-    steps: int | None = None
+    minutes: float | None = None  # CPU minutes of one core; None for a budget in steps
+    steps: int | None = None  # training steps; None for a budget in minutes
 
     def __post_init__(self) -> None:
         if (self.minutes is None) == (self.steps is None):
-            raise ValueError("a budget is in minutes of one core or in steps; give one of the two")
+            raise ValueError("a budget is in minutes of one core or in steps; give exactly one of the two")
 
     def __str__(self) -> str:
         return f"{self.steps:,} steps" if self.minutes is None else f"{self.minutes:g} CPU minutes"
 
-    def part(self, share: float) -> Budget:
-        """A share of it, at least one step."""
+    def part(self, fraction: float) -> Budget:
+        """Return a fraction of this budget, at least one step."""
         if self.minutes is not None:
-            return Budget(minutes=self.minutes * share)
+            return Budget(minutes=self.minutes * fraction)
         assert self.steps is not None
-        return Budget(steps=max(1, round(self.steps * share)))
+        return Budget(steps=max(1, round(self.steps * fraction)))
 
 
 @dataclass(frozen=True)
 class TrainedMethod:
-    """A model and what its training cost."""
+    """A trained model, with its run and what the training cost."""
 
     run: Run
     model: DiffusionLM
-    minutes: float | None  # of one core; None: the budget was in steps
-    precision: str
-    before: tuple[dict[str, Any], ...] = ()  # the stages that came first: a codec, a base
+    minutes: float | None  # CPU minutes of one core; None if the budget was in steps
+    precision: str  # name of the training precision, such as "fp32"
+    earlier: tuple[dict[str, Any], ...] = ()  # records of earlier stages, such as the training of the codec
 
     def stages(self) -> tuple[dict[str, Any], ...]:
-        """Each training that decided the weights, and its configuration."""
+        """Return a record of each training stage that produced the weights, with its configuration."""
         run, last = self.run, {"minutes": self.minutes, "precision": self.precision}
         last |= {"steps": run.steps, "batch": run.batch, "seed": run.seed, "config": serialization.to_json(run)}
-        return (*self.before, {"run": run.digest, **last})
+        return (*self.earlier, {"run": run.digest, **last})
 
     def cost(self) -> dict[str, Any]:
-        """How the row came to be."""
+        """Return the part of a result row that describes the training: its cost and its stages."""
         run = {"run": self.run.digest, "minutes": self.minutes, "steps": self.run.steps, "batch": self.run.batch}
         return {**run, "stages": list(self.stages())}
 
@@ -73,63 +73,64 @@ def train_under_budget(
     run: Run,
     out: Path,
     budget: Budget,
-    before: Sequence[TrainedMethod] = (),
+    earlier_stages: Sequence[TrainedMethod] = (),
     *,
-    moments: int = 1,
-    timed: Path | None = None,
+    evaluations: int = 1,
+    steps_file: Path | None = None,
     quiet: bool = False,
 ) -> TrainedMethod:
-    """Trains under a budget, or goes on where it was stopped.
+    """Train a run under a budget, or resume it where it was interrupted.
 
     Args:
-        run: what to train; its number of steps follows from the budget
+        run: the run to train; the budget sets its number of steps
         out: directory of the training
-        budget: what it may cost
-        before: what it is built on
-        moments: how often held-out text is measured on the way; the budget does not count it
-        timed: a note that several trainings share, so that other seeds take as many steps; None: a note in `out`
-        quiet: print no progress
+        budget: CPU minutes or steps
+        earlier_stages: trainings that this one is built on, such as that of its codec
+        evaluations: how often held-out text is measured during training; this time does not count
+        steps_file: where the number of steps is stored; trainings that share it take the same number. None for
+            budget.json in `out`
+        quiet: do not print progress
     """
     torch.set_num_threads(1)
-    run = _with_eval_points(with_budget_steps(run, out, budget, timed), moments)
+    run = _with_eval_points(_with_budget_steps(run, out, budget, steps_file), evaluations)
     model = fit(run, out, quiet=quiet)
     precision = json.loads((out / "run.json").read_text())["precision"]["name"]
-    return TrainedMethod(
-        run, model, budget.minutes, precision, tuple(stage for made in before for stage in made.stages())
-    )
+    earlier = tuple(stage for trained in earlier_stages for stage in trained.stages())
+    return TrainedMethod(run, model, budget.minutes, precision, earlier)
 
 
-def _with_eval_points(run: Run, moments: int) -> Run:
-    """The same run, whose held-out text is measured so many times."""
-    return run if moments == 1 else replace(run, eval_every=max(1, -(-run.steps // moments)), eval_rows=64)
+def _with_eval_points(run: Run, evaluations: int) -> Run:
+    """Return the run with held-out text measured this many times, evenly spread over the steps."""
+    return run if evaluations == 1 else replace(run, eval_every=max(1, -(-run.steps // evaluations)), eval_rows=64)
 
 
-def with_budget_steps(run: Run, out: Path, budget: Budget, timed: Path | None = None) -> Run:
-    """As many steps as fit into the budget: measured once, then kept in the directory of the run, or in a note."""
+def _with_budget_steps(run: Run, out: Path, budget: Budget, steps_file: Path | None = None) -> Run:
+    """Return the run with as many steps as fit into the budget; a timed number is stored and used again."""
     if budget.minutes is None:
         assert budget.steps is not None
         return variations.with_budget(run, budget.steps)
-    note = timed or out / "budget.json"
-    if not note.exists():
-        note.parent.mkdir(parents=True, exist_ok=True)
+    file = steps_file or out / "budget.json"
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
         steps = max(1, round(60 * budget.minutes / seconds_per_step(run)))
-        note.write_text(json.dumps({"minutes": budget.minutes, "steps": steps}))
-    kept = json.loads(note.read_text())
-    if kept["minutes"] != budget.minutes:
+        file.write_text(json.dumps({"minutes": budget.minutes, "steps": steps}))
+    stored = json.loads(file.read_text())
+    if stored["minutes"] != budget.minutes:
         raise ValueError(
-            f"{note.parent} was trained for {kept['minutes']} minutes, not {budget.minutes}; choose another --out"
+            f"{file.parent} was trained for {stored['minutes']} minutes, not {budget.minutes}; choose another --out"
         )
-    return variations.with_budget(run, kept["steps"])
+    return variations.with_budget(run, stored["steps"])
 
 
-def seconds_per_step(run: Run, timed: int = TIMED_STEPS) -> float:
-    """The difference of a longer and a shorter training, so that all that is done once does not count.
+def seconds_per_step(run: Run, timed_steps: int = TIMED_STEPS) -> float:
+    """Return the CPU seconds of a training step.
 
-    Nor does what a process does once: another short one goes before.
+    It is the difference between a longer and a shorter training, so that start-up costs cancel. A first short training
+    warms the process up.
     """
-    spent = []
-    for steps in (_WARM, _WARM, _WARM + timed):
+    seconds = []
+    for steps in (_WARMUP_STEPS, _WARMUP_STEPS, _WARMUP_STEPS + timed_steps):
         with TemporaryDirectory() as folder, cpu_timer() as clock:
             fit(variations.with_budget(run, steps), folder, quiet=True)
-        spent.append(clock.seconds)
-    return (spent[2] - spent[1]) / timed
+        seconds.append(clock.seconds)
+    return (seconds[2] - seconds[1]) / timed_steps

@@ -1,4 +1,4 @@
-"""What is measured of a trained model: bits of unseen text, and how right and how dear the texts are that it writes."""
+"""Measurements of a trained model: bits of test text, and the quality and cost of the texts it generates."""
 
 from __future__ import annotations
 
@@ -37,99 +37,105 @@ from redraft.training.heldout import (
 from redraft.training.runs.run import Run
 from redraft.training.samples import blank_canvases
 
-_CHOSEN = 64  # rows of the valid split, on which the end of a diffusion of vectors is chosen
-_ENDS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0)  # log-SNR
-_NOISIER = (-3.0, -4.0, -5.0, -6.0, -8.0)  # tried one after another where the noisiest is the best so far
+_VALID_ROWS = 64  # rows of the valid split on which the final log-SNR of a vector diffusion is chosen
+_ENDS = (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0, 4.0)  # candidates for the final log-SNR
+_NOISIER = (-3.0, -4.0, -5.0, -6.0, -8.0)  # further candidates, tried in order if the noisiest of `_ENDS` is best
 
 
 @dataclass(frozen=True)
 class MeasurementSize:
     """How much is measured of each model."""
 
-    rows: int = 256  # of the test split
-    draws: int = 4  # noise levels of each
-    samples: int = 64  # texts written at each number of steps
-    write_steps: tuple[int, ...] = (8, 16, 32, 64)  # of a whole text, beside the run's own sampler
+    rows: int = 256  # rows of the test split
+    draws: int = 4  # noise levels per row
+    samples: int = 64  # texts generated with each number of steps
+    write_steps: tuple[int, ...] = (8, 16, 32, 64)  # sampling steps per text, besides those of the run's own sampler
 
 
-def measure_model(
-    model: DiffusionLM, run: Run, effort: MeasurementSize, *, seed: int, judge: Judge | None = None
+def _measure_model(
+    model: DiffusionLM, run: Run, size: MeasurementSize, *, seed: int, judge: Judge | None = None
 ) -> dict[str, Any]:
-    """Bits of unseen text; texts by the run's own sampler and at several numbers of steps; the first of them."""
+    """Measure bits of test text, and texts written by the run's sampler with several numbers of steps."""
     written: dict[str, Any] = {}
-    shown: list[str] = []
-    for name, sampler in _samplers_to_measure(model, run, effort.write_steps).items():
-        figures, record = write_and_judge(model, run, sampler, effort.samples, seed=seed, judge=judge)
-        written[name], shown = figures, shown or [each.text for each in record[:4]]
-    return {**unseen_bits(model, run, effort.rows, effort.draws, seed=seed), "written": written, "texts": shown}
+    examples: list[str] = []
+    for name, sampler in _samplers_to_measure(model, run, size.write_steps).items():
+        figures, results = write_and_judge(model, run, sampler, size.samples, seed=seed, judge=judge)
+        written[name], examples = figures, examples or [result.text for result in results[:4]]
+    return {**unseen_bits(model, run, size.rows, size.draws, seed=seed), "written": written, "texts": examples}
 
 
-# --- unseen text ---
+# --- likelihood of test text ---
 
 
-def _test_rows(run: Run, split: Split, count: int) -> HeldOut:
-    """Rows of other text; a source is given there, even if it was learnt like the rest."""
+def _held_out_rows(run: Run, split: Split, count: int) -> HeldOut:
+    """Load held-out rows. Source tokens are not scored, even if training scored them (`PairRows.joint`)."""
     framing = replace(run.framing, joint=False) if isinstance(run.framing, PairRows) else run.framing
     return HeldOut.of(run.data, split, run.tokenizer, framing, count)
 
 
 def unseen_bits(model: DiffusionLM, run: Run, rows: int, draws: int = 4, *, seed: int = 0) -> dict[str, Any]:
-    """Bits per token and character of the test split, with the error of another choice of rows and noise.
+    """Measure bits per token and character of the test split, with standard errors over the choice of rows and noise.
 
-    Vectors: where the diffusion ends is chosen on the valid split, and the share of tokens that survive the codec is
-    told. Where the truth is known: bits per character above it, paired.
+    For vectors it chooses the final log-SNR on the valid split, and also measures the fraction of tokens that the codec
+    reconstructs. If the true probabilities are known, it adds the bits per character above them, paired by row.
     """
-    test, found = _test_rows(run, "test", rows), {}
+    test, figures = _held_out_rows(run, "test", rows), {}
     if model.codec is not None:
-        found["reconstruction"] = reconstruction_accuracy(model, test.batches)
+        figures["reconstruction"] = reconstruction_accuracy(model, test.batches)
     if isinstance(model.process, Gaussian):
-        found["end"] = _best_end(model, _test_rows(run, "valid", min(rows, _CHOSEN)).batches, draws, seed=seed)
-        model = with_final_logsnr(model, found["end"])
-    likely = likelihood(model, test.batches, draws=draws, seed=seed)
+        valid = _held_out_rows(run, "valid", min(rows, _VALID_ROWS))
+        figures["end"] = _best_end(model, valid.batches, draws, seed=seed)
+        model = with_final_logsnr(model, figures["end"])
+    result = likelihood(model, test.batches, draws=draws, seed=seed)
     for unit in ("token", "char"):
         name = f"bits_per_{unit}"
-        found |= {name: getattr(likely, name), f"{name}_stderr": likely.row_error(unit)}
-    found |= {"rows": len(likely.row_nats), "monte_carlo": likely.relative_error * likely.bits_per_char}
+        figures |= {name: getattr(result, name), f"{name}_stderr": result.row_error(unit)}
+    figures |= {"rows": len(result.row_nats), "monte_carlo": result.relative_error * result.bits_per_char}
     if test.truth is not None:
-        found["excess"], found["excess_stderr"] = excess_bits(likely, test.truth.log_probs)
-    return found
+        figures["excess"], figures["excess_stderr"] = excess_bits(result, test.truth.log_probs)
+    return figures
 
 
 def _best_end(model: DiffusionLM, batches: Sequence[Batch], draws: int, *, seed: int) -> float:
-    """The log-SNR at which the diffusion should end: vectors of many numbers tell their words through much noise."""
+    """Return the final log-SNR with the best bound.
+
+    It depends on the dimension: vectors of many coordinates still give their words away under much noise.
+    """
     assert isinstance(model.process, Gaussian)
-    ends, noisier = ([end for end in some if end > model.process.path.noisiest] for some in (_ENDS, _NOISIER))
-    best, likely = best_token_bound(model, batches, ends, draws=draws, seed=seed)
+    noisiest = model.process.path.noisiest
+    ends, noisier = ([end for end in candidates if end > noisiest] for candidates in (_ENDS, _NOISIER))
+    best, result = best_token_bound(model, batches, ends, draws=draws, seed=seed)
     for lower in noisier if best == min(ends) else ():
-        _, further = best_token_bound(model, batches, (lower,), draws=draws, seed=seed)
-        if further.row_nats.sum() >= likely.row_nats.sum():
+        _, lower_result = best_token_bound(model, batches, (lower,), draws=draws, seed=seed)
+        if lower_result.row_nats.sum() >= result.row_nats.sum():
             break
-        best, likely = lower, further
+        best, result = lower, lower_result
     return best
 
 
-# --- written text ---
+# --- generated text ---
 
 
 def _samplers_to_measure(model: DiffusionLM, run: Run, counts: Sequence[int]) -> dict[str, Sampler]:
-    """The run's own sampler, and the same with other numbers of steps for a whole text; each once."""
-    found: dict[str, Sampler] = {"own": run.sampler}
+    """Return the run's sampler, and copies of it with each number of steps per text, without duplicates."""
+    samplers: dict[str, Sampler] = {"own": run.sampler}
     for steps in counts:
         sampler = _with_total_steps(model, run.sampler, steps, run.framing.length)
-        if sampler is not None and sampler not in found.values():
-            found[str(steps)] = sampler
-    return found
+        if sampler is not None and sampler not in samplers.values():
+            samplers[str(steps)] = sampler
+    return samplers
 
 
 def _with_total_steps(model: DiffusionLM, sampler: Sampler, steps: int, length: int) -> Sampler | None:
-    """The sampler with so many steps for a row of `length` tokens, shared out among its blocks; None: it has no steps.
+    """Return the sampler with `steps` steps per row of `length` tokens, divided among its blocks.
 
-    A third of the steps are corrections, where it corrects: the same number of calls as the others.
+    Returns None if the sampler has no number of steps. With self-correction a third of the steps are corrections, so
+    that the number of network calls stays the same.
     """
     if isinstance(sampler, SelfCorrection):
         inner, third = _with_total_steps(model, sampler.sampler, steps - steps // 3, length), max(1, steps // 3)
         return None if inner is None else replace(sampler, sampler=inner, steps=third)
-    sizes = [model.block, *(_size(layer) for layer in sampler_layers(sampler))]
+    sizes = [model.block, *(_block_size(layer) for layer in sampler_layers(sampler))]
     size = min((size for size in sizes if size is not None), default=length)
     try:
         return with_steps(sampler, max(1, round(steps * min(1.0, size / length))))
@@ -137,7 +143,7 @@ def _with_total_steps(model: DiffusionLM, sampler: Sampler, steps: int, length: 
         return None
 
 
-def _size(layer: Sampler) -> int | None:
+def _block_size(layer: Sampler) -> int | None:
     if isinstance(layer, Blocks):
         return layer.decode_block
     return layer.stride if isinstance(layer, SlidingWindow) else None
@@ -146,43 +152,46 @@ def _size(layer: Sampler) -> int | None:
 def write_and_judge(
     model: DiffusionLM, run: Run, sampler: Sampler, texts: int, *, seed: int = 0, judge: Judge | None = None
 ) -> tuple[dict[str, Any], TextResults]:
-    """Texts from nothing or to sources of the test split; their quality, and what one costs in seconds of a core."""
+    """Write texts, from noise or in answer to sources of the test split; return their quality and cost, and the texts.
+
+    Seconds per text are CPU time.
+    """
     (first,) = first_batches(load_rows(run.data, "test", run.tokenizer, run.framing), texts, texts)
     canvas = blank_canvases(model, run.framing, texts, first)
     with cpu_timer() as clock:
-        made = sample_canvases(model, sampler, canvas, seed=seed)
-    cost = {"samples": len(made), "nfe": made.nfe, "seconds_per_sample": clock.seconds / len(made)}
-    entropy = {"unigram_entropy": unigram_entropy(made.texts)[1]}
-    return {**text_quality(run, made), **cost, **entropy, **_judged(made, judge), "sampler": str(sampler)}, made
+        results = sample_canvases(model, sampler, canvas, seed=seed)
+    cost = {"samples": len(results), "nfe": results.nfe, "seconds_per_sample": clock.seconds / len(results)}
+    quality = {"unigram_entropy": unigram_entropy(results.texts)[1], **_judge_texts(results, judge)}
+    return {**_text_quality(run, results), **cost, **quality, "sampler": str(sampler)}, results
 
 
-def _judged(made: TextResults, judge: Judge | None) -> dict[str, Any]:
+def _judge_texts(results: TextResults, judge: Judge | None) -> dict[str, Any]:
     if judge is None:
         return {}
-    found = generative_perplexity(made.texts, judge)
-    return {"generative_perplexity": found.perplexity, "entropy_within": found.unigram_entropy}
+    judged = generative_perplexity(results.texts, judge)
+    return {"generative_perplexity": judged.perplexity, "entropy_within": judged.unigram_entropy}
 
 
-def text_quality(run: Run, made: TextResults) -> dict[str, Any]:
-    """The share of right texts, where somebody can tell: what the source can write, or what the task asks for.
+def _text_quality(run: Run, results: TextResults) -> dict[str, Any]:
+    """Return the fraction of correct texts, if the corpus or the task can check them, else an empty dictionary.
 
-    The answer to a source is right if the corpus could have written it, or else if it fulfills its source wholly. Of
-    other text nothing is known.
+    The answer to a source is correct if the corpus could have produced it or, if its probabilities are not known, if it
+    covers the source completely. Other text is correct if the true distribution gives it a probability above 0.
     """
     if isinstance(run.data, InfinitePairs):
-        asked = isinstance(run.framing, ChatRows)  # the question is a part of the text there
-        texts = [each.new.strip() for each in made] if asked else made.texts
+        in_chat = isinstance(run.framing, ChatRows)  # the text of a result then includes the question
+        texts = [result.new.strip() for result in results] if in_chat else results.texts
         sources = [run.data.pair("test", index).source for index in range(len(texts))]
         if (coverage := mean_coverage(run.data, sources, texts)) is not None:
-            judged = [as_annotated(run.data).judge(text) for text in texts]
-            possible = [judgment.log_prob > -math.inf for judgment in judged if judgment is not None]
-            right = sum(possible) / len(possible) if possible else coverage.exact
-            return {**proportion(right, len(texts)), "attributes": coverage.share, "all_attributes": coverage.exact}
+            judgments = [as_annotated(run.data).judge(text) for text in texts]
+            possible = [judgment.log_prob > -math.inf for judgment in judgments if judgment is not None]
+            correct = sum(possible) / len(possible) if possible else coverage.exact
+            return {**proportion(correct, len(texts)), "attributes": coverage.share, "all_attributes": coverage.exact}
     if isinstance(run.data, KnownDistribution):
-        return proportion(fraction_possible(made.texts, run.data), len(made))
+        return proportion(fraction_possible(results.texts, run.data), len(results))
     return {}
 
 
-def proportion(share: float, count: int) -> dict[str, float]:
-    """A share with its standard error."""
-    return {"share": share, "share_stderr": math.sqrt(share * (1 - share) / count)}
+def proportion(fraction: float, count: int) -> dict[str, float]:
+    """Return a fraction of `count` texts with its standard error, under the names used in result rows."""
+    return {"share": fraction, "share_stderr": math.sqrt(fraction * (1 - fraction) / count)}

@@ -1,1 +1,1 @@
-"""The harness: any model of ours under lm-eval, log-likelihoods as bounds with their error or exact."""
+"""Running lm-eval tasks on Redraft models; log-likelihoods are exact or bounds with their standard error."""

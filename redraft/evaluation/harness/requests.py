@@ -1,4 +1,4 @@
-"""Requests as rows of ids: where context and answer go, and what is cut off if a row is too short."""
+"""Requests as rows of ids: the order of context and answer, and what is cut if a row is too short."""
 
 from __future__ import annotations
 
@@ -18,79 +18,84 @@ from redraft.tasks.engine.model import TextModel
 from redraft.training.data.framing import Framing
 from redraft.training.data.pair_framing import ChatRows, EncoderRows, PairRows
 
-_LENGTH = 2048  # tokens of a row, for models that say nothing about it
+_LENGTH = 2048  # tokens per row, for models that have no limit of their own
 
 _Encode = Callable[[str], list[int]]
 
 
 @dataclass(frozen=True)
 class AnswerRequest:
-    """An answer after its context, in ids; without an answer one is to be written."""
+    """Ids of a context and of the answer to score; the answer is empty if one is to be generated."""
 
     context: tuple[int, ...]
     answer: tuple[int, ...] = ()
 
     @property
     def sample(self) -> int:
-        """The key of its randomness, from the context alone: answers to one question share their noise."""
-        said = ",".join(map(str, self.context)).encode()
-        return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), "big") >> 1
+        """Key of its random numbers, from the context alone, so that answers to one question share their noise."""
+        text = ",".join(map(str, self.context)).encode()
+        return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """How a model reads requests: its start token, its longest row, and what stands after the answer.
+    """How a model reads a request: the start token, the longest row, and what follows the answer.
 
-    Models of plain text read [bos] context answer; those trained on pairs read context [bos] answer, or the context
-    through their encoder.
+    Models of plain text read [bos] context answer. Models trained on pairs read context [bos] answer, or read the
+    context with their encoder.
     """
 
-    it: TextModel
-    longest: int | None = None  # tokens of a row at most; None: as many as in training
+    model: TextModel
+    max_length: int | None = None  # maximum number of tokens per row; None for that of training
 
     def __post_init__(self) -> None:
-        if self.model.tokenizer is None:
-            raise ValueError(f"{self.it.display_name} has no tokenizer, so it can read no task; put tokenizer.json there")
-        framing, positions = self._framing, self.model.config.network.positions
+        if self.lm.tokenizer is None:
+            raise ValueError(
+                f"{self.model.display_name} has no tokenizer, which tasks need; put tokenizer.json into its directory"
+            )
+        framing, positions = self._framing, self.lm.config.network.positions
         if framing is not None and framing.conditional and not isinstance(framing, ChatRows | PairRows | EncoderRows):
             name = type(framing).__name__
-            raise ValueError(f"{self.it.display_name} was trained on {name}, which has no place for the text of a task")
-        if self.longest is not None and not 2 <= self.longest <= (positions or MAX_WIDTH):
             raise ValueError(
-                f"length={self.longest}: it must be from 2 to {positions or MAX_WIDTH}, as the network allows"
+                f"{self.model.display_name} was trained on rows of {name}, which have no room for the text of a task; "
+                "use a model of plain text, pairs or chats"
             )
+        if self.max_length is not None and not 2 <= self.max_length <= (positions or MAX_WIDTH):
+            raise ValueError(f"length={self.max_length}: the network needs a length from 2 to {positions or MAX_WIDTH}")
 
     @property
-    def model(self) -> DiffusionLM:
-        return self.it.lm
+    def lm(self) -> DiffusionLM:
+        return self.model.lm
 
     @property
     def length(self) -> int:
-        """Tokens of a row at most."""
-        trained = self.model.config.network.positions if self._framing is None else self._framing.length
-        return self.longest or trained or _LENGTH
+        """Maximum number of tokens per row."""
+        trained = self.lm.config.network.positions if self._framing is None else self._framing.length
+        return self.max_length or trained or _LENGTH
 
     @property
     def _framing(self) -> Framing | None:
-        return None if self.it.run is None else self.it.run.framing
+        return None if self.model.run is None else self.model.run.framing
 
     # --- text → ids ---
 
     def request(self, context: str, answer: str, encode: _Encode) -> AnswerRequest:
-        """Both texts as ids. They are cut apart after they were encoded together, and spaces between them belong to
-        the answer, as the harness expects; a model of pairs reads them one by one.
+        """Encode a context and its answer.
+
+        They are encoded together and then split, and spaces between them belong to the answer, as lm-eval expects. For
+        a model trained on pairs they are encoded separately.
         """
         if self.in_pairs:
-            return self._answered(encode(context), encode(answer.removeprefix(" ")), answer)
+            return self._request(encode(context), encode(answer.removeprefix(" ")), answer)
         spaces = len(context) - len(context.rstrip())
         if spaces:
             context, answer = context[:-spaces], context[-spaces:] + answer
-        before, whole = encode(context), encode(context + answer)
-        return self._answered(before, whole[len(before) :] or encode(answer), answer)
+        context_ids, all_ids = encode(context), encode(context + answer)
+        return self._request(context_ids, all_ids[len(context_ids) :] or encode(answer), answer)
 
-    def _answered(self, context: Sequence[int], answer: Sequence[int], text: str) -> AnswerRequest:
+    def _request(self, context: Sequence[int], answer: Sequence[int], text: str) -> AnswerRequest:
         if not answer:
-            raise ValueError(f"the answer {text!r:.60} has no token for this tokenizer, so there is nothing to score")
+            raise ValueError(f"the answer {text!r:.60} has no tokens in this tokenizer, so there is nothing to score")
         return AnswerRequest(tuple(context), tuple(answer))
 
     @property
@@ -100,96 +105,102 @@ class RowLayout:
 
     @property
     def in_chat(self) -> bool:
-        """Whether the model was trained on questions that a chat template words."""
+        """Whether the model was trained on chats that a template renders."""
         return isinstance(self._framing, ChatRows)
 
     @property
-    def _beside(self) -> bool:
+    def _has_encoder(self) -> bool:
         """Whether an encoder reads the context."""
-        return self.model.encoder is not None
+        return self.lm.encoder is not None
 
     # --- ids → rows ---
 
     @property
-    def room(self) -> int:
-        """Tokens of context and answer that a row holds."""
-        return self.length - int(self.model.config.vocab.bos is not None)
+    def capacity(self) -> int:
+        """Number of context and answer tokens that fit in a row."""
+        return self.length - int(self.lm.config.vocab.bos is not None)
 
-    def taken(self, request: AnswerRequest) -> int:
-        """How much of the room the context takes."""
-        return 0 if self._beside else len(request.context)
+    def context_size(self, request: AnswerRequest) -> int:
+        """Number of tokens that the context takes in the row; 0 if an encoder reads it."""
+        return 0 if self._has_encoder else len(request.context)
 
-    def parts(self, request: AnswerRequest) -> list[AnswerRequest]:
-        """The request in rows that fit: of a long context its end; a long answer in windows, each after one token."""
-        room = self.room
-        if len(request.answer) <= room - bool(self.taken(request)):
-            return [self._cut(request, room)]
-        first = room - bool(self.taken(request))
-        windows = [self._cut(AnswerRequest(request.context, request.answer[:first]), room)]
-        for i in range(first, len(request.answer), room - 1):
-            windows.append(AnswerRequest(request.answer[i - 1 : i], request.answer[i : i + room - 1]))
+    def windows(self, request: AnswerRequest) -> list[AnswerRequest]:
+        """Split a request into parts that fit in a row.
+
+        A long context keeps its end. A long answer is cut into windows; each but the first has the token before it as
+        its context.
+        """
+        capacity = self.capacity
+        first = capacity - bool(self.context_size(request))
+        if len(request.answer) <= first:
+            return [self._truncate(request, capacity)]
+        windows = [self._truncate(AnswerRequest(request.context, request.answer[:first]), capacity)]
+        for i in range(first, len(request.answer), capacity - 1):
+            windows.append(AnswerRequest(request.answer[i - 1 : i], request.answer[i : i + capacity - 1]))
         return windows
 
-    def shortened(self, request: AnswerRequest, new: int) -> AnswerRequest:
-        """With as much of the end of the context as leaves room for `new` tokens."""
-        return replace(self._cut(AnswerRequest(request.context, (0,) * new), self.room), answer=())
+    def prompt(self, request: AnswerRequest, new: int) -> AnswerRequest:
+        """Return the context without an answer, truncated from the left so that `new` tokens fit after it."""
+        return replace(self._truncate(AnswerRequest(request.context, (0,) * new), self.capacity), answer=())
 
-    def _cut(self, request: AnswerRequest, room: int) -> AnswerRequest:
+    def _truncate(self, request: AnswerRequest, capacity: int) -> AnswerRequest:
+        """Drop the beginning of a context that does not fit."""
         framing = self._framing
-        most = room - len(request.answer)
+        most = capacity - len(request.answer)
         if isinstance(framing, PairRows):
             most = min(most, framing.source)
         elif isinstance(framing, EncoderRows):
             most = framing.source - 1
         return replace(request, context=request.context[max(0, len(request.context) - most) :])
 
-    def before(self, request: AnswerRequest) -> list[int]:
-        """What stands in the row before the answer."""
+    def prefix(self, request: AnswerRequest) -> list[int]:
+        """Return the ids that precede the answer in the row."""
         start = self._start(request)
-        if self._beside:
+        if self._has_encoder:
             return start
         return [*request.context, *start] if self.in_pairs else [*start, *request.context]
 
     def _start(self, request: AnswerRequest) -> list[int]:
-        """The start token, if the model was trained with one and the context does not begin with it itself.
+        """Return the start token, if the model was trained with one and the context does not already begin with it.
 
-        A plain causal model predicts nothing without a token before: an end token serves if there is no other.
+        A plain causal model cannot predict the first token of a row. Without a context it gets the start token or, if
+        it has none, the end token.
         """
-        vocab, tokenizer, alone = self.model.config.vocab, self.model.tokenizer, not request.context
-        if alone and self.model.config.continues:
+        vocab, tokenizer, no_context = self.lm.config.vocab, self.lm.tokenizer, not request.context
+        if no_context and self.lm.config.is_plain_causal:
             return [token for token in (vocab.bos, vocab.eos) if token is not None][:1]
-        without = self.it.run is None and isinstance(tokenizer, HubTokenizer) and not tokenizer.begins
-        if vocab.bos is None or without or request.context[:1] == (vocab.bos,):
+        unused = self.model.run is None and isinstance(tokenizer, HubTokenizer) and not tokenizer.begins
+        if vocab.bos is None or unused or request.context[:1] == (vocab.bos,):
             return []
         return [vocab.bos]
 
-    def filled(self, size: int) -> int:
-        """The length of the row that a text of this many tokens needs.
+    def row_length(self, size: int) -> int:
+        """Return the length of the row for a text of `size` tokens; what follows the text is unknown to the network.
 
-        Rows of a fixed length in training stay that long, blocks are whole: what follows the text is unknown.
+        Rows that had a fixed length in training keep it. Block-causal models get whole blocks.
         """
-        model = self.model
-        if isinstance(model.process, Insertion):
-            return size  # a text that ends here: it has no places for what follows
-        if model.block is not None:
-            return -(-size // model.block) * model.block
-        return max(size, self.it.full_row_length or 0)
+        lm = self.lm
+        if isinstance(lm.process, Insertion):
+            return size  # the text ends here, since insertion has no positions for what would follow
+        if lm.block is not None:
+            return -(-size // lm.block) * lm.block
+        return max(size, self.model.full_row_length or 0)
 
     def batch(self, requests: Sequence[AnswerRequest]) -> Batch:
-        """Rows that learn their answers alone; each draws from the key of its context."""
-        vocab, before = self.model.config.vocab, [self.before(request) for request in requests]
-        given = torch.tensor([len(ids) for ids in before])[:, None]
-        size = given + torch.tensor([len(request.answer) for request in requests])[:, None]
-        whole = torch.tensor([self.filled(int(n)) for n in size])[:, None]
-        place = torch.arange(int(whole.max()))
-        tokens = torch.full((len(requests), len(place)), vocab.filler)
-        for row, ids, request in zip(tokens, before, requests, strict=True):
+        """Lay out requests as rows in which only the answers are scored; each row draws from the key of its context."""
+        vocab, prefixes = self.lm.config.vocab, [self.prefix(request) for request in requests]
+        prefix_size = torch.tensor([len(ids) for ids in prefixes])[:, None]
+        size = prefix_size + torch.tensor([len(request.answer) for request in requests])[:, None]
+        length = torch.tensor([self.row_length(int(n)) for n in size])[:, None]
+        position = torch.arange(int(length.max()))
+        tokens = torch.full((len(requests), len(position)), vocab.filler)
+        for row, ids, request in zip(tokens, prefixes, requests, strict=True):
             row[: len(ids) + len(request.answer)] = torch.tensor([*ids, *request.answer])
-        pad, unknown = place >= whole, (place >= size) & (place < whole)
+        pad, unknown = position >= length, (position >= size) & (position < length)
         source, source_pad = self._sources(requests)
         return Batch(
             tokens,
-            (place >= given) & (place < size),
+            (position >= prefix_size) & (position < size),
             pad if bool(pad.any()) else None,
             torch.tensor([request.sample for request in requests]),
             source=source,
@@ -198,12 +209,12 @@ class RowLayout:
         )
 
     def _sources(self, requests: Sequence[AnswerRequest]) -> tuple[Tensor | None, Tensor | None]:
-        """What an encoder reads: each context and an end token."""
-        if not self._beside:
+        """Return the encoder's input, each context with an end token, and its padding; None without an encoder."""
+        if not self._has_encoder:
             return None, None
-        eos = self.model.config.vocab.eos
+        eos = self.lm.config.vocab.eos
         rows = [[*request.context, *([] if eos is None else [eos])] for request in requests]
-        most = max(map(len, rows))
-        filler = self.model.config.vocab.filler
-        source = torch.tensor([row + [filler] * (most - len(row)) for row in rows])
-        return source, torch.arange(most) >= torch.tensor([len(row) for row in rows])[:, None]
+        longest = max(map(len, rows))
+        filler = self.lm.config.vocab.filler
+        source = torch.tensor([row + [filler] * (longest - len(row)) for row in rows])
+        return source, torch.arange(longest) >= torch.tensor([len(row) for row in rows])[:, None]

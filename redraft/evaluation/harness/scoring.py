@@ -19,19 +19,21 @@ from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.model import TextModel
 from redraft.training.heldout import likelihood
 
-_BATCH_ROWS = 64  # at a time, if memory allows
+_BATCH_ROWS = 64  # maximum number of rows per batch
 
 
 class ProgressCallback(Protocol):
-    """Is told how far a long job is."""
+    """Receives the progress of a long job."""
 
-    def begin(self, what: str, total: int) -> None: ...
+    def begin(self, what: str, total: int) -> None:
+        """A part of the job begins; `total` is 0 if its items cannot be counted."""
 
-    def advance(self, count: int) -> None: ...
+    def advance(self, count: int) -> None:
+        """`count` more items are done."""
 
 
-class NoProgress:
-    """Tells nobody."""
+class _NoProgress:
+    """Ignores progress."""
 
     def begin(self, what: str, total: int) -> None:
         pass
@@ -42,111 +44,113 @@ class NoProgress:
 
 @dataclass(frozen=True)
 class AnswerScore:
-    """What a model says about an answer."""
+    """How likely a model finds an answer."""
 
-    log_p: float  # nats, at least: −bound
-    variance: float  # of the Monte Carlo; 0 if there is none
-    greedy: bool  # whether decoding without chance writes the answer
-    tokens: int
+    log_p: float  # log-likelihood in nats, or a lower bound of it
+    variance: float  # variance of the Monte-Carlo estimate; 0 if there is none
+    greedy: bool  # whether greedy decoding writes the answer
+    tokens: int  # number of tokens of the answer
 
 
 @dataclass(frozen=True)
 class Scorer:
-    """Scores requests; the same request has the same score, whatever is scored beside it."""
+    """Scores requests. A score does not depend on what else is scored in the same call."""
 
     layout: RowLayout
-    draws: int = 16  # noise levels, each drawn twice
+    draws: int = 16  # noise levels per answer, each drawn twice
     seed: int = 0
 
     def __post_init__(self) -> None:
-        model = self.layout.model
-        if model.codec is not None and not (model.config.codec and model.config.codec.names):
+        lm = self.layout.lm
+        if lm.codec is not None and not (lm.config.codec and lm.config.codec.names):
             raise ValueError(
-                f"{type(model.config.codec).__name__} encodes whole texts, so no part of one has a likelihood; "
-                "only tasks that let it write work with this model"
+                f"{type(lm.config.codec).__name__} encodes whole texts, so an answer alone has no likelihood; "
+                "use tasks that let the model write"
             )
 
     @property
     def exact(self) -> bool:
-        """Whether scores are log-likelihoods, not bounds."""
-        return self.layout.model.block == 1 and isinstance(self.layout.model.process, Masked)
+        """Whether scores are exact log-likelihoods rather than bounds."""
+        return self.layout.lm.block == 1 and isinstance(self.layout.lm.process, Masked)
 
     @property
     def calls(self) -> int:
-        """Network calls per answer at most; short answers may need fewer."""
+        """Maximum number of network calls per answer; short answers may need fewer."""
         return 1 if self.exact else 2 * self.draws
 
-    def __call__(self, requests: Sequence[AnswerRequest], watch: ProgressCallback = NoProgress()) -> list[AnswerScore]:
-        """One score per request, in their order."""
-        owners = [(owner, part) for owner, request in enumerate(requests) for part in self.layout.parts(request)]
-        parts = [part for _, part in owners]
-        found: list[list[AnswerScore]] = [[] for _ in requests]
-        watch.begin("answers scored", len(parts))
-        for some in self._batches(parts):
-            for index, score in zip(some, self._scores([parts[i] for i in some]), strict=True):
-                found[owners[index][0]].append(score)
-            watch.advance(len(some))
-        return [_joined(scores) for scores in found]
+    def __call__(
+        self, requests: Sequence[AnswerRequest], progress: ProgressCallback = _NoProgress()
+    ) -> list[AnswerScore]:
+        """Return one score per request, in order."""
+        windows = [(i, window) for i, request in enumerate(requests) for window in self.layout.windows(request)]
+        parts = [window for _, window in windows]
+        scores: list[list[AnswerScore]] = [[] for _ in requests]
+        progress.begin("answers scored", len(parts))
+        for indices in self._batches(parts):
+            for index, score in zip(indices, self._score_batch([parts[i] for i in indices]), strict=True):
+                scores[windows[index][0]].append(score)
+            progress.advance(len(indices))
+        return [_join_windows(window_scores) for window_scores in scores]
 
     def _batches(self, parts: Sequence[AnswerRequest]) -> Iterator[list[int]]:
-        """Parts of similar size together, those with short answers first."""
-        sizes = [self.layout.filled(len(self.layout.before(part)) + len(part.answer)) for part in parts]
+        """Yield batches of indices: parts of similar size together, short answers first."""
+        sizes = [self.layout.row_length(len(self.layout.prefix(part)) + len(part.answer)) for part in parts]
         order = sorted(range(len(parts)), key=lambda i: (min(len(parts[i].answer), 8), sizes[i]))
         while order:
-            rows = _rows_at_once(self.layout.it, max(sizes[i] for i in order[:_BATCH_ROWS]))
+            rows = _rows_at_once(self.layout.model, max(sizes[i] for i in order[:_BATCH_ROWS]))
             yield order[:rows]
             order = order[rows:]
 
-    def _scores(self, parts: Sequence[AnswerRequest]) -> list[AnswerScore]:
-        model, batch = self.layout.model, self.layout.batch(parts)
-        found = likelihood(model, [batch], draws=self.draws, seed=self.seed)
-        written = is_greedy(model, batch)
-        rows = zip(found.row_nats, found.row_variance, written, found.row_tokens, strict=True)
+    def _score_batch(self, parts: Sequence[AnswerRequest]) -> list[AnswerScore]:
+        lm, batch = self.layout.lm, self.layout.batch(parts)
+        result = likelihood(lm, [batch], draws=self.draws, seed=self.seed)
+        greedy = _is_greedy(lm, batch)
+        rows = zip(result.row_nats, result.row_variance, greedy, result.row_tokens, strict=True)
         return [AnswerScore(-float(n), float(v), bool(g), int(t)) for n, v, g, t in rows]
 
 
-def _joined(parts: Sequence[AnswerScore]) -> AnswerScore:
-    """The score of an answer that was cut into windows."""
+def _join_windows(parts: Sequence[AnswerScore]) -> AnswerScore:
+    """Add up the scores of the windows of an answer."""
     log_p, variance = math.fsum(p.log_p for p in parts), math.fsum(p.variance for p in parts)
     return AnswerScore(log_p, variance, all(p.greedy for p in parts), sum(p.tokens for p in parts))
 
 
 @torch.no_grad()
-def is_greedy(model: DiffusionLM, batch: Batch) -> Tensor:
-    """(B,) bool: whether decoding without chance writes the learnt tokens, the most confident token first.
+def _is_greedy(model: DiffusionLM, batch: Batch) -> Tensor:
+    """(B,) bool: whether greedy decoding, the most confident token first, writes the learned tokens.
 
-    One token of each block at a time, given the blocks before it; a row is left at its first wrong token. False for
-    noise other than masks, where nothing is decided token by token.
+    It decodes one token per block at a time, given the true earlier blocks, and gives up on a row at its first wrong
+    token. False for noise other than masks, which does not decide token by token.
     """
     process, device = model.process, model.network.embedding.weight.device
     if not isinstance(process, Masked):
         return torch.zeros(len(batch.tokens), dtype=torch.bool)
     batch = model.learnable(batch.to(device))
-    hidden, right = batch.learn.clone(), torch.ones(len(batch.tokens), dtype=torch.bool, device=device)
-    noise = torch.zeros_like(hidden) if batch.unknown is None else batch.unknown
-    learnt = hidden.sum(-1, keepdim=True).clamp(min=1)
+    hidden, greedy = batch.learn.clone(), torch.ones(len(batch.tokens), dtype=torch.bool, device=device)
+    unknown = torch.zeros_like(hidden) if batch.unknown is None else batch.unknown
+    learned = hidden.sum(-1, keepdim=True).clamp(min=1)
     while bool(hidden.any()):
-        t = process.moment(hidden.sum(-1, keepdim=True) / learnt)
-        times = torch.where(batch.learn, t, noise.to(t.dtype))
-        z = batch.tokens.masked_fill(hidden | noise, process.vocab.masked)
+        t = process.moment(hidden.sum(-1, keepdim=True) / learned)
+        times = torch.where(batch.learn, t, unknown.to(t.dtype))
+        z = batch.tokens.masked_fill(hidden | unknown, process.vocab.masked)
         best = model(z, times, model.context(batch)).at(hidden).max(-1)
         tokens = torch.zeros_like(z).masked_scatter(hidden, best.indices)
-        where = _surest(ops.scatter(best.values.exp(), hidden), hidden, model.block)
-        right = right & ~(where & (tokens != batch.tokens)).any(-1)
-        hidden = hidden & ~where & right[:, None]
-    return right.cpu()
+        written = _most_confident(ops.scatter(best.values.exp(), hidden), hidden, model.block)
+        greedy = greedy & ~(written & (tokens != batch.tokens)).any(-1)
+        hidden = hidden & ~written & greedy[:, None]
+    return greedy.cpu()
 
 
-def _surest(confidence: Tensor, hidden: Tensor, block: int | None) -> Tensor:
-    """(B, L) bool: the most confident hidden place of each block; of equals the first, as in `Confidence`."""
+def _most_confident(confidence: Tensor, hidden: Tensor, block: int | None) -> Tensor:
+    """(B, L) bool: the most confident hidden position of each block; ties go to the first, as in `Confidence`."""
     (B, L), size = hidden.shape, block or hidden.shape[1]
     rest = -L % size
     scores = F.pad((confidence * 2**16).round(), (0, rest)).view(-1, size)
-    among = F.pad(hidden, (0, rest)).view(-1, size)
-    return ops.top_per_row(scores, among, torch.ones(len(among), device=hidden.device)).view(B, -1)[:, :L]
+    candidates = F.pad(hidden, (0, rest)).view(-1, size)
+    return ops.top_per_row(scores, candidates, torch.ones(len(candidates), device=hidden.device)).view(B, -1)[:, :L]
 
 
-def _rows_at_once(it: TextModel, length: int) -> int:
-    """How many rows of this length fit into half of the free memory."""
-    free = it.free_memory
-    return _BATCH_ROWS if free is None else int(min(_BATCH_ROWS, max(1, free // 2 // (length * it.bytes_per_token))))
+def _rows_at_once(model: TextModel, length: int) -> int:
+    """Return the number of rows of this length that fit into half of the free memory, at most a full batch."""
+    free = model.free_memory
+    return _BATCH_ROWS if free is None else int(min(_BATCH_ROWS, max(1, free // 2 // (length * model.bytes_per_token))))

@@ -12,17 +12,11 @@ from typing import Any
 import pytest
 
 from redraft.decoding import Ancestral, Blocks, FirstHitting, SelfCorrection
-from redraft.evaluation import (
-    Budget,
-    RowFile,
-    code_version,
-    mean_over_seeds,
-    seconds_per_step,
-    text_quality,
-    unseen_bits,
-    with_budget_steps,
-)
-from redraft.evaluation.comparison.measurement import _samplers_to_measure, _with_total_steps
+from redraft.evaluation import Budget, RowFile, seconds_per_step, unseen_bits
+from redraft.evaluation.comparison.budget import _with_budget_steps
+from redraft.evaluation.comparison.comparison import _mean_over_seeds
+from redraft.evaluation.comparison.measurement import _samplers_to_measure, _text_quality, _with_total_steps
+from redraft.evaluation.comparison.row_file import _code_version
 from redraft.models import DiffusionLM
 from redraft.training import Run, presets
 from redraft.training.runs import variations
@@ -35,9 +29,9 @@ def run() -> Run:
 
 def test_another_budget_needs_another_place(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redraft.evaluation.comparison.budget.seconds_per_step", lambda run: 30.0)
-    assert with_budget_steps(run, tmp_path, Budget(minutes=1.0)).steps == 2
+    assert _with_budget_steps(run, tmp_path, Budget(minutes=1.0)).steps == 2
     with pytest.raises(ValueError, match=r"trained for 1\.0 minutes, not 5\.0; choose another --out"):
-        with_budget_steps(run, tmp_path, Budget(minutes=5.0))
+        _with_budget_steps(run, tmp_path, Budget(minutes=5.0))
 
 
 def test_a_budget_is_in_minutes_or_in_steps() -> None:
@@ -61,7 +55,7 @@ def test_a_step_is_timed_without_what_is_done_once(run: Run, monkeypatch: pytest
 
 @pytest.mark.parametrize("row", [{"share": 0.5, "stderr": 0.1}, {"64": {"bits_per_char": 1.0, "share_stderr": 0.1}}])
 def test_an_error_names_its_figure(row: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="error of nothing in this row; name it after its figure"):
+    with pytest.raises(ValueError, match="error of no figure in this row; name it after its figure"):
         RowFile(tmp_path / "a.jsonl").add("x", lambda: row)
     assert not (tmp_path / "a.jsonl").exists()
 
@@ -70,13 +64,13 @@ def test_a_line_that_was_cut_off_is_written_again(tmp_path: Path) -> None:
     """A kill in the middle of a line costs that row alone; a line that is no row is named."""
     held = RowFile(tmp_path / "a.jsonl")
     held.file.write_text('{"name": "x", "share": 1.0}\n{"name": "y", "sha')
-    assert list(held.held()) == ["x"]
+    assert list(held.read()) == ["x"]
     assert held.add("y", lambda: {"share": 0.5})
     assert not held.add("y", lambda: {"share": 0.25})
     assert [json.loads(line)["share"] for line in held.file.read_text().splitlines()] == [1.0, 0.5]
     held.file.write_text('{"name": "x"}\n{}\n')
     with pytest.raises(ValueError, match=r"a\.jsonl:2 is not a row"):
-        held.held()
+        held.read()
 
 
 def test_rows_do_not_mark_the_commit_of_the_code_that_makes_them(tmp_path: Path) -> None:
@@ -91,20 +85,20 @@ def test_rows_do_not_mark_the_commit_of_the_code_that_makes_them(tmp_path: Path)
     (home / "made.py").write_text("made = 1")
     (tmp_path / "rows.jsonl").write_text("")
     git("init")
-    assert code_version(home).startswith("redraft ")  # lies in a repository that does not hold it
+    assert _code_version(home).startswith("redraft ")  # lies in a repository that does not hold it
     git("add", ".")
     git("commit", "-m", "all")
     head = git("rev-parse", "HEAD")[:12]
     (tmp_path / "rows.jsonl").write_text("{}")
-    assert code_version(home) == head
+    assert _code_version(home) == head
     (home / "made.py").write_text("made = 2")
-    assert code_version(home) == f"{head}-dirty"
+    assert _code_version(home) == f"{head}-dirty"
 
 
 def test_errors_between_and_within_seeds() -> None:
     rows = [{"bits": 1.0, "bits_stderr": 0.5}, {"bits": 3.0, "bits_stderr": 0.25}]
-    assert mean_over_seeds(rows, "bits") == {"mean": 2.0, "between": pytest.approx(1.0), "within": 0.375}
-    assert mean_over_seeds(rows[:1], "bits")["between"] is None
+    assert _mean_over_seeds(rows, "bits") == {"mean": 2.0, "between": pytest.approx(1.0), "within": 0.375}
+    assert _mean_over_seeds(rows[:1], "bits")["between"] is None
 
 
 def test_the_error_over_rows_is_that_of_a_mean(run: Run) -> None:
@@ -121,7 +115,7 @@ def test_a_summary_is_right_if_it_is_the_true_one() -> None:
     data: Any = run.data
     texts = [data.pair("test", index).target for index in range(4)]
     made: Any = SimpleNamespace(texts=["So " + texts[0], *texts[1:]])
-    found = text_quality(run, made)
+    found = _text_quality(run, made)
     assert (found["share"], found["all_attributes"]) == (0.75, 0.75)
     assert 0.75 <= found["attributes"] < 1  # all words of the first are at other places
 

@@ -12,7 +12,9 @@ import torch
 
 from redraft.core import Batch, Canvas, CharTokenizer, Context, Interpolating, rng
 from redraft.decoding import Blocks, Confidence, Sampler, Unmask, final_canvas
-from redraft.evaluation import AnswerRequest, AnswerWriter, RowLayout, Scorer, TaskGeneration, is_greedy
+from redraft.evaluation import AnswerRequest, RowLayout, Scorer
+from redraft.evaluation.harness.generation import _AnswerWriter, _TaskGeneration
+from redraft.evaluation.harness.scoring import _is_greedy
 from redraft.models import BlockCausal, Causal, DiffusionLM, Full, Shift, Softmax, Subs
 from redraft.tasks import TextModel
 from redraft.training import DocumentRows, Run, likelihood, presets
@@ -133,7 +135,7 @@ def test_a_plain_causal_model_is_exact_too(build: Build) -> None:
     assert answer.log_p == pytest.approx(whole.log_p - before.log_p, abs=1e-4)
     assert (answer.tokens, whole.tokens) == (3, 6)
     assert scorer.exact
-    (text,) = AnswerWriter(layout)([(asked(layout, "abca", "f"), TaskGeneration(new=3))])
+    (text,) = _AnswerWriter(layout)([(asked(layout, "abca", "f"), _TaskGeneration(new=3))])
     assert scorer([asked(layout, "abca", text)])[0].greedy
 
 
@@ -143,7 +145,7 @@ def test_a_long_text_is_scored_in_windows(build: Build) -> None:
     model = build(Causal(MASK), tokenizer=LETTERS)
     layout = RowLayout(TextModel(model), 4)
     request = asked(layout, "", "abcafedbac")
-    parts = layout.parts(request)
+    parts = layout.windows(request)
     assert [part.answer for part in parts] == [(0, 1, 2, 0), (5, 4, 3), (1, 0, 2)]
     assert [part.context for part in parts] == [(), (0,), (3,)]
     (score,) = Scorer(layout)([request])
@@ -154,7 +156,7 @@ def test_a_long_text_is_scored_in_windows(build: Build) -> None:
 
 def test_a_long_context_is_cut_at_its_beginning(build: Build) -> None:
     layout = RowLayout(TextModel(build(tokenizer=LETTERS)), 5)
-    assert layout.parts(asked(layout, "abcdef", "ab")) == [AnswerRequest((3, 4, 5), (0, 1))]
+    assert layout.windows(asked(layout, "abcdef", "ab")) == [AnswerRequest((3, 4, 5), (0, 1))]
 
 
 def test_spaces_belong_to_the_answer(build: Build) -> None:
@@ -191,10 +193,10 @@ def test_greedy_is_what_the_greedy_sampler_writes(build: Build, pattern: Full | 
     fixed = z != MASK
 
     written = final_canvas(sampler(model, model.process, Canvas(z, fixed), rng=rng(0, 2))).z
-    assert is_greedy(model, Batch(written, ~fixed)).tolist() == [True, True]
+    assert _is_greedy(model, Batch(written, ~fixed)).tolist() == [True, True]
     changed = written.clone()
     changed[1, 5] = (changed[1, 5] + 1) % 6
-    assert is_greedy(model, Batch(changed, ~fixed)).tolist() == [True, False]
+    assert _is_greedy(model, Batch(changed, ~fixed)).tolist() == [True, False]
 
 
 def test_whole_texts_have_no_conditional_likelihood() -> None:

@@ -14,7 +14,8 @@ import torch
 
 from redraft.apps import cli
 from redraft.core import prompt_ids
-from redraft.evaluation import AnswerWriter, RowLayout, TaskGeneration, as_lm, evaluate_tasks
+from redraft.evaluation import RowLayout, as_lm, evaluate_tasks
+from redraft.evaluation.harness.generation import _AnswerWriter, _TaskGeneration
 from redraft.models import DiffusionLM
 from redraft.tasks import TextModel
 from redraft.training import NATS_PER_BIT, export, likelihood, presets
@@ -149,9 +150,9 @@ def test_questions_as_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str
     lm = as_lm(tmp_path / "chat")
     message = [{"role": "user", "content": "Leo <|eot_id|> felt"}]
     assert lm.encode(lm.apply_chat_template(message)) == prompt_ids(run.tokenizer, message)  # type: ignore[arg-type]
-    before = lm.layout.before(lm.layout.request(lm.apply_chat_template(message), " bored", lm.encode))
+    before = lm.layout.prefix(lm.layout.request(lm.apply_chat_template(message), " bored", lm.encode))
     assert before == prompt_ids(run.tokenizer, message), "one start token"  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="trained on questions of a chat"):
+    with pytest.raises(ValueError, match="trained on chats"):
         evaluate_tasks(lm, [task("choice")])
 
 
@@ -168,11 +169,11 @@ def test_every_kind_of_model_answers(name: str) -> None:
 
     run = presets.TINY[name]()
     model = randomise(DiffusionLM(run.model, run.tokenizer), 0).eval()
-    writer = AnswerWriter(layout := RowLayout(TextModel(model, run)), steps=4)
+    writer = _AnswerWriter(layout := RowLayout(TextModel(model, run)), steps=4)
     prompts = ["One autumn day, Leo felt bored", "One winter"]
     if layout.in_pairs:
         prompts = ["who Leo, friend Carl", "who Mara"]
-    asked = [(layout.request(p, "the", run.tokenizer.encode), TaskGeneration(new=6)) for p in prompts]
+    asked = [(layout.request(p, "the", run.tokenizer.encode), _TaskGeneration(new=6)) for p in prompts]
     texts = writer(asked)
     assert all(0 < len(run.tokenizer.encode(text)) <= 6 for text in texts if text)
     assert writer(asked) == texts
@@ -186,25 +187,25 @@ def test_greedy_answers_are_greedy(models: dict[str, Path]) -> None:
     """An answer written without chance is one that the harness calls greedy."""
     for name, directory in models.items():
         lm = as_lm(directory)
-        encode = lm.layout.it.tokenizer.encode
+        encode = lm.layout.model.tokenizer.encode
         request = lm.layout.request("One autumn day, Leo felt bored", "the", encode)
-        (text,) = lm.writer([(request, TaskGeneration(new=3))])
+        (text,) = lm.writer([(request, _TaskGeneration(new=3))])
         if len(encode(text)) == 3:
             (score,) = lm.scorer([lm.layout.request("One autumn day, Leo felt bored", f" {text}", encode)])
             assert score.greedy or name == "mdlm_tiny"  # there the row goes on: another place may be surer
 
 
 def test_settings_of_a_task() -> None:
-    wanted, ignored = TaskGeneration.of(
+    wanted, ignored = _TaskGeneration.of(
         {"until": ".", "max_gen_toks": 7, "do_sample": True, "temperature": 0.5, "block_length": 4, "num_beams": 2}
     )
     assert (wanted.new, wanted.until, wanted.decoding.temperature, wanted.decoding.decode_block) == (7, (".",), 0.5, 4)
     assert ignored == ["num_beams"]
-    assert TaskGeneration.of({"do_sample": False, "temperature": 0.8})[0].decoding.temperature == 0
+    assert _TaskGeneration.of({"do_sample": False, "temperature": 0.8})[0].decoding.temperature == 0
 
 
 WRONG = {
-    "no such task": (["--tasks", f"{TASKS}/nothing.yaml"], "no file that exists"),
+    "no such task": (["--tasks", f"{TASKS}/nothing.yaml"], "is not an existing file"),
     "no such directory": (["--tasks", "x", "--include", "nowhere"], "nowhere is not a directory"),
     "flags without tasks": (["--shots", "1"], "--shots is for tasks"),
     "chat without tasks": (["--chat"], "--chat is for tasks"),
@@ -257,11 +258,11 @@ def test_a_model_that_only_writes_says_so() -> None:
     run = presets.tencdm_tiny()
     torch.manual_seed(0)
     lm = as_lm(TextModel(DiffusionLM(run.model, run.tokenizer), run))
-    with pytest.raises(ValueError, match="only tasks that let it write"):
+    with pytest.raises(ValueError, match="use tasks that let the model write"):
         evaluate_tasks(lm, [task("choice")])
 
 
 def test_labels_have_no_place_for_a_task() -> None:
     run = presets.ld4tg_class_tiny()
-    with pytest.raises(ValueError, match="trained on Labelled"):
+    with pytest.raises(ValueError, match="trained on rows of Labeled"):
         as_lm(TextModel(DiffusionLM(run.model, run.tokenizer), run))

@@ -35,8 +35,8 @@ CANDIDATES = 8
 def right_words(text: str) -> int:
     """How many words come before the first wrong one."""
     follow = ParseTraversal(split_words(text))
-    STORY_LANGUAGE.tale.tell(PartialStory(), follow)
-    return follow.reach
+    STORY_LANGUAGE.tale.expand(PartialStory(), follow)
+    return follow.matched
 
 
 def errors(it: TextModel, count: int) -> dict[str, Any]:

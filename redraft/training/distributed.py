@@ -50,9 +50,9 @@ class Workers:
         """Whether the flag is set on any worker."""
         return flag if self.world == 1 else bool(self.sum(torch.tensor(int(flag), device=self.device)))
 
-    def agree(self, number: int) -> int:
-        """Broadcasts the first worker's number to all of them."""
-        return int(self.sum(torch.tensor(number if self.first else 0, device=self.device)))
+    def agree(self, value: int) -> int:
+        """Returns the first worker's value on all workers."""
+        return int(self.sum(torch.tensor(value if self.first else 0, device=self.device)))
 
     def wait(self) -> None:
         """Blocks until all workers get here."""
@@ -106,12 +106,12 @@ def _join(device: torch.device) -> None:
 
 
 def local_rows(tensor: Tensor) -> Tensor:
-    """The rows that this worker holds: all of them, unless the tensor is sharded."""
+    """Returns the rows that this worker holds: all of them, unless the tensor is sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def gather_rows(tensor: Tensor) -> Tensor:
-    """The whole tensor; every worker must make this call."""
+    """Returns the whole tensor; every worker must make this call."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 

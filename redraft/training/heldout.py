@@ -28,7 +28,7 @@ from redraft.training.objectives.losses import Bound
 from redraft.training.objectives.objective import Objective
 from redraft.training.objectives.time_samplers import StratifiedTimes
 
-NATS_PER_BIT = math.log(2)  # nats
+NATS_PER_BIT = math.log(2)
 _CHAIN = 1000  # steps of the bound if the process has no continuous-time limit: the published protocol
 
 
@@ -146,9 +146,9 @@ def scored_positions(model: DiffusionLM, batch: Batch) -> Tensor:
 
 
 def reconstruction_accuracy(model: DiffusionLM, batches: Iterable[Batch]) -> float:
-    """The fraction of scored tokens that the codec reproduces when it encodes and decodes them without noise."""
+    """Returns the fraction of scored tokens that the codec reproduces by encoding and decoding without noise."""
     if model.codec is None:
-        raise ValueError("this model has no codec: its process works on tokens")
+        raise ValueError("this model has no codec, as its process works on tokens; give a model with a codec")
     right, count = 0, 0
     with inference(model) as device:
         for batch in (b.to(device) for b in batches):
@@ -166,7 +166,7 @@ def best_token_bound(
     draws: int = 4,
     seed: int = 0,
 ) -> tuple[float, Likelihood]:
-    """The tightest bound of a Gaussian model over its final log-SNR: (log-SNR, likelihood).
+    """Finds the final log-SNR with the tightest bound of a Gaussian model; returns (log-SNR, likelihood).
 
     As noise vanishes, the bound demands x̂ ever closer to x, although a codec could decode the tokens long before. For
     every final log-SNR, z ~ p followed by w ~ p(w | z) is a generative model of text. Choose the end on different text
@@ -177,10 +177,12 @@ def best_token_bound(
 
 
 def with_final_logsnr(model: DiffusionLM, logsnr: float) -> DiffusionLM:
-    """A copy of the model, sharing its weights, whose diffusion ends at this log-SNR; the codec decodes from there."""
+    """Returns a copy of the model, with shared weights, whose diffusion ends at this log-SNR."""
     process = model.process
     if not isinstance(process, Gaussian):
-        raise ValueError(f"only Gaussian noise can end elsewhere, not {type(process).__name__}")
+        raise ValueError(
+            f"only Gaussian noise has a final log-SNR to change, not {type(process).__name__}; use a Gaussian model"
+        )
     other = copy(model)
     other.config = replace(model.config, process=replace(process, path=process.path.ending(logsnr)))
     return other
@@ -244,13 +246,13 @@ def _char_and_byte_counts(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
 
 
 def target_texts(model: DiffusionLM, batch: Batch) -> list[str]:
-    """The text of the learned tokens of each row; empty strings if the model has no tokenizer."""
+    """Returns the text of the learned tokens of each row; empty strings if the model has no tokenizer."""
     rows = [x[learn].tolist() for x, learn in zip(batch.tokens, batch.learn, strict=True)]
     return ["" if model.tokenizer is None else model.tokenizer.decode(row) for row in rows]
 
 
 def excess_bits(result: Likelihood, log_probs: Sequence[float]) -> tuple[float, float]:
-    """Bits per character above the truth, and their standard error, for rows whose true log p (nats) is known.
+    """Returns bits per character above the truth and their standard error, for rows whose true log p (nats) is known.
 
     A paired estimate: R = Σ d_i / Σ c_i with d_i = nats_i + log p_i and c_i characters, so variation in likelihood
     between rows cancels. The error is that of a ratio estimate, from the spread of d_i − R·c_i over rows and draws.
@@ -283,7 +285,7 @@ class HeldOut:
     def of(
         cls, data: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer, framing: Framing, count: int
     ) -> HeldOut:
-        """The first `count` rows of a split. The truth is kept if the source knows it and no document was cut."""
+        """Loads the first `count` rows of a split, with the truth if the source knows it and no document was cut."""
         rows = load_rows(data, split, tokenizer, framing)
         batches = first_batches(rows, count)
         total = sum(len(batch.tokens) for batch in batches)

@@ -68,7 +68,7 @@ class Log:
         self._note()
         state.nats, state.tokens, self.seconds, self.tokens = 0.0, 0, 0.0, 0
 
-    def assessed(self, record: dict[str, Any]) -> None:
+    def evaluation(self, record: dict[str, Any]) -> None:
         """Writes a held-out evaluation, which the progress bar shows from now on."""
         self.held_out = metrics.format_brief(record)
         self._note()

@@ -6,7 +6,7 @@ averaged weights, the optimizer moments, the step, and the running sums for the 
     runs/tiny/   run.json  metrics.jsonl  step-00000200/  step-00000400/
 
 "Bit for bit" holds on the same machine with the same versions, threads and number of workers, without compilation.
-With a different number of workers every step sees the same samples, but sums round differently and dropout masks change.
+With another number of workers every step sees the same samples, but sums round differently and dropout masks change.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def fit(
             train, valid = _texts(run)
         saved = reader.read_newest(out)
         if run.base is None and saved is None and model.codec is not None:
-            model.codec.survey(partial(first_batches, train))
+            model.codec.fit_statistics(partial(first_batches, train))
         model.network.recompute = run.recompute
         step = team.wrap(TrainStep(model, run.objective), run.shard)
         state = TrainState(model, _copies(model), build_optimizers(model, run.optimiser, choice.dtype), choice)
@@ -98,7 +98,7 @@ def fit(
                 if state.step % run.log_every == 0 or last:
                     log.progress(state, norm)
                 if state.step % run.eval_every == 0 or last:
-                    log.assessed(_validate(run, state, step, valid, team))
+                    log.evaluation(_validate(run, state, step, valid, team))
                 if state.step % run.save_every == 0 or last or leave:
                     log.sync()
                     _save_state(run, state, out, team)
@@ -140,10 +140,10 @@ def optimizer_step(run: Run, state: TrainState, step: nn.Module, batches: list[B
             f"step {state.step + 1} has a loss of {nats} nats and a gradient norm of {norm}; the step was not taken "
             "and nothing was saved. Start a new run in another directory with a lower learning rate or a longer warm-up"
         )
-    set_learning_rates(state.optimisers, learning_rate_fraction(run.optimiser, state.step, run.steps))
-    for optimiser in state.optimisers:
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+    set_learning_rates(state.optimizers, learning_rate_fraction(run.optimiser, state.step, run.steps))
+    for optimizer in state.optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
     state.step, state.nats, state.tokens = state.step + 1, state.nats + nats, state.tokens + tokens
     decay = min(run.optimiser.ema, (1 + state.step) / (10 + state.step))  # forget the initial weights quickly
     with torch.no_grad():

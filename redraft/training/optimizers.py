@@ -106,7 +106,7 @@ def set_learning_rates(optimizers: list[Optimizer], fraction: float) -> None:
 def learning_rate_fraction(settings: OptimizerConfig, step: int, steps: int) -> float:
     """The fraction of the full learning rate at a step, counted from 0.
 
-    Linear warm-up from 1/warmup, then a cosine that (almost) reaches `floor` at the last step; floor=1 keeps it constant.
+    Linear warm-up from 1/warmup, then a cosine that nearly reaches `floor` at the last step; floor=1 keeps it constant.
     """
     if step < settings.warmup:
         return (step + 1) / settings.warmup

@@ -55,7 +55,7 @@ class ProgressBar:
 
 @contextmanager
 def show_waiting(what: str, *, shown: bool = True, seconds: float = 10.0) -> Iterator[None]:
-    """Prints every `seconds` that a job is still running, for jobs without countable steps."""
+    """Prints every `seconds` how long a job has been running, for jobs without countable steps."""
     began, ended = time.monotonic(), Event()
 
     def report() -> None:

@@ -1,4 +1,4 @@
-"""Sample texts during training: blank canvases, filled by the run's own sampler."""
+"""Sample texts during training, generated with the sampler of the run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from redraft.training.data.framing import Framing
 
 
 def blank_canvases(model: DiffusionLM, framing: Framing, rows: int, held_out: Batch) -> Canvas:
-    """Blank canvases as long as the training rows.
+    """Returns blank canvases as long as the training rows.
 
-    If every row answers a source or label, the canvases take the first held-out ones, at most one per row of the batch.
+    If every row depends on a source or label, those of the first held-out rows are used, at most one per row.
     """
     device = next(model.parameters()).device
-    if framing.asked:
+    if framing.conditional:
         answers = model.blank(held_out.to(device))
         return answers.rows(torch.arange(min(rows, len(answers.z)), device=device))
     given = model.config.vocab.bos is not None  # the canvas starts with bos

@@ -79,7 +79,7 @@ def _choose_run_precision(run: Run, out: Path, team: Workers, quiet: bool) -> Pr
     return choice
 
 
-_printed: set[tuple[str, str]] = set()  # print each line once per process: a demo trains two models
+_printed: set[tuple[str, str]] = set()  # lines already printed, since a demo trains two models in one process
 
 
 def _agree_on_precision(run: Run, team: Workers, before: PrecisionName | None) -> Precision:
@@ -99,13 +99,13 @@ def _agree_on_precision(run: Run, team: Workers, before: PrecisionName | None) -
 
 
 def _stored_precision(document: dict[str, Any]) -> PrecisionName | None:
-    """The precision stored in run.json; None if there is none."""
+    """Returns the precision stored in run.json; None if there is none."""
     name = document["precision"].get("name") if isinstance(document.get("precision"), dict) else None
     return name if name in get_args(PrecisionName) else None
 
 
 def _training_shapes(run: Run, world: int = 1) -> Shapes:
-    """Shapes of the matrix products of a training step."""
+    """Returns the shapes of the matrix products of a training step."""
     network, rows = run.model.network, run.batch * run.framing.length
     return block_shapes(max(1, rows // (run.micro * world)), network.width, network.hidden_width)
 

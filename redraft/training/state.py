@@ -28,7 +28,7 @@ class TrainState:
 
     model: DiffusionLM
     ema: dict[str, Tensor]
-    optimisers: list[Optimizer]
+    optimizers: list[Optimizer]
     precision: Precision
     step: int = 0
     nats: float = 0.0  # summed since the last line of the log
@@ -39,8 +39,8 @@ class TrainState:
         names = {id(p): n for n, p in self.model.named_parameters()}
         moments = {
             f"{names[id(p)]}|{key}": local_rows(value)
-            for optimiser in self.optimisers
-            for p, entry in optimiser.state.items()
+            for optimizer in self.optimizers
+            for p, entry in optimizer.state.items()
             for key, value in entry.items()
         }
         weights = {n: local_rows(p.detach()) for n, p in self.model.named_parameters()}
@@ -53,7 +53,7 @@ class TrainState:
         for name, p in parameters.items():
             p.copy_(shard_like(saved.tensors["raw"][name], p))
             self.ema[name].copy_(shard_like(saved.tensors["model"][name], p))
-        owner = {id(p): o for o in self.optimisers for g in o.param_groups for p in g["params"]}
+        owner = {id(p): o for o in self.optimizers for g in o.param_groups for p in g["params"]}
         for key, value in saved.tensors["optimiser"].items():
             name, moment = key.rsplit("|", 1)
             p = parameters[name]

@@ -153,7 +153,7 @@ def test_the_share_of_texts_of_the_class_that_was_asked_for() -> None:
         0.5, 0.25
     )  # spoilt only after the mood
     assert mean_coverage(data, ["tired"], [text]) == SourceCoverage(0.0, 0.0)
-    with pytest.raises(ValueError, match="stories have no 'colour'; choose from who, "):
+    with pytest.raises(ValueError, match="stories have no attribute 'colour'; choose from who, "):
         StoryClasses("colour")
 
 
@@ -179,7 +179,7 @@ def test_a_class_without_a_number_is_refused(tmp_path: Path) -> None:
     file.write_text('{"text": "a", "label": "World"}\n{"text": "b", "label": "Wrold"}\n{"text": "c"}\n')
     data = JsonlClasses((str(file),), valid=(str(file),), classes=("World", "Sports"))
     with pytest.raises(
-        DataError, match=r"news.jsonl:2: 'Wrold' is none of the classes World, Sports; name it in cl.*skip"
+        DataError, match=r"news.jsonl:2: 'Wrold' is not one of the classes World, Sports; add it to cl.*skip"
     ):
         list(data.pairs("train", DataStats()))
     assert list(replace(data, on_bad="skip").pairs("train", tally := DataStats())) == [Pair("World", "a")]
@@ -262,8 +262,8 @@ def test_labels_are_classes_of_the_network(model: DiffusionLM) -> None:
             replace(batch, label=torch.tensor([0, 0]))
         )
     with pytest.raises(ValueError, match="3 labels for 2 rows"):
-        model.labelled(model.canvas(new=4, rows=2), [0, 1, 0])
-    assert model.labelled(model.canvas(new=4, rows=2), 1).context.label.tolist() == [1, 1]  # type: ignore[union-attr]
+        model.with_labels(model.canvas(new=4, rows=2), [0, 1, 0])
+    assert model.with_labels(model.canvas(new=4, rows=2), 1).context.label.tolist() == [1, 1]  # type: ignore[union-attr]
 
 
 def test_insertion_is_told_labels_too() -> None:
@@ -313,7 +313,7 @@ def test_texts_are_of_the_class_that_is_asked_for(learnt: DiffusionLM, held_out:
     right = [a == b for a, b in zip(late(written), held_out[0].label.tolist(), strict=True)]  # type: ignore[union-attr]
     assert sum(right) >= 30
     for label in (0, 1):
-        asked = learnt.labelled(learnt.canvas(new=4, rows=16), label)
+        asked = learnt.with_labels(learnt.canvas(new=4, rows=16), label)
         guided = sample_canvases(learnt, GuidedSampler(Ancestral(4), ClassifierFree(2.0)), asked)
         assert late(guided.texts) == [label] * 16
         plain = sample_canvases(learnt, Ancestral(4), asked)
@@ -323,7 +323,7 @@ def test_texts_are_of_the_class_that_is_asked_for(learnt: DiffusionLM, held_out:
 @pytest.mark.parametrize("noise", [Masked, Interpolating])
 def test_guidance_of_zero_and_one_are_the_branches_bit_for_bit(noise: type) -> None:
     model = build(replace(CONFIG, process=noise(WORDS.vocab)))
-    canvas = model.labelled(model.canvas(new=4, rows=6), [0, 1] * 3)
+    canvas = model.with_labels(model.canvas(new=4, rows=6), [0, 1] * 3)
 
     def text(sampler: object, told: bool = True) -> list[str]:
         start = canvas if told else replace(canvas, context=Context())
@@ -391,7 +391,7 @@ def test_a_start_sign_is_nothing_given() -> None:
     words = WordTokenizer(("a", "b"), ("bos", "eos", "mask"))
     codec = Compressed(MaskedLM(4, TransformerSize(16, 1, 2)), 4, count=2, width=8)
     model = build(DiffusionLMConfig(Gaussian(words.vocab), NETWORK, PredictX(), codec=codec), words)
-    assert model.labelled(model.canvas(new=3, rows=2), [0, 1]).z.shape == (2, 2, 8)
+    assert model.with_labels(model.canvas(new=3, rows=2), [0, 1]).z.shape == (2, 2, 8)
     with pytest.raises(ValueError, match="no place for given tokens"):
         model.canvas("a", new=2)
 
@@ -439,7 +439,7 @@ def test_a_class_by_command(trained: dict[str, Path], capsys: pytest.CaptureFixt
     ("name", "argv", "reason"),
     [
         ("sometimes", ["--label", "sadd"], "this model has no class 'sadd'; did you mean sad?"),
-        ("sometimes", ["--label", "0"], "has no class '0'; there are bored, cheerful, lonely, sad, tired, worried"),
+        ("sometimes", ["--label", "0"], "has no class '0'; choose from bored, cheerful, lonely, sad, tired, worried"),
         ("sometimes", ["--guidance", "2"], "--guidance needs a condition: a --label, or a --source"),
         ("sometimes", ["--label", "sad", "--guidance", "-1"], "--guidance -1.0: it must be from 0 to 1,000"),
         ("sometimes", ["--source", "sad"], "this model was not trained to answer a --source"),
@@ -469,4 +469,4 @@ def test_classes_without_names_have_numbers(tmp_path: Path, capsys: pytest.Captu
     assert calls == [1, 2]
     with pytest.raises(SystemExit):
         main(["generate", str(out), "--new", "4", "--label", "2"])
-    assert "has no class '2'; there are 0, 1" in capsys.readouterr().err
+    assert "has no class '2'; choose from 0, 1" in capsys.readouterr().err

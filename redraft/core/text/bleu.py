@@ -16,9 +16,9 @@ WordSplitter = Callable[[str], Sequence[Hashable]]  # text → words; a tokenize
 def bleu(texts: Sequence[str], references: Sequence[str | Sequence[str]], cut: WordSplitter = split_words) -> float:
     """BLEU-4 of texts, each against one or more references: BP · exp(¼ Σ log p_n) (Papineni et al. 2002, §2).
 
-    p_n is the clipped n-gram precision over all texts, with one added to both counts for n > 1 (Lin & Och 2004), so that
-    a single sentence has a BLEU too. BP = min(1, e^{1 − r/c}) for c words of text and r words of reference, where each
-    text counts its reference closest in length, or the shorter of two.
+    p_n is the clipped n-gram precision over all texts, with one added to both counts for n > 1 (Lin & Och 2004), so
+    that BLEU is defined for a single sentence. BP = min(1, e^{1 − r/c}) for c words of text and r words of reference;
+    for each text, r counts the reference closest in length, or the shorter of two.
     """
     lists = ([given] if isinstance(given, str) else given for given in references)
     pairs = [(cut(text), [cut(reference) for reference in given]) for text, given in zip(texts, lists, strict=True)]

@@ -1,1 +1,1 @@
-"""Data: texts from files and hubs, rows made from them, batches in a fixed order."""
+"""Data: texts from files and the hub, rows of token ids, and batches in a reproducible order."""

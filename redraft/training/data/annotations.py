@@ -1,7 +1,7 @@
-"""What a corpus knows about its texts: attributes, parts of speech, words, and whether a text is right.
+"""Annotations of a corpus: attributes, parts of speech, words, and whether a text is correct.
 
-Tasks, evaluation, server and command line ask the data of a run through `as_annotated(data)`, so they work with any
-corpus that inherits `AnnotatedCorpus` and answers what it knows:
+Tasks, evaluation, server and command line read them through `as_annotated(data)`, so they work with any corpus that
+inherits `AnnotatedCorpus` and overrides what it knows:
 
     @dataclass(frozen=True)
     class Weather(AnnotatedCorpus):
@@ -22,30 +22,30 @@ from redraft.training.data.sources import InfiniteCorpus
 class SourceCoverage(NamedTuple):
     """How much of its source a text fulfills: for one text, or the mean over several."""
 
-    share: float  # of the facts that are right
-    exact: float  # 1 if all are right and the text is grammatical
+    share: float  # fraction of the facts that are correct
+    exact: float  # 1 if all facts are correct and the text is grammatical
 
 
 class Judgment(NamedTuple):
-    """A text against the true distribution of its corpus."""
+    """The comparison of a text with the true distribution of its corpus."""
 
     log_prob: float  # true log-probability in nats; -inf if the corpus never writes the text
     right: int  # leading characters of the text that some text of the corpus begins with
 
 
 class AnnotatedCorpus:
-    """What a corpus can say about its texts. The defaults say nothing; override what is known."""
+    """A corpus that knows something about its texts. By default nothing is known; override what your corpus knows."""
 
     def attributes(self) -> Mapping[str, tuple[str, ...]]:
-        """Attribute → all its values, such as {"mood": ("happy", "sad")}; {} if the texts have none."""
+        """Returns all values of each attribute, such as {"mood": ("happy", "sad")}; {} if texts have no attributes."""
         return {}
 
     def keyword(self, attribute: str, value: str) -> str:
-        """The word that a text with this value of the attribute contains."""
+        """Returns the word that shows this value of the attribute in a text."""
         return value
 
     def recognize(self, text: str) -> Mapping[str, str]:
-        """The attributes that a text shows; by default those of which just one keyword occurs in it."""
+        """Returns the attributes that a text shows: by default those of which exactly one keyword occurs in it."""
         words = set(split_words(text))
         shown = {
             name: [value for value in values if self.keyword(name, value) in words]
@@ -54,40 +54,40 @@ class AnnotatedCorpus:
         return {name: values[0] for name, values in shown.items() if len(values) == 1}
 
     def classified(self, attribute: str | None = None) -> InfiniteCorpus | None:
-        """The same texts with the values of an attribute as their classes (`HasClasses`); None if there are none.
+        """Returns these texts with the values of an attribute as classes (`HasClasses`); None if there are none.
 
         Args:
-            attribute: one of `attributes()`; None: the corpus chooses
+            attribute: one of `attributes()`; None to let the corpus choose
         """
         return None
 
     def tags(self) -> Mapping[str, str] | None:
-        """Word → part of speech; None if unknown."""
+        """Returns the part of speech of each word; None if unknown."""
         return None
 
     def words(self) -> tuple[str, ...]:
-        """All words that the texts can contain; () if any word may occur."""
+        """Returns all words that the texts can contain; () if any word may occur."""
         return ()
 
     def check(self, source: str, text: str) -> SourceCoverage | None:
-        """How much of a source a text fulfills; None if unknown."""
+        """Returns how much of a source a text fulfills; None if unknown."""
         return None
 
     def judge(self, text: str) -> Judgment | None:
-        """A text against the truth; None if the truth is unknown."""
+        """Compares a text with the true distribution; None if that is unknown."""
         return None
 
 
 def as_annotated(data: object) -> AnnotatedCorpus:
-    """What a corpus knows about its texts: nothing, unless it is an `AnnotatedCorpus`."""
+    """Returns the data itself if it is an `AnnotatedCorpus`, else one that knows nothing."""
     return data if isinstance(data, AnnotatedCorpus) else AnnotatedCorpus()
 
 
 def mean_coverage(data: object, sources: Sequence[str], texts: Sequence[str]) -> SourceCoverage | None:
-    """The means over texts, each the answer to one source; None if the corpus cannot check them."""
+    """Returns the mean coverage of texts, one per source; None if the corpus cannot check any of them."""
     if not texts:
-        raise ValueError("there is no text to judge; give at least one")
+        raise ValueError("texts is empty; give at least one text")
     corpus = as_annotated(data)
-    found = [corpus.check(source, text) for source, text in zip(sources, texts, strict=True)]
-    known = [content for content in found if content is not None]
+    checked = [corpus.check(source, text) for source, text in zip(sources, texts, strict=True)]
+    known = [coverage for coverage in checked if coverage is not None]
     return SourceCoverage(*(sum(values) / len(known) for values in zip(*known, strict=True))) if known else None

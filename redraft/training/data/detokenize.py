@@ -1,8 +1,8 @@
-"""Text of benchmarks as people write it: such sets come as tokens with blanks between them.
+"""Detokenization of benchmarks, which are distributed as tokens separated by spaces.
 
-The rules are those by which MDLM and its predecessors report zero-shot perplexity, so figures can be compared: blanks
-before punctuation and inside brackets and quotes go, wikitext's @-@ is a hyphen again, PTB's N is a 1 and its <unk> a
-question mark. Each set has its own; text of another name stays as it is.
+These are the rules with which MDLM and its predecessors report zero-shot perplexity, so results are comparable. They
+remove spaces before punctuation and inside brackets and quotes; wikitext's @-@ becomes a hyphen, PTB's N becomes 1 and
+its <unk> a question mark. Each benchmark has its own rules; other text is unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from redraft.training.data.sources import Corpus, DataStats, Split
 
-_Rule: TypeAlias = tuple[str, str]  # a pattern, and what stands for it
+_Rule: TypeAlias = tuple[str, str]  # a pattern and its replacement
 
 _ENCLOSED: tuple[_Rule, ...] = (
     (r"\(\s*([^)]*?)\s*\)", r"(\1)"),
@@ -68,28 +68,28 @@ DETOKENIZERS: dict[str, tuple[_Rule, ...]] = {
 
 
 def detokenizer_for(name: str) -> str | None:
-    """The detokeniser for a set of this name: that whose name it begins with; None if there is none."""
+    """Returns the rules whose name is a prefix of this name of a benchmark; None if there are none."""
     return next((rules for rules in DETOKENIZERS if name.lower().startswith(rules)), None)
 
 
 def detokenize_text(text: str, rules: str) -> str:
-    """The text as people write it, by the rules of a set, one after the other."""
-    for pattern, written in DETOKENIZERS[rules]:
-        text = re.sub(pattern, written, text)
+    """Detokenizes a text by the rules of a benchmark, applied in order."""
+    for pattern, replacement in DETOKENIZERS[rules]:
+        text = re.sub(pattern, replacement, text)
     return text
 
 
 @dataclass(frozen=True)
 class DetokenizedCorpus:
-    """A corpus whose documents are put back into the form that people write."""
+    """A corpus whose documents are detokenized by the rules of a benchmark."""
 
     corpus: Corpus
     rules: str
 
     def __post_init__(self) -> None:
         if self.rules not in DETOKENIZERS:
-            raise ValueError(f"there are no rules {self.rules!r}; there are {', '.join(DETOKENIZERS)}")
+            raise ValueError(f"rules={self.rules!r} is not known; use one of {', '.join(DETOKENIZERS)}")
 
     def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
-        """The documents of one split."""
+        """Yields the documents of one split."""
         return (detokenize_text(document, self.rules) for document in self.corpus.documents(split, tally))

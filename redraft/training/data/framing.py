@@ -1,4 +1,4 @@
-"""Framings: how documents become rows of L ids."""
+"""Framings: how documents become rows of `length` token ids."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
 from redraft.training.data.sources import Corpus, DataError, DataStats, InfiniteCorpus, Split
 
 _Ids = NDArray[np.int32]
-_Places = NDArray[np.int64]  # row i is ids[places[i]:places[i + 1]]
+_Offsets = NDArray[np.int64]  # row i is ids[offsets[i]:offsets[i + 1]]
 
 
 class Framing(ABC):
     """How documents become rows of `length` ids; every subclass is a final frozen dataclass."""
 
     length: int
-    asked = False  # True: every row answers a given source or label; no text is written from scratch
+    conditional = False  # True if every row depends on a given source or label
 
     @property
     @abstractmethod
@@ -34,21 +34,21 @@ class Framing(ABC):
 
     @abstractmethod
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
-        """The rows of one split."""
+        """Returns the rows of one split."""
 
 
 @dataclass(frozen=True)
 class DocumentRows(Framing):
-    """One document per row: [bos] document [eos] padding, with bos and eos where the vocabulary has them.
+    """One document per row: [bos] document [eos] padding, with bos and eos if the vocabulary has them.
 
-    A document that does not fit is cut (without eos: it has not ended) or left out; both are counted. With `tail` the
-    rest of a row is filled with eos instead of padding, learnt like any token: the model then learns where texts end on
-    a canvas of fixed length (LLaDA). Since the tail follows from the text, a row has no more bits than its document.
+    A document that does not fit is cut, without eos since it has not ended, or left out; both are counted. With `tail`
+    the rest of a row is filled with eos instead of padding and learned like any token, so the model learns where texts
+    end on a canvas of fixed length (LLaDA). The tail follows from the text, so it adds no bits.
     """
 
     length: int
-    cut: bool = True
-    tail: bool = False
+    cut: bool = True  # cut documents that are too long; False leaves them out
+    tail: bool = False  # fill rows with eos instead of padding
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
@@ -59,12 +59,12 @@ class DocumentRows(Framing):
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if isinstance(source, InfiniteCorpus):
-            return self._endless(source, split, tokenizer)
+            return self._infinite(source, split, tokenizer)
         return _finite(source, split, tokenizer, self, given=int(tokenizer.vocab.bos is not None))
 
-    def _endless(self, source: InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
+    def _infinite(self, source: InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if not self.cut:
-            raise _endless_error(source, self)
+            raise _infinite_error(source, self)
         tally, vocab = DataStats(), tokenizer.vocab
 
         def row(index: int) -> Row:
@@ -74,15 +74,15 @@ class DocumentRows(Framing):
 
         return FramedRows(None, row, self, vocab, tally)
 
-    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[_Ids, _Places]:
-        """All rows without their padding in one array."""
+    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[_Ids, _Offsets]:
+        """Returns all rows, without padding, in one array, and the offset of each row."""
         framed = [np.asarray(self.frame(ids, vocab, tally), np.int32) for ids in documents]
         rows = [row for row in framed if len(row)]
         tally.dropped += len(framed) - len(rows)
         return np.concatenate([_NOTHING, *rows]), np.cumsum([0, *map(len, rows)])
 
     def frame(self, ids: list[int], vocab: Vocab, tally: DataStats) -> list[int]:
-        """The row of one document without its padding; nothing if the document is left out."""
+        """Returns the row of one document without padding; empty if the document is left out."""
         tally.tokens += len(ids)
         bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
         row = [*bos, *ids, *eos]
@@ -94,7 +94,7 @@ class DocumentRows(Framing):
 
 @dataclass(frozen=True)
 class PackedRows(Framing):
-    """All documents one after another, eos between them, cut into full rows; the rest that fills no row is counted."""
+    """Rows cut from all documents, joined with eos between them; tokens after the last full row are only counted."""
 
     length: int
 
@@ -107,17 +107,17 @@ class PackedRows(Framing):
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if isinstance(source, InfiniteCorpus):
-            raise _endless_error(source, self)
+            raise _infinite_error(source, self)
         return _finite(source, split, tokenizer, self)
 
-    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[_Ids, _Places]:
-        """All rows in one array."""
+    def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[_Ids, _Offsets]:
+        """Returns all rows in one array, and the offset of each row."""
         parts = [_NOTHING]
-        for number, ids in enumerate(documents):
-            if number and vocab.eos is None:
-                raise DataError("packing needs eos between documents and this tokenizer has none; give it one")
+        for index, ids in enumerate(documents):
+            if index and vocab.eos is None:
+                raise DataError("packing needs eos between documents, but this tokenizer has none; give it an eos")
             tally.tokens += len(ids)
-            parts.append(np.asarray([vocab.eos, *ids] if number else ids, np.int32))
+            parts.append(np.asarray([vocab.eos, *ids] if index else ids, np.int32))
         joined = np.concatenate(parts)
         rows, tally.tail = divmod(len(joined), self.length)
         return joined[: rows * self.length], np.arange(rows + 1) * self.length
@@ -126,51 +126,56 @@ class PackedRows(Framing):
 _NOTHING: _Ids = np.empty(0, np.int32)
 
 
-def _endless_error(source: InfiniteCorpus, framing: Framing) -> DataError:
-    """The error of a framing that needs all documents at once."""
-    return DataError(f"{type(source).__name__} has no end: every document is a row; use DocumentRows({framing.length})")
+def _infinite_error(source: InfiniteCorpus, framing: Framing) -> DataError:
+    """Returns the error of a framing that needs all documents at once."""
+    return DataError(
+        f"{type(source).__name__} is infinite, so a row must be one document; use DocumentRows({framing.length})"
+    )
 
 
 def _finite(
     source: Corpus, split: Split, tokenizer: Tokenizer, framing: DocumentRows | PackedRows, given: int = 0
 ) -> FramedRows:
-    """All documents of a split, tokenised now and held as one array."""
+    """Tokenizes all documents of a split into one array."""
     tally, vocab = DataStats(), tokenizer.vocab
-    ids, places = framing.lay((tokenizer.encode(text) for text in source.documents(split, tally)), vocab, tally)
-    require_some_rows(len(places) - 1, split, framing, tally)
-    return FramedRows(len(places) - 1, lambda i: Row(ids[places[i] : places[i + 1]], given), framing, vocab, tally)
+    ids, offsets = framing.lay((tokenizer.encode(text) for text in source.documents(split, tally)), vocab, tally)
+    require_some_rows(len(offsets) - 1, split, framing, tally)
+    return FramedRows(len(offsets) - 1, lambda i: Row(ids[offsets[i] : offsets[i + 1]], given), framing, vocab, tally)
 
 
 def require_some_rows(count: int, split: Split, framing: Framing, tally: DataStats) -> None:
+    """Raises if a split has no rows."""
     if not count:
-        raise DataError(f"{split} fills no row of {framing.length} tokens; give it more text or shorter rows: {tally}")
+        raise DataError(f"{split} fills no row of {framing.length} tokens; give more text or use shorter rows: {tally}")
 
 
 class Row(NamedTuple):
-    """One sample without padding."""
+    """A sample without padding."""
 
     ids: Sequence[int] | _Ids
-    given: int = 0  # number of leading tokens that are not learnt; not by id: bos and eos may be the same
-    source: Sequence[int] | _Ids | None = None  # what an encoder reads, beside the row
-    label: int | None = None  # the number of its class
+    given: int = 0  # number of leading tokens that are not learned; a count, since bos and eos may have the same id
+    source: Sequence[int] | _Ids | None = None  # source for an encoder; None without one
+    label: int | None = None  # index of its class; None without classes
 
 
 @dataclass(frozen=True)
 class FramedRows:
-    """Framed samples by number."""
+    """The rows of a split, framed when they are taken."""
 
-    size: int | None  # None: no end
-    row: Callable[[int], Row]
+    size: int | None  # number of rows; None if infinite
+    row: Callable[[int], Row]  # index → row
     framing: Framing
     vocab: Vocab
     tally: DataStats
 
     def __post_init__(self) -> None:
         if self.framing.padded and self.vocab.pad is None and self.vocab.eos is None:
-            raise DataError("padding needs an id and this tokenizer has neither pad nor eos; give it one or use Packed")
+            raise DataError(
+                "padding needs an id, but this tokenizer has neither pad nor eos; give it one, or use PackedRows"
+            )
 
     def take(self, indices: Iterable[int]) -> Batch:
-        """Some rows as a batch; everything is learnt but padding and given tokens."""
+        """Returns the rows at these indices as a batch; all tokens but padding and given ones are learned."""
         rows = [self.row(index) for index in indices]
         tokens, pad = pad_rows([row.ids for row in rows], self.framing.length, self.vocab)
         learn = ~pad & (torch.arange(self.framing.length) >= torch.tensor([row.given for row in rows])[:, None])
@@ -185,7 +190,7 @@ class FramedRows:
 
 
 def pad_rows(rows: Sequence[Sequence[int] | _Ids], length: int, vocab: Vocab) -> tuple[Tensor, Tensor]:
-    """(B, length) ids, and where there is padding."""
+    """Returns (B, length) ids and (B, length) bool: True on padding."""
     tokens = np.full((len(rows), length), vocab.filler, np.int64)
     for line, row in zip(tokens, rows, strict=True):
         line[: len(row)] = row

@@ -1,4 +1,4 @@
-"""Rows to batches, in a fixed order that a resumed run continues."""
+"""Batches of rows, in a reproducible order that a resumed run continues."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from redraft.training.data.sources import _T, Corpus, DataError, InfiniteCorpus,
 
 
 def load_rows(source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer, framing: Framing) -> FramedRows:
-    """The framed rows of one split: a finite corpus is tokenised now and held in memory, an endless one as read."""
+    """Returns the framed rows of one split: a finite corpus is tokenized now, an infinite one row by row when read."""
     return framing.rows(source, split, tokenizer)
 
 
 @lru_cache(maxsize=4)
 def epoch_order(size: int, seed: int, epoch: int) -> NDArray[np.int64]:
-    """The order of an epoch: rows sorted by the raw words of Philox under the key (seed, epoch).
+    """Returns the row order of an epoch: rows sorted by raw Philox words under the key (seed, epoch).
 
-    Raw words, because NumPy keeps them the same between versions, which it does not promise for `permutation`.
+    NumPy guarantees the raw words across versions, but not the result of `permutation`.
     """
     words = np.random.Philox(key=seed % 2**64 | epoch << 64).random_raw(size)
     order = np.argsort(words, kind="stable")
@@ -38,11 +38,11 @@ def epoch_order(size: int, seed: int, epoch: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Loader:
-    """Batches for one worker from an endless sequence of samples: epoch after epoch, each in its own order.
+    """Batches for one worker, from an infinite sequence of samples: epoch after epoch, each in its own order.
 
-    A step that starts at sample n takes samples n .. n + batch − 1 of that sequence, whichever worker asks; they are
-    cut into world × micro stretches, and each worker takes `micro` neighbouring ones, one after another. So the number
-    of samples consumed is all one needs to resume, also with another number of workers.
+    A step that starts at sample n takes samples n .. n + batch − 1 of that sequence, for any number of workers. They
+    are split into world × micro parts, and each worker takes `micro` adjacent ones in turn. The number of samples
+    consumed is therefore enough to resume, even with a different number of workers.
     """
 
     rows: FramedRows
@@ -50,56 +50,57 @@ class Loader:
     seed: int = 0
     rank: int = 0
     world: int = 1
-    micro: int = 1  # stretches of a worker per step: gradient accumulation
+    micro: int = 1  # micro-batches per worker and step (gradient accumulation)
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world:
             raise DataError(f"rank={self.rank} is not one of the {self.world} workers 0..{self.world - 1}")
         if self.batch < self.world * self.micro:
             raise DataError(
-                f"batch={self.batch} leaves a stretch empty; use world × micro = {self.world * self.micro} rows or more"
+                f"batch={self.batch} leaves a micro-batch empty; "
+                f"use world × micro = {self.world * self.micro} rows or more"
             )
 
     def batches(self, consumed: int = 0) -> Iterator[Batch]:
-        """Batches from the given sample on, without end; `micro` of them make one step."""
+        """Yields batches forever, starting after `consumed` samples; `micro` of them make one step."""
         while True:
             for part in range(self.rank * self.micro, (self.rank + 1) * self.micro):
-                yield self.stretch(consumed, part)
+                yield self._micro_batch(consumed, part)
             consumed += self.batch
 
-    def stretch(self, start: int, part: int) -> Batch:
-        """One stretch of the step that starts at sample `start`."""
+    def _micro_batch(self, start: int, part: int) -> Batch:
+        """Returns micro-batch `part`, counted over all workers, of the step that starts at sample `start`."""
         parts = self.world * self.micro
         first, last = self.batch * part // parts, self.batch * (part + 1) // parts
-        samples = [self._sample(start + place) for place in range(first, last)]
+        samples = [self._sample(start + offset) for offset in range(first, last)]
         batch = self.rows.take([index for _, index in samples])
         return replace(
             batch,
-            sample=torch.tensor([name for name, _ in samples]),
+            sample=torch.tensor([key for key, _ in samples]),
             first=first,
             total=self.batch,
             step=start // self.batch,
         )
 
     def _sample(self, number: int) -> tuple[int, int]:
-        """The name of a sample, epoch × size + row, and its row."""
+        """Returns the key of a sample, epoch × size + row, and the index of its row."""
         size = self.rows.size
         if size is None:
             return number, number
-        epoch, place = divmod(number, size)
-        index = int(epoch_order(size, self.seed, epoch)[place])
+        epoch, position = divmod(number, size)
+        index = int(epoch_order(size, self.seed, epoch)[position])
         return epoch * size + index, index
 
 
 def first_batches(rows: FramedRows, count: int, batch: int = 64) -> list[Batch]:
-    """The first `count` rows in their own order, or all if there are fewer."""
+    """Returns the first `count` rows in their original order, or all rows if there are fewer."""
     total = count if rows.size is None else min(count, rows.size)
-    stretches = [range(first, min(first + batch, total)) for first in range(0, total, batch)]
-    return [replace(rows.take(s), sample=torch.tensor(s), first=s.start, total=total) for s in stretches]
+    ranges = [range(first, min(first + batch, total)) for first in range(0, total, batch)]
+    return [replace(rows.take(r), sample=torch.tensor(r), first=r.start, total=total) for r in ranges]
 
 
 def prefetch(items: Iterable[_T], depth: int = 4) -> Iterator[_T]:
-    """The same items in the same order, made ahead by one thread that ends with this iterator; errors surface here."""
+    """Yields the items in order while one thread prepares the next ones; exceptions of that thread are raised here."""
     source = iter(items)
     with ThreadPoolExecutor(1, "prefetch") as thread:
         pending = deque(thread.submit(_one, source) for _ in range(depth))
@@ -109,5 +110,5 @@ def prefetch(items: Iterable[_T], depth: int = 4) -> Iterator[_T]:
 
 
 def _one(items: Iterator[_T]) -> list[_T]:
-    """The next item in a list, which is empty at the end."""
+    """Returns a list of the next item, or an empty list at the end."""
     return list(islice(items, 1))

@@ -1,8 +1,8 @@
 """Framings of pairs: rows in which a source is given and a target is learned.
 
-They differ in where the source goes: before the target in the same row (`PairRows`: DiffuSeq), or beside it, for an
-encoder to read (`EncoderRows`: GENIE; `SpanRows`: its pre-training, which needs no pairs). If it is always one of a few names,
-its number can serve as the class of the target instead (`LabeledRows`: LD4TG).
+The source stands before the target in the same row (`PairRows`, as in DiffuSeq; `ChatRows`), or an encoder reads it
+(`EncoderRows`, as in GENIE; `SpanRows`, the pre-training of GENIE, which needs no pairs). If the source is always one
+of a few names, it can be the class of the target instead (`LabeledRows`, as in LD4TG).
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class PairRows(Framing):
-    """Source and target in one row: source [bos] target [eos] …; the source and the token between them are given.
+    """Source and target in one row: source [bos] target [eos] …; the source and bos are given.
 
     The given part stays clean while the target is noised: the partial noising of DiffuSeq (Gong et al. 2023, §3.1).
-    With `tail` the rest of the row is eos, learnt like any token; that is how length is modelled. With `joint` the
-    source is noised and learnt as well, and given only in sampling: the ablation of partial noising.
+    With `tail` the rest of the row is eos, learned like any token, which models the length. With `joint` the source is
+    noised and learned as well, and given only in sampling: the ablation of partial noising.
     """
 
     length: int
-    source: int = 64  # tokens of it at most
+    source: int = 64  # maximum number of source tokens
     tail: bool = True
     joint: bool = False
-    asked = True
+    conditional = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
@@ -56,29 +56,29 @@ class PairRows(Framing):
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if tokenizer.vocab.bos is None:
-            raise DataError("a pair in one row needs a token between its texts: give the tokenizer a bos")
+            raise DataError("a pair in one row needs bos between its texts, but this tokenizer has none; give it a bos")
         return _of_pairs(self, source, split, tokenizer)
 
     def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: DataStats) -> Row:
-        """The row of one pair without its padding."""
-        before = _short(source, self.source, tally)
+        """Returns the row of one pair without padding."""
+        before = _truncate(source, self.source, tally)
         rest = DocumentRows(self.length - len(before), tail=self.tail).frame(target, vocab, tally)
         return _row([*before, *rest], 0 if self.joint else len(before) + 1)
 
 
 @dataclass(frozen=True)
 class ChatRows(Framing):
-    """A question as the chat template of the tokenizer words it, and its answer: prompt answer [eos] [eos] …
+    """A question in the chat template of the tokenizer, and its answer: prompt answer [eos] [eos] …
 
     The fine-tuning of LLaDA (Nie et al. 2025, §2.3): the prompt stays clean, and the end tokens that fill the row are
-    noised and learnt like any token. A share `shorten` of the rows is cut to a random length, always the same for the
-    same row, so that the model also knows shorter rows (1 % in LLaDA's pre-training).
+    noised and learned like any token. A fraction `shorten` of the rows is cut to a random length, fixed for each row,
+    so that the model also sees shorter rows (1 % in LLaDA's pre-training).
     """
 
     length: int
     shorten: float = 0.01
     seed: int = 0
-    asked = True
+    conditional = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
@@ -91,36 +91,38 @@ class ChatRows(Framing):
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if not isinstance(tokenizer, HubTokenizer) or tokenizer.template is None or tokenizer.vocab.eos is None:
             raise DataError(
-                "Answers needs a tokenizer with a chat template and an end token, as tokenizer.json of a chat"
+                "ChatRows needs a tokenizer with a chat template and eos; use the tokenizer.json of a chat model"
             )
         prompt = question_encoder(tokenizer)
 
-        def frame(number: int, pair: Pair, tally: DataStats) -> Row:
-            return self.frame(number, prompt(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
+        def frame(index: int, pair: Pair, tally: DataStats) -> Row:
+            return self.frame(index, prompt(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
 
         return _framed(self, frame, source, split, tokenizer.vocab)
 
-    def frame(self, number: int, prompt: list[int], answer: list[int], vocab: Vocab, tally: DataStats) -> Row:
-        """The row of pair `number` without its padding."""
+    def frame(self, index: int, prompt: list[int], answer: list[int], vocab: Vocab, tally: DataStats) -> Row:
+        """Returns the row of pair `index` without padding."""
         if len(prompt) >= self.length:
-            raise DataError(f"a prompt of {len(prompt)} tokens leaves no room for an answer in {self.length}; use more")
+            raise DataError(
+                f"a prompt of {len(prompt)} tokens leaves no room for an answer; use rows longer than {self.length}"
+            )
         tally.tokens += len(prompt) + len(answer)
         tally.cut += len(prompt) + len(answer) + 1 > self.length
-        row = [*prompt, *answer, *[_ended(vocab)] * self.length][: self.length]
-        which, where = randomness.rng(self.seed, 1).fold(number).uniform(2)[0].tolist()
-        if which < self.shorten:
-            row = row[: len(prompt) + 1 + int(where * (self.length - len(prompt)))]
+        row = [*prompt, *answer, *[_require_eos(vocab)] * self.length][: self.length]
+        coin, fraction = randomness.rng(self.seed, 1).fold(index).uniform(2)[0].tolist()
+        if coin < self.shorten:
+            row = row[: len(prompt) + 1 + int(fraction * (self.length - len(prompt)))]
         return _row(row, len(prompt))
 
 
 @dataclass(frozen=True)
 class EncoderRows(Framing):
-    """The target in the row, the source beside it, ended by eos: for models with an encoder (GENIE)."""
+    """The target in the row; the source, ended by eos, is read by an encoder (GENIE)."""
 
     length: int
-    source: int = 64  # maximum number of its tokens, end token included
+    source: int = 64  # maximum number of source tokens, including eos
     tail: bool = True
-    asked = True
+    conditional = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length", "source")
@@ -133,19 +135,19 @@ class EncoderRows(Framing):
         return _of_pairs(self, source, split, tokenizer)
 
     def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: DataStats) -> Row:
-        """The row of one pair without its padding."""
-        before = [*_short(source, self.source - 1, tally), _ended(vocab)]
+        """Returns the row of one pair without padding."""
+        before = [*_truncate(source, self.source - 1, tally), _require_eos(vocab)]
         row = DocumentRows(self.length, tail=self.tail).frame(target, vocab, tally)
         return _row(row, int(vocab.bos is not None), before)
 
 
 @dataclass(frozen=True)
 class LabeledRows(Framing):
-    """The target in the row, the number of its class beside it: for networks that read labels (LD4TG, UDLM)."""
+    """The target in the row, with the index of its class, for networks with class labels (LD4TG, UDLM)."""
 
     length: int
     tail: bool = True
-    asked = True
+    conditional = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
@@ -157,58 +159,60 @@ class LabeledRows(Framing):
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if not isinstance(source, HasClasses):
             name = type(source).__name__
-            raise DataError(f"{name} has texts but no classes, which LabeledRows needs; use JsonlClasses")
-        numbers = {name: number for number, name in enumerate(source.classes)}
+            raise DataError(
+                f"{name} has texts but no classes, which LabeledRows needs; use data with classes, such as JsonlClasses"
+            )
+        indices = {name: index for index, name in enumerate(source.classes)}
 
         def frame(_: int, pair: Pair, tally: DataStats) -> Row:
-            return self.frame(numbers[pair.source], tokenizer.encode(pair.target), tokenizer.vocab, tally)
+            return self.frame(indices[pair.source], tokenizer.encode(pair.target), tokenizer.vocab, tally)
 
         return _framed(self, frame, source, split, tokenizer.vocab)
 
     def frame(self, label: int, target: list[int], vocab: Vocab, tally: DataStats) -> Row:
-        """The row of one text without its padding."""
+        """Returns the row of one text without padding."""
         row = DocumentRows(self.length, tail=self.tail).frame(target, vocab, tally)
         return _row(row, int(vocab.bos is not None))._replace(label=label)
 
 
 @dataclass(frozen=True)
 class SpanRows(Framing):
-    """A span of each document is the target; the source is the document with one mask in place of the span.
+    """A span of each document is the target; the source is the document with a single mask in place of the span.
 
-    The continuous paragraph denoising that GENIE is pre-trained with (Lin et al. 2023, §3.3). The span, a `share` of
-    the document, starts at a random place, which is always the same for the same document.
+    Continuous paragraph denoising, the pre-training of GENIE (Lin et al. 2023, §3.3). The span, a fraction `share` of
+    the document, starts at a random position, fixed for each document.
     """
 
     length: int
-    source: int = 64  # maximum number of tokens of a document, end token included
-    share: float = 0.3
+    source: int = 64  # maximum number of tokens of a document, including eos
+    share: float = 0.3  # length of the span as a fraction of the document
     tail: bool = True
     seed: int = 0
-    asked = True
+    conditional = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
         if not 0 < self.share < 1 or self.source < 3:
-            raise ValueError(f"share={self.share}, source={self.source}; a span is part of a document of 2 or more")
+            raise ValueError(f"share={self.share}, source={self.source}; use 0 < share < 1 and source of at least 3")
 
     @property
     def padded(self) -> bool:
         return not self.tail
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
-        def frame(number: int, text: str, tally: DataStats) -> Row:
-            return self.frame(number, tokenizer.encode(text), tokenizer.vocab, tally)
+        def frame(index: int, text: str, tally: DataStats) -> Row:
+            return self.frame(index, tokenizer.encode(text), tokenizer.vocab, tally)
 
         if isinstance(source, InfiniteCorpus):
-            return _endless(self, lambda index: source.document(split, index), frame, tokenizer.vocab)
+            return _infinite(self, lambda index: source.document(split, index), frame, tokenizer.vocab)
         return _finite(self, source.documents, frame, split, tokenizer.vocab)
 
-    def frame(self, number: int, ids: list[int], vocab: Vocab, tally: DataStats) -> Row:
-        """The row of document `number` without its padding."""
-        ids = _short(ids, self.source - 1, tally)
+    def frame(self, index: int, ids: list[int], vocab: Vocab, tally: DataStats) -> Row:
+        """Returns the row of document `index` without padding."""
+        ids = _truncate(ids, self.source - 1, tally)
         size = max(1, round(self.share * len(ids)))
-        begin = int(float(randomness.rng(self.seed, 1).fold(number).uniform(1)) * (len(ids) - size + 1))
-        before = [*ids[:begin], vocab.masked, *ids[begin + size :], _ended(vocab)]
+        begin = int(float(randomness.rng(self.seed, 1).fold(index).uniform(1)) * (len(ids) - size + 1))
+        before = [*ids[:begin], vocab.masked, *ids[begin + size :], _require_eos(vocab)]
         row = DocumentRows(self.length, tail=self.tail).frame(ids[begin : begin + size], vocab, tally)
         return _row(row, int(vocab.bos is not None), before)
 
@@ -230,7 +234,7 @@ def _framed(
     vocab: Vocab,
 ) -> FramedRows:
     if isinstance(source, InfinitePairs):
-        return _endless(framing, lambda index: source.pair(split, index), frame, vocab)
+        return _infinite(framing, lambda index: source.pair(split, index), frame, vocab)
     if isinstance(source, PairCorpus):
         return _finite(framing, source.pairs, frame, split, vocab)
     raise DataError(
@@ -239,7 +243,7 @@ def _framed(
     )
 
 
-def _endless(
+def _infinite(
     framing: Framing, make: Callable[[int], _T], frame: Callable[[int, _T, DataStats], Row], vocab: Vocab
 ) -> FramedRows:
     tally = DataStats()
@@ -259,22 +263,23 @@ def _finite(
     vocab: Vocab,
 ) -> FramedRows:
     tally = DataStats()
-    rows = [frame(number, item, tally) for number, item in enumerate(read(split, tally))]
+    rows = [frame(index, item, tally) for index, item in enumerate(read(split, tally))]
     require_some_rows(len(rows), split, framing, tally)
     return FramedRows(len(rows), rows.__getitem__, framing, vocab, tally)
 
 
-def _short(ids: list[int], most: int, tally: DataStats) -> list[int]:
+def _truncate(ids: list[int], most: int, tally: DataStats) -> list[int]:
     tally.cut += len(ids) > most
     return ids[:most]
 
 
-def _ended(vocab: Vocab) -> int:
+def _require_eos(vocab: Vocab) -> int:
+    """Returns the end token; raises if there is none."""
     if vocab.eos is None:
-        raise DataError("a source needs an end token, so that it is never empty: give the tokenizer an eos")
+        raise DataError("sources and answers end with eos, but this tokenizer has none; give it an eos")
     return vocab.eos
 
 
 def _row(ids: list[int], given: int, source: list[int] | None = None) -> Row:
-    """A row of arrays, which take a fifth of the memory of lists."""
+    """Returns a row of arrays, which take a fifth of the memory of lists."""
     return Row(np.asarray(ids, np.int32), given, None if source is None else np.asarray(source, np.int32))

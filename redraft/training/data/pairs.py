@@ -1,6 +1,6 @@
 """Corpora of pairs: a source text and its target.
 
-A corpus of pairs is also a corpus of plain documents, its targets, so any model can learn from it.
+Its targets also form a corpus of plain documents, so any model can be trained on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from redraft.training.data.sources import (
 
 
 class Pair(NamedTuple):
-    """Two texts; the second is to be written, given the first."""
+    """A source text and the target to generate from it."""
 
     source: str
     target: str
@@ -34,34 +34,34 @@ class PairCorpus(Protocol):
     """A finite source of pairs."""
 
     def pairs(self, split: Split, tally: DataStats) -> Iterator[Pair]:
-        """The pairs of one split, always in the same order."""
+        """Yields the pairs of one split, always in the same order."""
         ...
 
 
 @runtime_checkable
 class InfinitePairs(Protocol):
-    """A source that makes pair number `index` on demand."""
+    """An infinite source of pairs, each made on demand."""
 
     def pair(self, split: Split, index: int) -> Pair: ...
 
 
 @runtime_checkable
 class HasClasses(Protocol):
-    """Pairs in which every source is the name of a class."""
+    """A corpus of pairs in which every source is the name of a class."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """All names; the index of a name is the number of its class."""
+        """Names of all classes; the position of a name is the index of its class."""
         ...
 
 
 @dataclass(frozen=True)
 class JsonlPairs(Files):
-    """One JSON object per line, source and target in two of its fields; blank lines are skipped."""
+    """Pairs from JSON Lines: source and target are two fields of each object; blank lines are skipped."""
 
-    source: str = "source"
-    target: str = "target"
-    max_line: int = 10_000_000  # bytes
+    source: str = "source"  # name of the field
+    target: str = "target"  # name of the field
+    max_line: int = 10_000_000  # maximum length of a line in bytes
 
     def read(self, path: str) -> Iterator[FileRecord]:
         return (parse_json_record(line, self.target, self.source) for line in read_json_lines(path, self.max_line))
@@ -72,45 +72,48 @@ class JsonlPairs(Files):
 
 @dataclass(frozen=True)
 class JsonlClasses(Files):
-    """One JSON object per line, a text in one of its fields and the name of its class in another.
+    """Labeled texts from JSON Lines: the text and the name of its class are two fields of each object.
 
-    The names are given, so that their numbers do not depend on the files; a line with another name is bad.
+    The classes are given, so that their indices do not depend on the files; a line with any other class is bad.
     """
 
-    classes: tuple[str, ...] = ()
-    label: str = "label"
-    field: str = "text"
-    max_line: int = 10_000_000  # bytes
+    classes: tuple[str, ...] = ()  # names of all classes, in order
+    label: str = "label"  # name of the field with the class
+    field: str = "text"  # name of the field with the text
+    max_line: int = 10_000_000  # maximum length of a line in bytes
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.classes, str) or not self.classes or len(set(self.classes)) < len(self.classes):
-            raise DataError(f"classes={self.classes!r}; give the names of all classes, each once: ('good', 'bad')")
+            raise DataError(
+                f"classes={self.classes!r}; give the names of all classes, each once, such as ('good', 'bad')"
+            )
 
     def read(self, path: str) -> Iterator[FileRecord]:
         lines = read_json_lines(path, self.max_line)
-        return (self._known(parse_json_record(line, self.field, self.label)) for line in lines)
+        return (self._require_class(parse_json_record(line, self.field, self.label)) for line in lines)
 
     def pairs(self, split: Split, tally: DataStats) -> Iterator[Pair]:
         return _pairs(self, split, tally)
 
-    def _known(self, record: FileRecord) -> FileRecord:
+    def _require_class(self, record: FileRecord) -> FileRecord:
+        """Marks a record as bad if its class is not known."""
         if record.problem or record.source in self.classes:
             return record
         known = ", ".join(self.classes)
-        return replace(record, problem=f"{record.source!r:.40} is none of the classes {known}; name it in classes=(…)")
+        return replace(record, problem=f"{record.source!r:.40} is not one of the classes {known}; add it to classes")
 
 
 @dataclass(frozen=True)
 class CsvPairs(Files):
-    """Tables with a line of column names, source and target in two of the columns; "\\t" separates those of TSV files.
+    """Pairs from CSV files with a header: source and target are two of the columns.
 
-    The defaults are the columns of Novikova et al. (2017).
+    The defaults are the columns of the E2E challenge (Novikova et al. 2017).
     """
 
-    source: str = "mr"
-    target: str = "ref"
-    delimiter: str = ","
+    source: str = "mr"  # name of the column
+    target: str = "ref"  # name of the column
+    delimiter: str = ","  # "\\t" for TSV files
 
     def read(self, path: str) -> Iterator[FileRecord]:
         with open(path, encoding="utf-8-sig", newline="") as file:
@@ -119,7 +122,7 @@ class CsvPairs(Files):
                 for row in table:
                     yield record_from_fields(f"{path}:{table.line_num}", row, self.target, self.source)
             except (csv.Error, UnicodeDecodeError) as error:
-                yield FileRecord(f"{path}:{table.line_num + 1}", problem=f"no table in UTF-8: {error}")
+                yield FileRecord(f"{path}:{table.line_num + 1}", problem=f"not a CSV table in UTF-8: {error}")
 
     def pairs(self, split: Split, tally: DataStats) -> Iterator[Pair]:
         return _pairs(self, split, tally)

@@ -1,4 +1,4 @@
-"""Corpora that have a name on the command line: each enters the table of its folder, `corpora`, by one line."""
+"""Corpora that have a name on the command line; to add one, add a line to `corpora.NAMED`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ CORPUS_NAMES = tuple(corpora.NAMED)
 
 
 def named_corpus(name: str) -> Corpus | InfiniteCorpus:
-    """The corpus that is called so, with its default settings."""
+    """Returns the corpus with this name, with default settings."""
     file, _, kind = corpora.NAMED[name].rpartition(".")
-    made: Corpus | InfiniteCorpus = getattr(import_module(f"{corpora.__name__}.{file}"), kind)()
-    return made
+    corpus: Corpus | InfiniteCorpus = getattr(import_module(f"{corpora.__name__}.{file}"), kind)()
+    return corpus
 
 
 def corpus_of_class(kind: str) -> Corpus | InfiniteCorpus | None:
-    """The named corpus whose class is called so, as rows of results name it; None if there is none."""
-    return next((named_corpus(name) for name, home in corpora.NAMED.items() if home.endswith(f".{kind}")), None)
+    """Returns the named corpus of this class name, which rows of results store; None if there is none."""
+    return next((named_corpus(name) for name, path in corpora.NAMED.items() if path.endswith(f".{kind}")), None)

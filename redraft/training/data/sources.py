@@ -1,4 +1,4 @@
-"""Sources of text: files, the hub, the standard corpora of the field."""
+"""Sources of text: local files and the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -18,52 +18,53 @@ _T = TypeVar("_T")
 
 
 class DataError(ValueError):
-    """Text that cannot be used, and where it is."""
+    """Raised for unusable data; the message names the file and line."""
 
 
 @dataclass
 class DataStats:
-    """What became of the text of a source."""
+    """Counts of documents and tokens that were used, skipped or cut."""
 
-    documents: int = 0  # read well
+    documents: int = 0  # documents that could be read
     bad: int = 0  # lines, records or files that were skipped
-    problems: list[str] = field(default_factory=list)  # descriptions of the first ten
-    tokens: int = 0  # in all documents, before framing
+    problems: list[str] = field(default_factory=list)  # descriptions of the first ten bad ones
+    tokens: int = 0  # tokens of all documents, before framing
     cut: int = 0  # documents shortened to a row
-    dropped: int = 0  # documents left out: longer than a row, or without a token
-    tail: int = 0  # tokens after the last full row of a packing
+    dropped: int = 0  # documents left out, because they are longer than a row or empty
+    tail: int = 0  # tokens after the last full packed row
 
     def skip(self, problem: str) -> None:
+        """Counts a skipped record."""
         self.bad += 1
         if len(self.problems) < 10:
             self.problems.append(problem)
 
 
 class Corpus(Protocol):
-    """A finite source."""
+    """A finite source of documents."""
 
     def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
-        """The documents of one split, always in the same order."""
+        """Yields the documents of one split, always in the same order."""
         ...
 
 
 @runtime_checkable
 class InfiniteCorpus(Protocol):
-    """A source that makes document number `index` on demand."""
+    """An infinite source of documents, each made on demand."""
 
     def document(self, split: Split, index: int) -> str: ...
 
 
 @runtime_checkable
 class KnownDistribution(InfiniteCorpus, Protocol):
-    """A source whose true distribution is known, so that a model can be measured against it."""
+    """An infinite source whose true distribution is known, so that models can be compared with it."""
 
     def log_prob(self, text: str) -> float:
-        """True log-probability of a document in nats; -inf if the source never writes it."""
+        """Returns the true log-probability of a document in nats; -inf if it is impossible."""
         ...
 
     def entropy_per_char(self) -> float:
-        """Nats per character that no model can beat."""
+        """Returns the entropy in nats per character, which no model can beat."""
         ...
 
 
@@ -71,46 +72,47 @@ class KnownDistribution(InfiniteCorpus, Protocol):
 class Files(ABC):
     """Documents from local files; every subclass is final.
 
-    If `valid` and `test` name no files, every 20th document (numbers 18, 38, …) is held out for valid and the one after
-    it for test. A bad line or record ends in an error that names its place (`on_bad="error"`), or is skipped, together
-    with the document it belongs to, and counted (`on_bad="skip"`). A file that cannot be opened is always an error.
+    If `valid` and `test` name no files, every 20th document (index 18, 38, …) is held out for valid and the one after
+    it for test. A bad line or record raises an error that names its file and line (`on_bad="error"`), or is skipped
+    with its document and counted (`on_bad="skip"`). A file that cannot be opened is always an error.
     """
 
     paths: tuple[str, ...]
     valid: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
     on_bad: Literal["error", "skip"] = "error"
-    plain = True  # files of text; a PDF or an archive among them is bad
+    plain = True  # True for files of text, where a PDF or an archive is bad
 
     def __post_init__(self) -> None:
         for name in ("paths", "valid", "test"):
             if isinstance(given := getattr(self, name), str):
                 raise DataError(f"{name}={given!r} is one string; give a tuple of paths: {name}=({given!r},)")
         if getattr(self, "max_line", 1) < 1:
-            raise DataError(f"max_line={getattr(self, 'max_line', 1)}; a line has at least one byte")
+            raise DataError(f"max_line={getattr(self, 'max_line', 1)}; it must be at least 1 byte")
 
     @abstractmethod
     def read(self, path: str) -> Iterator[FileRecord]:
-        """The records of one file with their places, good or bad."""
+        """Yields the records of one file, good and bad."""
 
     def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
         return (record.text for record in self.good(split, tally))
 
     def good(self, split: Split, tally: DataStats) -> Iterator[FileRecord]:
-        """The records of one split that can be used."""
-        apart = bool(self.valid or self.test)
-        paths = {"train": self.paths, "valid": self.valid, "test": self.test}[split] if apart else self.paths
-        number = -1
+        """Yields the usable records of one split."""
+        own_files = bool(self.valid or self.test)
+        paths = {"train": self.paths, "valid": self.valid, "test": self.test}[split] if own_files else self.paths
+        index = -1
         for record in (record for path in paths for record in self._records(path)):
             if record.problem:
-                self._refuse(record, tally)
+                self._reject(record, tally)
                 continue
-            number += 1
-            if apart or split == _HOLD_OUT.get(number % 20, "train"):
+            index += 1
+            if own_files or split == _HOLD_OUT.get(index % 20, "train"):
                 tally.documents += 1
                 yield record
 
     def _records(self, path: str) -> Iterator[FileRecord]:
+        """Yields the records of one file, with the problem of each bad one."""
         empty = True
         try:
             if self.plain and (problem := _binary(path)):
@@ -124,28 +126,29 @@ class Files(ABC):
         if empty:
             yield FileRecord(path, problem="the file has no text")
 
-    def _refuse(self, record: FileRecord, tally: DataStats) -> None:
-        problem = f"{record.place}: {record.problem}"
+    def _reject(self, record: FileRecord, tally: DataStats) -> None:
+        """Raises an error about a bad record, or counts it, as `on_bad` says."""
+        problem = f"{record.location}: {record.problem}"
         if self.on_bad == "error":
-            raise DataError(f"{problem}; mend it, or leave it out with on_bad='skip'")
+            raise DataError(f"{problem}; fix it, or skip it with on_bad='skip'")
         tally.skip(problem)
 
 
-_HOLD_OUT = {18: "valid", 19: "test"}
+_HOLD_OUT = {18: "valid", 19: "test"}  # index modulo 20 → split
 
 
 @dataclass(frozen=True)
 class FileRecord:
-    """One document of a file, or what is wrong with it."""
+    """One document of a file, or the reason why it is bad."""
 
-    place: str  # file:line
+    location: str  # file:line
     text: str = ""
-    problem: str | None = None
-    source: str = ""  # what the text answers, in files of pairs
+    problem: str | None = None  # None if the document is good
+    source: str = ""  # source of the text, in files of pairs
 
 
 def _flaw(text: str) -> str | None:
-    """Why a string is not text: it is empty, or has NUL characters (UTF-16 or binary) or lone surrogates."""
+    """Returns why a string is not valid text (empty, NUL characters, lone surrogates); None if it is valid."""
     if not text or text.isspace():
         return "the text is empty"
     if "\0" in text:
@@ -153,7 +156,7 @@ def _flaw(text: str) -> str | None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        return f"the text has half a surrogate pair, {text[error.start]!r}"
+        return f"the text has a lone surrogate, {text[error.start]!r}"
     return None
 
 
@@ -163,13 +166,13 @@ _SIGNATURES = {
     b"{\\rtf": "rich text (RTF)",
     b"PK\x03\x04": "a zip archive, perhaps a docx, odt or epub",
     b"\xd0\xcf\x11\xe0": "an old Office file, perhaps a doc",
-    b"\x1f\x8b": "packed by gzip",
-    b"BZh": "packed by bzip2",
-    b"\xfd7zXZ": "packed by xz",
-    b"\x28\xb5\x2f\xfd": "packed by zstd",
+    b"\x1f\x8b": "compressed by gzip",
+    b"BZh": "compressed by bzip2",
+    b"\xfd7zXZ": "compressed by xz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd",
     b"7z\xbc\xaf": "a 7z archive",
     b"Rar!": "a RAR archive",
-    b"PAR1": "parquet, which the ending .parquet would tell",
+    b"PAR1": "parquet, which needs the file extension .parquet",
     b"SQLite format 3": "a database",
     b"\x89PNG": "a picture",
     b"GIF8": "a picture",
@@ -180,90 +183,92 @@ _CONTROL = bytes(set(range(1, 32)) - set(b"\a\b\t\n\v\f\r\x1b"))  # NUL: see `_f
 
 
 def _binary(path: str) -> str | None:
-    """What a file is if it is not text, judged by its first bytes."""
+    """Returns a description of a file that is not text, judged by its first bytes; None if it may be text."""
     with open(path, "rb") as file:
         head = file.read(4096)
     for signature, kind in _SIGNATURES.items():
         if head.startswith(signature):
-            return f"the file is {kind}, not plain text; take the text out of it first"
+            return f"the file is {kind}, not plain text; extract its text first"
     control = len(head) - len(head.translate(None, _CONTROL))
     return "the file is binary, not plain text" if 20 * control > len(head) else None
 
 
 def _lines(path: str, most: int) -> Iterator[FileRecord]:
-    """The lines of a UTF-8 file without their ends; a line longer than `most` bytes is skipped, never held whole."""
+    """Yields the lines of a UTF-8 file; one longer than `most` bytes becomes a bad record without being held."""
     with open(path, "rb") as file:
         for number, line in enumerate(iter(lambda: file.readline(most + 1), b""), 1):
-            place = f"{path}:{number}"
+            location = f"{path}:{number}"
             if len(line) > most:
                 while line and not line.endswith(b"\n"):
                     line = file.readline(most)
-                yield FileRecord(place, problem=f"the line is longer than max_line={most} bytes")
+                yield FileRecord(location, problem=f"the line is longer than max_line={most} bytes")
                 continue
             try:
-                yield FileRecord(place, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
+                yield FileRecord(location, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n"))
             except UnicodeDecodeError as error:
-                yield FileRecord(place, problem=f"byte {error.start + 1} of the line is not UTF-8")
+                yield FileRecord(location, problem=f"byte {error.start + 1} of the line is not UTF-8")
 
 
 @dataclass(frozen=True)
 class TextFiles(Files):
-    """Plain text: a document is a paragraph between blank lines, a line, or a whole file."""
+    """Documents from plain text: paragraphs between blank lines, single lines, or whole files."""
 
     split_by: Literal["blank", "line", "file"] = "blank"
-    max_line: int = 10_000_000  # bytes
+    max_line: int = 10_000_000  # maximum length of a line in bytes
 
     def read(self, path: str) -> Iterator[FileRecord]:
-        """Blank lines separate paragraphs; a bad line makes its whole document bad."""
-        together = self.split_by == "file"
-        blocks = groupby(_lines(path, self.max_line), lambda line: together or bool(line.problem or line.text.strip()))
+        """Yields the documents of a file; a bad line makes its whole document bad."""
+        whole_file = self.split_by == "file"
+        blocks = groupby(
+            _lines(path, self.max_line), lambda line: whole_file or bool(line.problem or line.text.strip())
+        )
         for block in (list(lines) for filled, lines in blocks if filled):
             for group in [[line] for line in block] if self.split_by == "line" else [block]:
                 bad = next((line for line in group if line.problem), None)
-                yield bad or FileRecord(group[0].place, "\n".join(line.text for line in group).strip())
+                yield bad or FileRecord(group[0].location, "\n".join(line.text for line in group).strip())
 
 
 @dataclass(frozen=True)
 class Jsonl(Files):
-    """One JSON object per line, the document in one of its fields; blank lines are skipped."""
+    """Documents from JSON Lines: the text is one field of each object; blank lines are skipped."""
 
-    field: str = "text"
-    max_line: int = 10_000_000  # bytes
+    field: str = "text"  # name of the field with the text
+    max_line: int = 10_000_000  # maximum length of a line in bytes
 
     def read(self, path: str) -> Iterator[FileRecord]:
         return (parse_json_record(line, self.field) for line in read_json_lines(path, self.max_line))
 
 
 def read_json_lines(path: str, most: int) -> Iterator[FileRecord]:
-    """The lines of a file that are not blank."""
+    """Yields the lines of a file that are not blank."""
     return (line for line in _lines(path, most) if line.problem or line.text.strip())
 
 
 def parse_json_record(line: FileRecord, text: str, source: str | None = None) -> FileRecord:
-    """What a line of JSON holds in the field `text`, and in the field `source` if one is named."""
+    """Parses a line of JSON and takes the field `text`, and the field `source` unless it is None."""
     if line.problem:
         return line
     try:
         value = json.loads(line.text)
     except (ValueError, RecursionError) as error:
         return replace(line, problem=f"not JSON: {error}")
-    return record_from_fields(line.place, value if isinstance(value, dict) else {}, text, source)
+    return record_from_fields(line.location, value if isinstance(value, dict) else {}, text, source)
 
 
-def record_from_fields(place: str, fields: Mapping[str, object], text: str, source: str | None = None) -> FileRecord:
-    """What an object or a line of a table holds in these fields."""
-    found = {name: fields.get(name) for name in (text, source) if name is not None}
-    for name, value in found.items():
+def record_from_fields(location: str, fields: Mapping[str, object], text: str, source: str | None = None) -> FileRecord:
+    """Returns the record with these fields of a JSON object or a table row, or a bad one if they are not strings."""
+    values = {name: fields.get(name) for name in (text, source) if name is not None}
+    for name, value in values.items():
         if not isinstance(value, str):
-            return FileRecord(place, problem=f"not an object with a string in the field {name!r}")
-    return FileRecord(place, str(found[text]), source="" if source is None else str(found[source]))
+            return FileRecord(location, problem=f"not an object with a string in the field {name!r}")
+    return FileRecord(location, str(values[text]), source="" if source is None else str(values[source]))
 
 
 @dataclass(frozen=True)
 class Parquet(Files):
-    """Parquet files, the document in one string column; needs `redraft[data]`."""
+    """Documents from Parquet files: the text is one string column. Needs `redraft[data]`."""
 
-    field: str = "text"
+    field: str = "text"  # name of the column with the text
     plain = False
 
     def read(self, path: str) -> Iterator[FileRecord]:
@@ -277,43 +282,45 @@ class Parquet(Files):
                         yield self._record(f"{path}, row {number}", text)
             except Exception as error:  # pyarrow has many exceptions for a broken file
                 yield FileRecord(
-                    f"{path}, row {number + 1}", problem=f"no parquet with a column {self.field!r}: {error}"
+                    f"{path}, row {number + 1}", problem=f"not a parquet file with a column {self.field!r}: {error}"
                 )
 
-    def _record(self, place: str, text: object) -> FileRecord:
+    def _record(self, location: str, text: object) -> FileRecord:
         if isinstance(text, str):
-            return FileRecord(place, text)
-        return FileRecord(place, problem=f"no string in the column {self.field!r}, but {text!r:.40}")
+            return FileRecord(location, text)
+        return FileRecord(location, problem=f"the column {self.field!r} has {text!r:.40} instead of a string")
 
 
 @dataclass(frozen=True)
 class HubDataset:
-    """A dataset of the Hugging Face hub by name, its empty rows skipped and counted; needs `redraft[hub]`."""
+    """A dataset of the Hugging Face hub; empty rows are skipped and counted. Needs `redraft[hub]`."""
 
     name: str
-    field: str = "text"
-    config: str | None = None
-    splits: tuple[str, str, str] = ("train", "validation", "test")  # what train, valid and test are called there
-    streaming: bool = True
+    field: str = "text"  # name of the column with the text
+    config: str | None = None  # configuration of the dataset; None for its default
+    splits: tuple[str, str, str] = ("train", "validation", "test")  # the dataset's names for train, valid and test
+    streaming: bool = True  # read rows on demand instead of downloading the whole dataset first
     limit: int | None = None  # maximum number of documents per split; all are held in memory
 
     def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
-        datasets = _library("datasets", "a dataset of the hub", "redraft[hub]")
-        theirs = self.splits[SPLITS.index(split)]
-        rows = datasets.load_dataset(self.name, self.config, split=theirs, streaming=self.streaming)
+        datasets = _library("datasets", "loading a dataset from the hub", "redraft[hub]")
+        hub_split = self.splits[SPLITS.index(split)]
+        rows = datasets.load_dataset(self.name, self.config, split=hub_split, streaming=self.streaming)
         for number, row in enumerate(islice(rows, self.limit)):
-            place = f"{self.name}, {theirs}, row {number}"
+            location = f"{self.name}, {hub_split}, row {number}"
             if not isinstance(text := row.get(self.field), str):
-                raise DataError(f"{place}: no string in the field {self.field!r}; its fields are {sorted(row)}")
+                raise DataError(
+                    f"{location}: no string in the field {self.field!r}; choose one of its fields, {sorted(row)}"
+                )
             if problem := _flaw(text):
-                tally.skip(f"{place}: {problem}")
+                tally.skip(f"{location}: {problem}")
                 continue
             tally.documents += 1
             yield text
 
 
 def _library(module: str, purpose: str, extra: str) -> ModuleType:
-    """Import late: these libraries are optional and slow to load."""
+    """Imports an optional library when it is first needed, since these are slow to load."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -42,8 +42,8 @@ class DrafterObjective:
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         drafter, network, tokens = _drafter(model), model.network.eval(), batch.tokens
         read = network.absorb(tokens, Context(pad=batch.pad))
-        anchors = self._anchors(drafter, batch, read.before)
-        positions = anchors[:, None] + 1 + drafter.ahead + torch.arange(drafter.block, device=tokens.device)
+        anchors = self._anchors(drafter, batch, read.start_columns)
+        positions = anchors[:, None] + 1 + drafter.target_tokens + torch.arange(drafter.block, device=tokens.device)
         inside = (positions < tokens.shape[1]).flatten()
         at = positions.flatten()[inside]
         states = drafter.block_states(network, read, tokens, anchors).flatten(1, 2)[:, inside]
@@ -59,12 +59,12 @@ class DrafterObjective:
     def _anchors(self, drafter: DraftNetwork, batch: Batch, before: int) -> Tensor:
         """(A,) positions of the last known token before each block"""
         stride, first = self.stride or drafter.block, 1 - before
-        last = batch.tokens.shape[1] - 1 - drafter.ahead
+        last = batch.tokens.shape[1] - 1 - drafter.target_tokens
         if last <= first:
             raise ValueError(f"rows of {batch.tokens.shape[1]} tokens leave nothing to draft; use longer rows")
         anchors = torch.arange(first + batch.step % min(stride, last - first), last, stride, device=batch.tokens.device)
         learned = F.pad(batch.learn.any(0), (0, drafter.block)).unfold(0, drafter.block, 1).any(-1)
-        useful = anchors[learned[anchors + 1 + drafter.ahead]]  # a block inside a prompt has no loss
+        useful = anchors[learned[anchors + 1 + drafter.target_tokens]]  # a block inside a prompt has no loss
         return useful if len(useful) else anchors[:1]
 
 
@@ -76,5 +76,5 @@ def _drafter(model: DiffusionLM) -> DraftNetwork:
 
 def _draft_log_probs(drafter: DraftNetwork, model: DiffusionLM, states: Tensor, previous: Tensor) -> Tensor:
     """(B, N, words) log-probabilities of the drafter, given the preceding tokens `previous` (B, N)"""
-    raw, follows = drafter.logits(model.network, states).float(), drafter.follows(previous)
-    return (raw if follows is None else raw + follows.float()).log_softmax(-1)
+    raw, bigram = drafter.logits(model.network, states).float(), drafter.bigram_logits(previous)
+    return (raw if bigram is None else raw + bigram.float()).log_softmax(-1)

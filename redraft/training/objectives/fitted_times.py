@@ -31,7 +31,7 @@ def fit_importance_times(
 
 
 def candidate_intervals(shortest: float = 0.5, step: float = 0.05) -> list[tuple[float, float]]:
-    """[0, 1] and all its subintervals on a grid of width `step` that are at least `shortest` long, longest first."""
+    """Returns all subintervals of [0, 1] on a grid of width `step`, at least `shortest` long, longest first."""
     parts, least = round(1 / step), round(shortest / step)
     ends = [(low, low + width) for width in range(parts, least - 1, -1) for low in range(parts - width + 1)]
     return [(low / parts, high / parts) for low, high in ends]

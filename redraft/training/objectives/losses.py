@@ -87,7 +87,7 @@ def _interpolating(process: Process) -> Interpolating:
 
 @dataclass(frozen=True)
 class Bound(LossTerm):
-    """The negative evidence lower bound: in continuous time, or of a chain of T = `steps` steps (one is drawn, times T).
+    """The negative evidence lower bound: in continuous time, or for T = `steps` steps (one is drawn, weighted by T).
 
     `steps=1` goes from noise to text in one step: with a causal network this is exactly the autoregressive likelihood.
     With a `weight` it is no longer a bound, but may learn faster; evaluate without it.

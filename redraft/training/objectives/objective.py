@@ -1,4 +1,4 @@
-"""Training objectives for a denoiser, an error head, an attribute classifier and a codec; `TrainStep` wraps any of them."""
+"""Training objectives for denoisers, error heads, attribute classifiers and codecs; `TrainStep` wraps any of them."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Objective:
         require_range(self, 0, 1, "holes")
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
-        """The parameters to train: all except the auxiliary networks (errors, attributes, tagger) and a frozen codec."""
+        """The parameters to train: all but those of the error head, attribute classifier, tagger and a frozen codec."""
         codec = model.codec if model.codec is not None and model.codec.frozen else None
         parts = (model.errors, model.attributes, model.tagger, codec)
         fixed = {id(p) for part in parts for p in _parameters(part)}
         return [p for p in model.parameters() if id(p) not in fixed]
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
-        """`total`: tokens to divide by, if this is a micro-batch of a larger batch."""
+        """Computes the loss of a batch; `total` is the number of tokens to divide by, if it is a micro-batch."""
         for_time, for_noise, for_reconstruction, for_previous, for_dropping, for_holes = rng.split(6)
         batch = model.learnable(batch)
         tokens = batch.learn.sum(-1)
@@ -75,7 +75,7 @@ class Objective:
 
 
 def _skips_reconstruction(model: DiffusionLM) -> bool:
-    """Whether to skip the reconstruction in training: a frozen codec learns nothing from it, and decoding costs time."""
+    """Whether to skip the reconstruction term: in training with a frozen codec, which learns nothing from it."""
     return model.training and model.codec is not None and model.codec.frozen
 
 
@@ -106,7 +106,7 @@ def _reconstruction(model: DiffusionLM, batch: Batch, encoded: EncodedBatch, *, 
     if model.codec is not None:
         assert isinstance(model.process, Gaussian), "only Gaussian noise works on vectors"
         signal = model.process.path.scales(noised.t)[0][..., None].to(noised.z)
-        return model.codec.nll(model.codec.weighed(noised.z, signal), batch.tokens, batch.pad)
+        return model.codec.nll(model.codec.decoder_input(noised.z, signal), batch.tokens, batch.pad)
     pred = model(noised.z, noised.t, model.context(batch))
     return model.process.nelbo(pred, noised, torch.zeros_like(t))
 
@@ -181,9 +181,11 @@ class CodecObjective:
 
 
 class TrainingGoal(Protocol):
-    """Which parameters are trained, and on which loss: `Objective`, `CodecObjective`, `TaggerObjective`, … or your own."""
+    """An objective: the parameters to train and their loss. `Objective` and `CodecObjective` are examples."""
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]: ...
+    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+        """The parameters to train."""
+        ...
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss: ...
 

@@ -24,7 +24,7 @@ class TimeSampler(ABC):
         """(B, 1) times, or (B, L) if tokens have their own times"""
 
     def weight(self, t: Tensor) -> Tensor | float:
-        """The importance weight of a draw at t, 1/density, which keeps the mean that of uniform times."""
+        """Returns the importance weight of a draw at t, 1/density, which keeps the mean that of uniform times."""
         return 1.0
 
 
@@ -60,7 +60,7 @@ class StratifiedTimes(TimeSampler):
         return t if self.block is None else t.repeat_interleave(self.block, 1)[:, :L]
 
     def weight(self, t: Tensor) -> Tensor | float:
-        """The importance weight of the loss at t: 1/density relative to uniform times."""
+        """Returns the importance weight of the loss at t: 1/density relative to uniform times."""
         if self.power == 1:
             return 1.0
         u = ((t - self.low) / (self.high - self.low)) ** (1 / self.power)

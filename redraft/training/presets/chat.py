@@ -24,7 +24,7 @@ _TEMPLATE = (
     "{{ message['content'] | trim }}<|eot_id|>{% endfor %}"
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{% endif %}"
 )
-_AROUND = 8  # tokens of a prompt besides the question: start, two headers of three, end of the turn
+_TEMPLATE_TOKENS = 8  # tokens of a prompt besides the question: start, two headers of three, end of the turn
 
 
 def llada_chat_tiny() -> Run:
@@ -33,7 +33,7 @@ def llada_chat_tiny() -> Run:
     Mask noise on the answer alone, end tokens learnt up to the length of the row, one row in a hundred cut to a random
     length. It writes in blocks of 17 tokens, the most confident first, and ends at the end token.
     """
-    framing = ChatRows(_AROUND + _ATTRIBUTES_LENGTH + STORY_LENGTH)
+    framing = ChatRows(_TEMPLATE_TOKENS + _ATTRIBUTES_LENGTH + STORY_LENGTH)
     run = variations.with_text(mdlm_tiny(), story_chat_tokenizer(), StoryAttributes(), framing)
     return replace(run, sampler=Blocks(Unmask(17, Confidence()), decode_block=17, stop=True))
 

@@ -1,9 +1,8 @@
-"""The index of presets, read from the rooms: no name is written twice.
+"""The index of all presets, built from the files in this folder so that no name is listed twice.
 
-A preset is a public function of a room that returns a `Run` and needs no argument. The tiny ones learn the embedded
-stories in minutes on a CPU. The published ones carry their papers' hyperparameters; they read their tokenizer from a
-file of the user's, say `tokenizer.json` of GPT-2, and their data from files or a hub. Within a purpose they are listed
-in the order of their file.
+A preset is a public function that returns a `Run` and can be called without arguments. Tiny presets learn the built-in
+stories in minutes on a CPU. Published presets have the hyperparameters of their papers; they read the tokenizer from
+a file, such as GPT-2's `tokenizer.json`, and the data from files or a hub. Presets are listed in file order.
 """
 
 from __future__ import annotations
@@ -18,38 +17,39 @@ from redraft.training.runs.run import Run
 _Presets = tuple[Callable[..., Run], ...]
 
 
-def _presets(room: ModuleType) -> _Presets:
-    """The presets that a room defines, in the order of its file."""
-    return tuple(f for f in vars(room).values() if isfunction(f) and f.__module__ == room.__name__ and _is_preset(f))
+def _presets(module: ModuleType) -> _Presets:
+    """List the presets that a module defines, in file order."""
+    functions = (f for f in vars(module).values() if isfunction(f) and f.__module__ == module.__name__)
+    return tuple(filter(_is_preset, functions))
 
 
 def _is_preset(function: Callable[..., object]) -> bool:
-    form = signature(function, eval_str=True)
-    ready = all(p.default is not Parameter.empty for p in form.parameters.values())
-    return ready and form.return_annotation is Run and not function.__name__.startswith("_")
+    sig = signature(function, eval_str=True)
+    has_defaults = all(p.default is not Parameter.empty for p in sig.parameters.values())
+    return has_defaults and sig.return_annotation is Run and not function.__name__.startswith("_")
 
 
 def _is_tiny(preset: Callable[..., Run]) -> bool:
     return "_tiny" in preset.__name__
 
 
-def _tiny(room: ModuleType) -> _Presets:
-    return tuple(filter(_is_tiny, _presets(room)))
+def _tiny_presets(module: ModuleType) -> _Presets:
+    return tuple(filter(_is_tiny, _presets(module)))
 
 
-def _published(room: ModuleType) -> _Presets:
-    return tuple(f for f in _presets(room) if not _is_tiny(f))
+def _published_presets(module: ModuleType) -> _Presets:
+    return tuple(f for f in _presets(module) if not _is_tiny(f))
 
 
 PURPOSES: dict[str, _Presets] = {
-    "Minutes on a laptop, on the embedded stories: noise of tokens": _tiny(tiny),
-    "The same: questions and answers by a chat template": _tiny(chat),
-    "The same: Gaussian noise of word vectors": _tiny(vectors),
-    "The same: Gaussian noise of latents, each after its codec": _tiny(latents),
-    "Half an hour on a laptop, on text of your own": _presets(small),
-    "Published sizes, for GPUs: noise of tokens": _published(tokens),
-    "Published sizes: Gaussian noise of word vectors": _published(vectors),
-    "Published sizes: Gaussian noise of latents, each after its codec": _published(latents),
+    "Tiny (minutes on a laptop, built-in stories): noise on tokens": _tiny_presets(tiny),
+    "Tiny: chat fine-tuning with a chat template": _tiny_presets(chat),
+    "Tiny: Gaussian noise on word vectors": _tiny_presets(vectors),
+    "Tiny: Gaussian noise on latents; train the codec first": _tiny_presets(latents),
+    "Small (half an hour on a laptop, your own text)": _presets(small),
+    "Published sizes (for GPUs): noise on tokens": _published_presets(tokens),
+    "Published sizes: Gaussian noise on word vectors": _published_presets(vectors),
+    "Published sizes: Gaussian noise on latents; train the codec first": _published_presets(latents),
 }
 PRESETS: dict[str, Callable[..., Run]] = {f.__name__: f for functions in PURPOSES.values() for f in functions}
 TINY: dict[str, Callable[[], Run]] = {name: f for name, f in PRESETS.items() if _is_tiny(f)}

@@ -27,8 +27,8 @@ from redraft.training.data.corpora.story_tasks import StoryClasses
 from redraft.training.data.framing import DocumentRows
 from redraft.training.data.sources import TextFiles
 from redraft.training.objectives.losses import LossTerm, OffsetSnrWeight, P2Weight, SquaredError
-from redraft.training.presets.tiny import STORY_LENGTH, _tiny
-from redraft.training.presets.tokens import _small, _tokenizer
+from redraft.training.presets.tiny import STORY_LENGTH, _tiny_run
+from redraft.training.presets.tokens import _small_dit_run, _load_tokenizer
 from redraft.training.runs import variations
 from redraft.training.runs.run import OptimizerConfig, Run
 
@@ -45,7 +45,7 @@ def tencdm_tiny() -> Run:
     cosine learns faster here than its tan-d.
     """
     codec = Contextual(MaskedLM(STORY_LENGTH, TransformerSize(width=64)), STORY_LENGTH, TransformerSize(layers=1))
-    return _tiny_latents(codec, CosineSquared(), base="runs/tencdm_codec_tiny")
+    return _tiny_latent_run(codec, CosineSquared(), base="runs/tencdm_codec_tiny")
 
 
 def ld4tg_codec_tiny() -> Run:
@@ -56,7 +56,7 @@ def ld4tg_codec_tiny() -> Run:
 def ld4tg_tiny() -> Run:
     """LD4TG: diffusion of a compressed story; train `ld4tg_codec_tiny` first."""
     codec = Compressed(MaskedLM(STORY_LENGTH, TransformerSize(width=64)), STORY_LENGTH, 17, noise=0.3)
-    return _tiny_latents(
+    return _tiny_latent_run(
         codec, CosineSquared(), PredictV(), SquaredError(OffsetSnrWeight(1.0)), base="runs/ld4tg_codec_tiny"
     )
 
@@ -78,7 +78,7 @@ def planner_tiny() -> Run:
     text, and the KL is weak.
     """
     codec = Paragraph(STORY_LENGTH, beta=1e-4, noise=0.0, forget=0.5)
-    run = _tiny_latents(codec, CosineSquared(), loss=SquaredError(P2Weight()), base="runs/planner_codec_tiny")
+    run = _tiny_latent_run(codec, CosineSquared(), loss=SquaredError(P2Weight()), base="runs/planner_codec_tiny")
     return replace(run, sampler=Ddim(30))
 
 
@@ -94,13 +94,13 @@ def cosmos_tiny() -> Run:
     """
     mild = Smoothing(places=0.1, noise=0.5, features=0.2)
     codec = Smooth(MaskedLM(STORY_LENGTH, TransformerSize(width=64)), STORY_LENGTH, 17, smoothing=mild)
-    return _tiny_latents(codec, CosineSquared(), base="runs/cosmos_codec_tiny")
+    return _tiny_latent_run(codec, CosineSquared(), base="runs/cosmos_codec_tiny")
 
 
-def _tiny_latents(
+def _tiny_latent_run(
     codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX(), loss: LossTerm = SquaredError(), *, base: str
 ) -> Run:
-    run = _tiny()
+    run = _tiny_run()
     process = Gaussian(run.model.vocab, VariancePreserving(ClampedLogSnr(schedule, -12.0, 4.0)))
     return variations.diffusion_stage(variations.with_vectors(run, process, codec, head), base, loss)
 
@@ -121,10 +121,10 @@ def tencdm_roc(
     Their encoder is BERT's base model, `MiniLM(folder, 12, vocab, 768, 12, 3072)`; their network has skip connections.
     """
     codec = Contextual(encoder, 64, TransformerSize(768, 3, 12), noise=0.9)  # the noise of tan-9 at t = 0.15
-    return _as_tencdm(_latent_roc(_tokenizer(tokenizer), path, codec, TanD(9.0)), "runs/tencdm_codec_roc")
+    return _with_tencdm_training(_roc_latent_run(_load_tokenizer(tokenizer), path, codec, TanD(9.0)), "runs/tencdm_codec_roc")
 
 
-def _as_tencdm(run: Run, base: str) -> Run:
+def _with_tencdm_training(run: Run, base: str) -> Run:
     rate = OptimizerConfig(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
     run = replace(run, optimiser=rate, sampler=EulerMaruyama(50, TruncatedGrid(0.01)), steps=200_000, batch=512)
     return variations.diffusion_stage(run, base)
@@ -147,7 +147,7 @@ def ld4tg_roc(
     steps have the large variance, whose bound has no continuous-time limit; ours have the posterior's.
     """
     codec = Compressed(encoder, 64, 32, 64, TransformerSize(768, 3, 12), TransformerSize(768, 6, 12))
-    run = _latent_roc(_tokenizer(tokenizer), path, codec, CosineSquared(), PredictV())
+    run = _roc_latent_run(_load_tokenizer(tokenizer), path, codec, CosineSquared(), PredictV())
     rate = OptimizerConfig(lr=2e-4, warmup=1000, floor=0.0)
     run = replace(run, optimiser=rate, sampler=Ancestral(250), steps=250_000, batch=128)
     return variations.diffusion_stage(run, "runs/ld4tg_codec_roc", SquaredError(OffsetSnrWeight(1.0)))
@@ -169,7 +169,7 @@ def cosmos_roc(
     The layers of compressor and decompressor and tan-3 are ours: the reference names none, only that d is smaller.
     """
     codec = Smooth(encoder, 64, 16, 768, TransformerSize(768, 6, 12), TransformerSize(768, 6, 12))
-    return _as_tencdm(_latent_roc(_tokenizer(tokenizer), path, codec, TanD(3.0)), "runs/cosmos_codec_roc")
+    return _with_tencdm_training(_roc_latent_run(_load_tokenizer(tokenizer), path, codec, TanD(3.0)), "runs/cosmos_codec_roc")
 
 
 def planner_codec_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
@@ -184,7 +184,7 @@ def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "
     of steps are ours.
     """
     codec = Paragraph(256, 16, 1024, TransformerSize(1024, 24, 16), TransformerSize(1024, 24, 16))
-    run = _small(_tokenizer(tokenizer), TextFiles((path,), split_by="line"), DocumentRows(256, tail=True))
+    run = _small_dit_run(_load_tokenizer(tokenizer), TextFiles((path,), split_by="line"), DocumentRows(256, tail=True))
     run = variations.with_network(run, width=1152, layers=28, heads=16)
     process = Gaussian(run.model.vocab, VariancePreserving(ClampedLogSnr(CosineSquared())))
     run = variations.with_vectors(run, process, codec, hint=False)
@@ -192,11 +192,11 @@ def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "
     return variations.diffusion_stage(run, "runs/planner_codec_reviews", SquaredError(P2Weight()))
 
 
-def _latent_roc(
+def _roc_latent_run(
     tokenizer: Tokenizer, path: str, codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX()
 ) -> Run:
     """Rows of 64 tokens that end in end tokens, and the small DiT on the latents of a codec, with hints."""
-    run = _small(tokenizer, TextFiles((path,), split_by="line"), DocumentRows(64, tail=True))
+    run = _small_dit_run(tokenizer, TextFiles((path,), split_by="line"), DocumentRows(64, tail=True))
     return variations.with_vectors(
         run, Gaussian(tokenizer.vocab, VariancePreserving(ClampedLogSnr(schedule))), codec, head
     )

@@ -20,8 +20,8 @@ from redraft.training.data.framing import DocumentRows
 from redraft.training.data.pair_framing import EncoderRows, PairRows
 from redraft.training.data.sources import TextFiles
 from redraft.training.objectives.losses import OffsetSnrWeight, SquaredError
-from redraft.training.presets.tiny import _tiny
-from redraft.training.presets.tokens import _tokenizer
+from redraft.training.presets.tiny import _tiny_run
+from redraft.training.presets.tokens import _load_tokenizer
 from redraft.training.runs import variations
 from redraft.training.runs.run import Run
 
@@ -31,7 +31,7 @@ def diffuseq_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e
 
     The sizes are not from a paper: it learns something in half an hour on a CPU.
     """
-    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e_corpus(folder), PairRows(104, 50))
+    base = variations.with_text(_tiny_run(), _load_tokenizer(tokenizer), e2e_corpus(folder), PairRows(104, 50))
     return variations.with_embedding(variations.with_network(base, layers=4))
 
 
@@ -41,7 +41,7 @@ def genie_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_
     The sizes are not from a paper: it learns something in an hour on a CPU. A sentence always begins at the first
     place of its row here; behind a source of any length, as in `diffuseq_e2e`, learned positions say little.
     """
-    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e_corpus(folder), EncoderRows(48, 50))
+    base = variations.with_text(_tiny_run(), _load_tokenizer(tokenizer), e2e_corpus(folder), EncoderRows(48, 50))
     return variations.with_encoder(variations.with_embedding(variations.with_network(base, layers=4)))
 
 
@@ -56,7 +56,7 @@ def ld4tg_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_
     The sizes are not from a paper: it learns something in an hour on a CPU. Train `ld4tg_codec_e2e` first. Its decoder
     forgets half of its past in training, so that it uses the latents sooner.
     """
-    base = variations.with_text(_tiny(), _tokenizer(tokenizer), e2e_corpus(folder), EncoderRows(48, 50))
+    base = variations.with_text(_tiny_run(), _load_tokenizer(tokenizer), e2e_corpus(folder), EncoderRows(48, 50))
     process = Gaussian(base.model.vocab, VariancePreserving(ClampedLogSnr(CosineSquared(), -12.0, 4.0)))
     codec = Compressed(MaskedLM(48, TransformerSize(width=64)), 48, 16, noise=0.3, forget=0.5)
     run = variations.with_vectors(variations.with_network(base, layers=4), process, codec, PredictV())
@@ -85,8 +85,8 @@ def tencdm_prose(
     noise, so the decoder learns from states of every noise level, most of them noisy; one that has seen less than the
     diffusion ends with gives a bound worse than a blind guess. It names pieces of words by the encoder's own vectors.
     """
-    text = _tokenizer(tokenizer)
-    base = variations.with_text(_tiny(), text, TextFiles(paths), DocumentRows(64, tail=True))
+    text = _load_tokenizer(tokenizer)
+    base = variations.with_text(_tiny_run(), text, TextFiles(paths), DocumentRows(64, tail=True))
     base = variations.with_network(base, width=256, layers=4)
     process = Gaussian(text.vocab, VariancePreserving(ClampedLogSnr(TanD(9.0), -12.0, 2.0)))
     codec = Contextual(encoder, 64, TransformerSize(256, 1), noise=1.0, tied=True, spread=4.0)

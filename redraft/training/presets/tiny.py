@@ -32,7 +32,7 @@ from redraft.training.runs import variations
 from redraft.training.runs.run import OptimizerConfig, Run
 
 STORY_LENGTH = 68  # tokens: the longest story and its end token
-_STORY_LETTERS = 320  # the same in characters
+_STORY_CHARACTERS = 320  # the same in characters
 _ATTRIBUTES_LENGTH = 17  # tokens: the attributes of a story
 _PROGRAM_LENGTH = 48  # tokens: the longest program of five statements and its end token
 _SUMMARY_LENGTH = 20  # tokens: a summary and its end token
@@ -40,7 +40,7 @@ _SUMMARY_LENGTH = 20  # tokens: a summary and its end token
 
 def mdlm_tiny() -> Run:
     """Masked diffusion: a story is uncovered word by word, in any order."""
-    return replace(_tiny(), sampler=Unmask(64, AnyOrder()))
+    return replace(_tiny_run(), sampler=Unmask(64, AnyOrder()))
 
 
 def mlm_tiny() -> Run:
@@ -50,34 +50,34 @@ def mlm_tiny() -> Run:
 
 def ar_tiny() -> Run:
     """The autoregressive baseline: the same network with causal attention, exact likelihood."""
-    tiny = variations.with_network(_tiny(), pattern=Causal())
+    tiny = variations.with_network(_tiny_run(), pattern=Causal())
     return replace(tiny, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1), stop=True))
 
 
 def bd3_tiny() -> Run:
     """Block diffusion between the two: blocks of eight tokens, each with its own time."""
     block = 8
-    tiny = variations.with_network(_tiny(), pattern=BlockCausal(block))
+    tiny = variations.with_network(_tiny_run(), pattern=BlockCausal(block))
     objective = Objective(TokenCrossEntropy(), StratifiedTimes(block=block))
     return replace(tiny, objective=objective, sampler=Blocks(Ancestral(16), stop=True))
 
 
 def mdlm_tiny_chars() -> Run:
     """Masked diffusion letter by letter: longer rows, fewer of them."""
-    base, letters = _tiny(), CharTokenizer.collect([*STORY_LANGUAGE.words(), " "], ("eos", "mask"))
-    network = TransformerConfig(width=128, layers=4, heads=4, positions=_STORY_LETTERS + 1)
+    base, letters = _tiny_run(), CharTokenizer.collect([*STORY_LANGUAGE.words(), " "], ("eos", "mask"))
+    network = TransformerConfig(width=128, layers=4, heads=4, positions=_STORY_CHARACTERS + 1)
     return replace(
         base,
         model=DiffusionLMConfig(Masked(letters.vocab), network),
         tokenizer=letters,
-        framing=DocumentRows(_STORY_LETTERS, tail=True),
+        framing=DocumentRows(_STORY_CHARACTERS, tail=True),
         batch=16,
     )
 
 
 def udlm_tiny() -> Run:
     """Uniform noise: words become other words, and any of them may be revised until the end."""
-    base = _tiny()
+    base = _tiny_run()
     return variations.with_noise(base, Interpolating(base.model.vocab), Objective(Bound()))
 
 
@@ -86,7 +86,7 @@ def gidd_tiny() -> Run:
 
     Equal steps of this schedule suit the square-root ends of the noise.
     """
-    base = _tiny()
+    base = _tiny_run()
     process = Interpolating(base.model.vocab, CosineSquared(), HybridNoise(0.2))
     run = variations.with_noise(base, process, Objective(Bound(weight=DynamicWeight())))
     return replace(run, sampler=SelfCorrection(Ancestral(64), steps=32))
@@ -94,20 +94,20 @@ def gidd_tiny() -> Run:
 
 def multinomial_tiny() -> Run:
     """Multinomial diffusion: uniform noise as a chain of a thousand steps with its cosine schedule."""
-    base = _tiny()
+    base = _tiny_run()
     return variations.with_noise(base, Interpolating(base.model.vocab, CosineRatio()), Objective(Bound(steps=1000)))
 
 
 def d3pm_tiny() -> Run:
     """D3PM with dense matrices, here absorbing ones, and the hybrid loss: the bound plus plain cross-entropy."""
-    base = _tiny()
+    base = _tiny_run()
     loss = SumOfTerms(Bound(steps=1000), TokenCrossEntropy(), factor=1.0)
     return variations.with_noise(base, Markov(base.model.vocab, AbsorbingRates()), Objective(loss))
 
 
 def sedd_tiny() -> Run:
     """Score entropy with mask noise: masked diffusion whose x̂ need not sum to one."""
-    base = _tiny()
+    base = _tiny_run()
     return variations.with_model(base, head=Score())
 
 
@@ -164,7 +164,7 @@ def flex_tiny() -> Run:
     closed. Learned positions beside rotary ones learn faster. Some texts are given but for holes, since words that are
     there before all masks are seen nowhere else.
     """
-    base, words = _tiny(), WordTokenizer(STORY_LANGUAGE.words(), ("pad", "mask"))
+    base, words = _tiny_run(), WordTokenizer(STORY_LANGUAGE.words(), ("pad", "mask"))
     process = Insertion(words.vocab, Polynomial(20.0), TimeReversed(Polynomial(4.0)))
     places, most = STORY_LENGTH + 1, STORY_LENGTH
     network = TransformerConfig(128, 2, 8, positions=places, time=64, gaps=most, gap_share=True)
@@ -172,7 +172,7 @@ def flex_tiny() -> Run:
     return replace(base, model=model, tokenizer=words, framing=DocumentRows(STORY_LENGTH), objective=holes)
 
 
-def _tiny() -> Run:
+def _tiny_run() -> Run:
     """Words of the stories, mask noise, and a network that learns them in minutes.
 
     Plain masked cross-entropy learns faster than the bound at this size; evaluation uses the bound. Positions are

@@ -32,17 +32,17 @@ from redraft.training.runs.run import OptimizerConfig, Run
 
 def mdlm_text8(path: str = "text8") -> Run:
     """Masked diffusion on text8 (Sahoo et al. 2024, ≤ 1.40 bits per character): 12 × 768, 256 characters, 1M steps."""
-    return _small(CharTokenizer(TEXT8), Text8(path), PackedRows(256))
+    return _small_dit_run(CharTokenizer(TEXT8), Text8(path), PackedRows(256))
 
 
 def mdlm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """Masked diffusion on LM1B with BERT's tokenizer, one padded sentence per row (perplexity ≤ 27.04 at 1M steps)."""
-    return _small(_tokenizer(tokenizer), HubDataset("lm1b", field="text"), DocumentRows(128))
+    return _small_dit_run(_load_tokenizer(tokenizer), HubDataset("lm1b", field="text"), DocumentRows(128))
 
 
 def mdlm_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """Masked diffusion on OpenWebText with GPT-2's tokenizer, packed into rows of 1024 (perplexity ≤ 23.21)."""
-    return _small(_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), PackedRows(1024))
+    return _small_dit_run(_load_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), PackedRows(1024))
 
 
 def ar_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
@@ -63,7 +63,7 @@ def llada_8b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 
     2.3T tokens are 439,000 steps. Sharded, with gradient checkpointing: for many GPUs.
     """
-    text = _tokenizer(tokenizer)
+    text = _load_tokenizer(tokenizer)
     network = TransformerConfig(width=4096, layers=32, heads=32, hidden=12_288, rotary=500_000.0, ids=126_464)
     return Run(
         model=DiffusionLMConfig(Masked(text.vocab), network),
@@ -87,16 +87,16 @@ def multinomial_text8(path: str = "text8") -> Run:
 
     Their network attends locally and linearly; ours has full attention. They do not state the number of steps.
     """
-    return _multinomial(CharTokenizer(TEXT8, ()), Text8(path), PackedRows(256), 1000)
+    return _multinomial_run(CharTokenizer(TEXT8, ()), Text8(path), PackedRows(256), 1000)
 
 
 def multinomial_enwik8(path: str = "enwik8") -> Run:
     """Multinomial diffusion on the bytes of enwik8 (≤ 1.75 bits per byte): chunks of 320, T = 4000."""
-    return _multinomial(ByteTokenizer(()), Enwik8(path), PackedRows(320), 4000)
+    return _multinomial_run(ByteTokenizer(()), Enwik8(path), PackedRows(320), 4000)
 
 
-def _multinomial(tokenizer: Tokenizer, data: Corpus, framing: PackedRows, steps: int) -> Run:
-    run = _small(tokenizer, data, framing)
+def _multinomial_run(tokenizer: Tokenizer, data: Corpus, framing: PackedRows, steps: int) -> Run:
+    run = _small_dit_run(tokenizer, data, framing)
     network = replace(run.model.network, width=512, heads=8, dropout=0.0)
     process = Interpolating(tokenizer.vocab, CosineRatio(), direct=True)
     model = DiffusionLMConfig(process, network, Softmax(), ConditionOnTime(4000.0))
@@ -111,7 +111,7 @@ def d3pm_text8(path: str = "text8") -> Run:
     Absorbing noise loses information evenly under the linear schedule, which is their mutual-information schedule. The
     last step draws x̂ itself. Other jumps: `replace(run.model.process, jumps=…)`.
     """
-    run = _small(CharTokenizer(TEXT8), Text8(path), PackedRows(256))
+    run = _small_dit_run(CharTokenizer(TEXT8), Text8(path), PackedRows(256))
     process = Markov(run.model.vocab, AbsorbingRates(), direct=True)
     return variations.with_noise(
         run, process, Objective(SumOfTerms(Bound(steps=1000), TokenCrossEntropy(), factor=10.0))
@@ -128,15 +128,15 @@ def d3pm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 
 def udlm_text8(path: str = "text8") -> Run:
     """Uniform noise in continuous time on text8 (Schiff et al. 2024, ≤ 1.44 bits per character); there is no mask."""
-    return _udlm(_small(CharTokenizer(TEXT8, ()), Text8(path), PackedRows(256)), Softmax())
+    return _with_uniform_noise(_small_dit_run(CharTokenizer(TEXT8, ()), Text8(path), PackedRows(256)), Softmax())
 
 
 def udlm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """Uniform noise on LM1B with BERT's tokenizer (perplexity ≤ 31.28)."""
-    return _udlm(mdlm_lm1b(tokenizer), Subs(carry_over=False))
+    return _with_uniform_noise(mdlm_lm1b(tokenizer), Subs(carry_over=False))
 
 
-def _udlm(run: Run, head: Head) -> Run:
+def _with_uniform_noise(run: Run, head: Head) -> Run:
     """α = 1 − t; the network sees σ = −log(1 − 0.999 t)."""
     process = Interpolating(run.model.vocab)
     return replace(run, model=DiffusionLMConfig(process, run.model.network, head, ConditionOnSigma(Linear(1e-3))))
@@ -147,7 +147,7 @@ def gidd_owt(tokenizer: str | Tokenizer = "tokenizer.json", p_u: float = 0.1) ->
 
     They crop documents at random; here they are packed.
     """
-    run = _small(_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), PackedRows(512))
+    run = _small_dit_run(_load_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), PackedRows(512))
     process = Interpolating(run.model.vocab, mixing=HybridNoise(p_u))
     network = replace(run.model.network, dropout=0.0)
     return replace(
@@ -162,22 +162,22 @@ def gidd_owt(tokenizer: str | Tokenizer = "tokenizer.json", p_u: float = 0.1) ->
 
 def sedd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """Score entropy with mask noise on OpenWebText (Lou et al. 2024): small network, rows of 1024, 1.3M steps."""
-    return _sedd(mdlm_owt(tokenizer))
+    return _with_score_entropy(mdlm_owt(tokenizer))
 
 
 def sedd_text8(path: str = "text8") -> Run:
     """Score entropy with mask noise on text8 (≤ 1.39 bits per character)."""
-    return _sedd(mdlm_text8(path))
+    return _with_score_entropy(mdlm_text8(path))
 
 
 def sedd_uniform_text8(path: str = "text8") -> Run:
     """Score entropy with uniform noise on text8 (≤ 1.47 bits per character): geometric noise; there is no mask."""
     run = udlm_text8(path)
     process = Interpolating(run.model.vocab, Geometric(1e-4, 20.0))
-    return _sedd(variations.with_model(run, process=process), run.model.token_head, ConditionOnSigma())
+    return _with_score_entropy(variations.with_model(run, process=process), run.model.token_head, ConditionOnSigma())
 
 
-def _sedd(run: Run, head: Head = Score(), level: TimeConditioning = ConditionOnSigma(Linear(1e-3))) -> Run:
+def _with_score_entropy(run: Run, head: Head = Score(), level: TimeConditioning = ConditionOnSigma(Linear(1e-3))) -> Run:
     """A network that sees σ, with "analytic" steps to sample."""
     return replace(variations.with_model(run, head=head, level=level), sampler=Ancestral(1024), steps=1_300_000)
 
@@ -196,7 +196,7 @@ def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     )
 
 
-def _small(tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, framing: Framing) -> Run:
+def _small_dit_run(tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, framing: Framing) -> Run:
     """The small DiT of MDLM, SEDD and BD3-LM, and their training: 1M steps of 512 rows."""
     network = TransformerConfig(
         width=768,
@@ -226,5 +226,5 @@ def _small(tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, framing: Framing
     )
 
 
-def _tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
+def _load_tokenizer(tokenizer: str | Tokenizer) -> Tokenizer:
     return HubTokenizer.load(tokenizer) if isinstance(tokenizer, str) else tokenizer

@@ -30,15 +30,15 @@ from redraft.training.data.sources import Corpus, HubDataset, InfiniteCorpus, Te
 from redraft.training.objectives.losses import OffsetSnrWeight, SquaredError, TokenCrossEntropy
 from redraft.training.objectives.objective import Objective
 from redraft.training.objectives.time_samplers import StratifiedTimes
-from redraft.training.presets.tiny import _ATTRIBUTES_LENGTH, _SUMMARY_LENGTH, STORY_LENGTH, _tiny
-from redraft.training.presets.tokens import _small, _tokenizer, mdlm_owt
+from redraft.training.presets.tiny import _ATTRIBUTES_LENGTH, _SUMMARY_LENGTH, STORY_LENGTH, _tiny_run
+from redraft.training.presets.tokens import _small_dit_run, _load_tokenizer, mdlm_owt
 from redraft.training.runs import variations
 from redraft.training.runs.run import OptimizerConfig, Run
 
 
 def diffusion_lm_tiny() -> Run:
     """Diffusion-LM: every word has a learned vector, and a story emerges from Gaussian noise."""
-    return variations.with_embedding(_tiny())
+    return variations.with_embedding(_tiny_run())
 
 
 def diffusion_lm_tagger_tiny() -> Run:
@@ -48,22 +48,22 @@ def diffusion_lm_tagger_tiny() -> Run:
 
 def diffuseq_tiny() -> Run:
     """DiffuSeq: the attributes of a story and the story in one row; only the story is noised."""
-    return _embedded_pairs(StoryAttributes(), PairRows(_ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, _ATTRIBUTES_LENGTH))
+    return _embedded_pairs_run(StoryAttributes(), PairRows(_ATTRIBUTES_LENGTH + 1 + STORY_LENGTH, _ATTRIBUTES_LENGTH))
 
 
 def diffuseq_summary_tiny() -> Run:
     """DiffuSeq: a story and its summary in one sentence."""
-    return _embedded_pairs(StorySummaries(), PairRows(STORY_LENGTH + _SUMMARY_LENGTH, STORY_LENGTH - 1))
+    return _embedded_pairs_run(StorySummaries(), PairRows(STORY_LENGTH + _SUMMARY_LENGTH, STORY_LENGTH - 1))
 
 
 def genie_tiny() -> Run:
     """GENIE: an encoder reads the attributes of a story, the denoiser attends to its states."""
-    return _genie_tiny(StoryAttributes(), EncoderRows(STORY_LENGTH + 1, _ATTRIBUTES_LENGTH + 1))
+    return _tiny_genie_run(StoryAttributes(), EncoderRows(STORY_LENGTH + 1, _ATTRIBUTES_LENGTH + 1))
 
 
 def genie_summary_tiny() -> Run:
     """GENIE: an encoder reads a story, the denoiser writes its summary."""
-    return _genie_tiny(StorySummaries(), EncoderRows(_SUMMARY_LENGTH + 1, STORY_LENGTH))
+    return _tiny_genie_run(StorySummaries(), EncoderRows(_SUMMARY_LENGTH + 1, STORY_LENGTH))
 
 
 def genie_cpd_tiny() -> Run:
@@ -71,19 +71,19 @@ def genie_cpd_tiny() -> Run:
 
     A base for the others: `redraft train genie_tiny --base runs/genie_cpd_tiny`.
     """
-    return _genie_tiny(StoryCorpus(), SpanRows(STORY_LENGTH // 3, STORY_LENGTH))
+    return _tiny_genie_run(StoryCorpus(), SpanRows(STORY_LENGTH // 3, STORY_LENGTH))
 
 
-def _genie_tiny(data: InfiniteCorpus, framing: EncoderRows | SpanRows) -> Run:
+def _tiny_genie_run(data: InfiniteCorpus, framing: EncoderRows | SpanRows) -> Run:
     """With positions for the longest rows and sources of all, so that one may start from the weights of another."""
-    run = variations.with_network(_embedded_pairs(data, framing), positions=STORY_LENGTH + 1)
+    run = variations.with_network(_embedded_pairs_run(data, framing), positions=STORY_LENGTH + 1)
     return variations.with_encoder(run, positions=STORY_LENGTH)
 
 
-def _embedded_pairs(data: InfiniteCorpus, framing: PairRows | EncoderRows | SpanRows) -> Run:
+def _embedded_pairs_run(data: InfiniteCorpus, framing: PairRows | EncoderRows | SpanRows) -> Run:
     """Stories and what belongs to them, as vectors of their words."""
     return variations.with_embedding(
-        variations.with_text(_tiny(), WordTokenizer(STORY_LANGUAGE.words(), ("bos", "eos", "mask")), data, framing)
+        variations.with_text(_tiny_run(), WordTokenizer(STORY_LANGUAGE.words(), ("bos", "eos", "mask")), data, framing)
     )
 
 
@@ -113,7 +113,7 @@ def points_class_tiny() -> Run:
 
 def ssd_tiny(block: int = 17) -> Run:
     """SSD-LM: words are corners of a simplex; a story is written in four blocks, each redrawn again and again."""
-    base = variations.with_network(_tiny(), pattern=BlockCausal(block))
+    base = variations.with_network(_tiny_run(), pattern=BlockCausal(block))
     process = Gaussian(base.model.vocab, VariancePreserving(ClampedLogSnr(CosineOffset(1e-4), -12.0, 6.0)))
     return replace(
         variations.with_vectors(base, process, Simplex(), PredictTokens(), hint=False),
@@ -124,17 +124,17 @@ def ssd_tiny(block: int = 17) -> Run:
 
 def diffusion_lm_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
     """Diffusion-LM on the sentences of E2E (Li et al. 2022): 12 × 768, vectors of 16, rows of 64, 200k steps."""
-    return _diffusion_lm(_tokenizer(tokenizer), e2e_corpus(folder), Embedding(16, unit=False), 200_000)
+    return _diffusion_lm_run(_load_tokenizer(tokenizer), e2e_corpus(folder), Embedding(16, unit=False), 200_000)
 
 
 def diffusion_lm_roc(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt") -> Run:
     """Diffusion-LM on ROCStories, one to a line: vectors of 128, 800k steps (their code says 400k)."""
     stories = TextFiles((path,), split_by="line")
-    return _diffusion_lm(_tokenizer(tokenizer), stories, Embedding(128, unit=False), 800_000)
+    return _diffusion_lm_run(_load_tokenizer(tokenizer), stories, Embedding(128, unit=False), 800_000)
 
 
-def _diffusion_lm(tokenizer: Tokenizer, data: Corpus, codec: Embedding, steps: int) -> Run:
-    run = _vectors_published(tokenizer, data, DocumentRows(64, tail=True), layers=12)
+def _diffusion_lm_run(tokenizer: Tokenizer, data: Corpus, codec: Embedding, steps: int) -> Run:
+    run = _published_vector_run(tokenizer, data, DocumentRows(64, tail=True), layers=12)
     rate = OptimizerConfig(lr=1e-4, floor=0.0)
     return replace(variations.with_model(run, codec=codec), optimiser=rate, steps=steps, batch=64)
 
@@ -145,8 +145,8 @@ def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "Q
     Other tasks of the paper are other folders and steps: questions 40k, dialogue 140k, simplification 80k. Its code
     draws times by importance, as `redraft.training.fit_importance_times` measures it, and chooses among ten texts.
     """
-    files = _folder_of_pairs(folder, "src", "trg")
-    run = _vectors_published(_tokenizer(tokenizer), files, PairRows(128, 63), layers=12)
+    files = _pair_files(folder, "src", "trg")
+    run = _published_vector_run(_load_tokenizer(tokenizer), files, PairRows(128, 63), layers=12)
     return replace(run, optimiser=OptimizerConfig(lr=1e-4), steps=steps, batch=2048)
 
 
@@ -155,8 +155,8 @@ def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsu
 
     It starts from the weights of `genie_cpd_books`; their encoder starts from BERT's.
     """
-    files = _folder_of_pairs(folder, "src", "trg")
-    run = _vectors_published(_tokenizer(tokenizer), files, EncoderRows(64, 512), layers=6, positions=156)
+    files = _pair_files(folder, "src", "trg")
+    run = _published_vector_run(_load_tokenizer(tokenizer), files, EncoderRows(64, 512), layers=6, positions=156)
     rate = OptimizerConfig(lr=5e-5, warmup=7200)
     return replace(
         variations.with_encoder(run, 6), optimiser=rate, base="runs/genie_cpd_books", steps=120_000, batch=64
@@ -166,7 +166,7 @@ def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsu
 def genie_cpd_books(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """The pre-training of GENIE: spans of three tenths of 512 tokens; theirs reads 160 GB of text, for fifty days."""
     data = HubDataset("bookcorpus", field="text")
-    run = variations.with_encoder(_vectors_published(_tokenizer(tokenizer), data, SpanRows(156, 512), layers=6), 6)
+    run = variations.with_encoder(_published_vector_run(_load_tokenizer(tokenizer), data, SpanRows(156, 512), layers=6), 6)
     return replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=300_000), steps=5_000_000, batch=4096)
 
 
@@ -176,7 +176,7 @@ def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     They start from RoBERTa's weights and train one block after a context of any length; here all blocks of a row learn
     at once, each after the clean ones before it. The number of rows is ours.
     """
-    run = _small(_tokenizer(tokenizer), mdlm_owt(tokenizer).data, PackedRows(200))
+    run = _small_dit_run(_load_tokenizer(tokenizer), mdlm_owt(tokenizer).data, PackedRows(200))
     run = variations.with_network(run, width=1024, layers=24, heads=16, pattern=BlockCausal(25))
     process = Gaussian(run.model.vocab, VariancePreserving(ClampedLogSnr(CosineOffset(1e-4))))
     return replace(
@@ -188,11 +188,11 @@ def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     )
 
 
-def _vectors_published(
+def _published_vector_run(
     tokenizer: Tokenizer, data: Corpus, framing: Framing, layers: int, positions: int | None = None
 ) -> Run:
     """The noise and the loss of Diffusion-LM with learned positions; sampling in 2000 steps, as in training."""
-    run = _small(tokenizer, data, framing)
+    run = _small_dit_run(tokenizer, data, framing)
     run = variations.with_network(run, layers=layers, rotary=None, positions=positions or framing.length)
     process = Gaussian(tokenizer.vocab, VariancePreserving(ClampedLogSnr(Sqrt())))
     return replace(
@@ -200,7 +200,7 @@ def _vectors_published(
     )
 
 
-def _folder_of_pairs(folder: str, source: str, target: str) -> JsonlPairs:
+def _pair_files(folder: str, source: str, target: str) -> JsonlPairs:
     """train.jsonl, valid.jsonl and test.jsonl, as DiffuSeq's data come."""
     train, valid, test = ((f"{folder}/{split}.jsonl",) for split in ("train", "valid", "test"))
     return JsonlPairs(train, valid, test, source=source, target=target)

@@ -36,7 +36,7 @@ def adaptation_run(
     lr: float = 1e-4,
     seed: int = 0,
 ) -> Run:
-    """A run that adapts a causal model: it keeps the weights and the shift, adds a mask row, and opens the attention.
+    """Returns a run that adapts a causal model: it keeps weights and shift, adds a mask row, and opens the attention.
 
     Args:
         base: a plain causal model (Llama, GPT-2 …), loaded from `path`, or one with an adapter to train further
@@ -62,9 +62,9 @@ def adaptation_run(
         head = replace(head, finished=True)
     model = replace(base.config, network=network, head=head)
     sampler = Blocks(Unmask(32, Confidence()), decode_block=block or 32, stop=True)
-    optimiser = OptimizerConfig(lr=lr, warmup=steps // 10, floor=0.1, ema=0.0)
+    optimizer = OptimizerConfig(lr=lr, warmup=steps // 10, floor=0.1, ema=0.0)
     return Run(
-        model, data, tokenizer, framing, objective, sampler, optimiser, steps, batch, seed=seed, base=path, samples=1
+        model, data, tokenizer, framing, objective, sampler, optimizer, steps, batch, seed=seed, base=path, samples=1
     )
 
 
@@ -80,7 +80,7 @@ def _keep_adapter(current: TransformerConfig, requested: TransformerConfig, path
 
 def _require_causal(base: DiffusionLM, path: str) -> Tokenizer:
     has_adapter = isinstance(base.config.head, Shift) and base.config.network.lora is not None
-    if not base.config.continues and not has_adapter:
+    if not base.config.is_plain_causal and not has_adapter:
         kind = "it has a start token" if isinstance(base.config.network.pattern, Causal) else "it already fills masks"
         raise ValueError(f"{path} cannot be adapted: {kind}; give a plain causal model, such as a Llama or GPT-2")
     if base.tokenizer is None:

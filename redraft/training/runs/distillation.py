@@ -30,7 +30,7 @@ def drafter_run(
     lr: float = 1e-3,
     seed: int = 0,
 ) -> Run:
-    """A run that trains a drafter for a causal model; the model's own weights do not change.
+    """Returns a run that trains a drafter for a causal model; the model's own weights do not change.
 
     Args:
         base: a causal model, loaded from `path`

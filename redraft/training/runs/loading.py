@@ -69,9 +69,9 @@ def load(
         dtype: dtype of the weights; None for float32. Call a model with 16-bit weights under torch.autocast
         mask: mask token of another project's model, as an id or a string, if its files do not name it
         attention: causal, full or block:SIZE, for another project's model whose files do not say it
-        weights: CPU weight format. int8: 1 byte per weight, bf16 activations. packed: fp32 in oneDNN's layout. Both make
-            generation faster, and drafting then changes no bit of the text; such a model cannot be trained or exported.
-            None keeps the weights as they are
+        weights: CPU weight format. int8: 1 byte per weight, bf16 activations. packed: fp32 in oneDNN's layout. Both
+            make generation faster, and drafting then changes no bit of the text; such a model cannot be trained or
+            exported. None keeps the weights as they are
     """
     model = load_with_run(path, device, trust, dtype=dtype, mask=mask, attention=attention).model
     return model if weights is None else with_weight_format(model, weights)
@@ -126,12 +126,12 @@ def _merge_with_base(
 
 
 def bundle_model(imported: ImportedModel) -> BundledModel:
-    """The config and tokenizer of an imported model, without its weights."""
+    """Returns the config and tokenizer of an imported model, without its weights."""
     return BundledModel(imported.model, imported.tokenizer, imported.assumed)
 
 
 def describe_run(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None, int | None]:
-    """The run that made a directory (None if it was not a Redraft run) and the step; reads no weights."""
+    """Returns the run that made a directory (None if it was not a Redraft run) and its step; reads no weights."""
     path = _resolve_path(path)[0]
     match _kind(path):
         case "foreign":
@@ -151,7 +151,7 @@ def _resolve_path(path: str | Path) -> tuple[Path, str | None]:
 
 
 def _kind(path: Path) -> Literal["run", "checkpoint", "export", "foreign"]:
-    """What a directory holds, judged by its files."""
+    """Determines what a directory holds from its files."""
     if not path.is_dir():
         refuse_pickles(path)
         raise CheckpointError(
@@ -211,7 +211,7 @@ def init_from(model: DiffusionLM, path: str | Path, part: nn.Module | None = Non
 def _widened(p: Tensor, shape: torch.Size, reads_previous: bool) -> Tensor:
     """Extends a weight to a larger shape, if it can.
 
-    A token table gets a row for the mask, the mean of the others. An input layer gets zeros for the previous prediction.
+    A token table gets a row for the mask, the mean of all others. An input layer gets zeros for previous predictions.
     """
     p = p.detach()
     if p.dim() == 2 and tuple(shape) == (len(p) + 1, p.shape[1]):
@@ -247,7 +247,7 @@ def build_model(
     device: torch.device | str,
     dtype: torch.dtype | None = None,
 ) -> DiffusionLM:
-    """Builds the model of a run with the given weights, in evaluation mode; uses the tensors without copying if it can."""
+    """Builds the model of a run with these weights, in evaluation mode; does not copy the tensors if possible."""
     with torch.device("meta"):  # do not initialize weights that are overwritten anyway
         model = DiffusionLM(run.model, run.tokenizer)
     needed, given = ({n: tuple(w.shape) for n, w in named.items()} for named in (model.state_dict(), weights))
@@ -268,7 +268,7 @@ def build_model(
 def _owned(
     weights: Mapping[str, Tensor], device: torch.device | str, dtypes: Mapping[str, torch.dtype]
 ) -> dict[str, Tensor]:
-    """Weights that own their memory: reuses each tensor to save memory, and copies only those that share storage."""
+    """Returns weights that own their memory; copies only tensors that share storage, to save memory."""
     owned: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, weight in weights.items():

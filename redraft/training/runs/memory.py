@@ -10,13 +10,13 @@ from redraft.training.runs.run import Run
 
 
 def parameter_count(model: DiffusionLMConfig) -> int:
-    """The number of parameters of a model, counted without allocating them."""
+    """Returns the number of parameters of a model, without allocating them."""
     with torch.device("meta"):
         return sum(p.numel() for p in DiffusionLM(model).parameters())
 
 
 def minimum_memory(run: Run, world: int = 1) -> dict[str, int]:
-    """A lower bound on the bytes a worker needs, by purpose.
+    """Returns a lower bound on the bytes a worker needs, by purpose.
 
     Each weight comes with an average, a gradient and a moment. Each layer keeps the states of all tokens for the
     backward pass, unless they are recomputed.

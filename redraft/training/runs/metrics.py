@@ -23,13 +23,13 @@ METRICS_FILE = "metrics.jsonl"
 
 
 def read_metrics(out: Path) -> list[dict[str, Any]]:
-    """The records of a run's log; a line that is still being written is left out."""
+    """Reads the records of a run's log, without a last line that is still being written."""
     file = out / METRICS_FILE
     return [parse_line(file, number, line) for number, line in enumerate(whole_lines(file), 1)]
 
 
 def whole_lines(file: Path) -> list[bytes]:
-    """The complete lines of a log, with their newlines."""
+    """Reads the complete lines of a log, with their newlines."""
     if not file.exists():
         return []
     try:
@@ -57,12 +57,12 @@ def _fits(item: tuple[str, Any]) -> bool:
 
 
 def latest_values(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """The latest value of every metric, without the sample texts."""
+    """Returns the latest value of every metric, without the sample texts."""
     return {name: value for record in records for name, value in record.items() if name != "samples"}
 
 
 def format_heldout(metrics: Mapping[str, Any]) -> str:
-    """A sentence on how well a model, or a codec alone, does on held-out text."""
+    """Describes in words how well a model, or a codec alone, does on held-out text."""
     if "valid_reconstruction" in metrics:
         return f"{metrics['valid_reconstruction']:.1%} of held-out tokens survive the codec"
     if "valid_bits_per_char" not in metrics:
@@ -71,7 +71,7 @@ def format_heldout(metrics: Mapping[str, Any]) -> str:
 
 
 def format_brief(metrics: Mapping[str, Any]) -> str:
-    """A short form of `format_heldout` for the progress bar."""
+    """Returns a short form of `format_heldout` for the progress bar."""
     if "valid_reconstruction" in metrics:
         return f"held out {metrics['valid_reconstruction']:.1%} survive"
     above = f" ({metrics['valid_excess_bits_per_char']:+.3f})" if "valid_excess_bits_per_char" in metrics else ""
@@ -85,5 +85,5 @@ def _above(metrics: Mapping[str, Any]) -> str:
 
 
 def format_excess(value: float, stderr: float) -> str:
-    """The distance from the truth with its standard error, in the wording that all commands share."""
+    """Formats the excess over the truth with its standard error, in the wording that all commands share."""
     return f"{value:.4f} ± {stderr:.4f} above the truth"

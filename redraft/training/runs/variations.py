@@ -82,7 +82,7 @@ def with_length(run: Run, length: int) -> Run:
 
 
 def with_text(run: Run, tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, framing: Framing) -> Run:
-    """Masked diffusion of other texts with the same network and one learned position per token of a row."""
+    """Uses masked diffusion of other texts, with the same network and one learned position per token of a row."""
     network = replace(run.model.network, positions=framing.length)
     model = DiffusionLMConfig(Masked(tokenizer.vocab), network)
     return replace(run, model=model, data=data, tokenizer=tokenizer, framing=framing)
@@ -165,14 +165,14 @@ def with_vectors(
     loss: LossTerm = SquaredError(),
     hint: bool = True,
 ) -> Run:
-    """Gaussian diffusion of a codec's vectors; the network sees time and, with `hint`, its previous prediction."""
+    """Uses Gaussian diffusion of a codec's vectors; the network sees time and, with `hint`, its last prediction."""
     network = replace(run.model.network, time=run.model.network.time or 64)
     model = DiffusionLMConfig(process, network, head, codec=codec, hint=hint)
     return replace(run, model=model, objective=Objective(loss), sampler=Ancestral(64))
 
 
 def with_embedding(run: Run) -> Run:
-    """Diffuses learned 32-dimensional word vectors; the network predicts words, and x̂ is their mean vector.
+    """Uses diffusion of learned 32-dimensional word vectors; the network predicts words, and x̂ is their mean vector.
 
     Cross-entropy, with the posterior of z alone as prior logits (Plaid), learns faster here than the squared error of
     Diffusion-LM. The schedule covers the noise levels at which a word or its kind is uncertain; `redraft levels`
@@ -229,13 +229,13 @@ def with_tagger(run: Run, base: str, lexicon: Mapping[str, str] | None = None, l
         objective=FutureTaggerObjective() if causal else TaggerObjective(),
         optimiser=OptimizerConfig(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
         steps=run.steps // 2,
-        samples=0,  # the model beside it does not change
+        samples=0,  # the model itself does not change
         eval_every=run.steps // 2,
     )
 
 
 def with_attribute(run: Run, base: str, data: Corpus | InfiniteCorpus) -> Run:
-    """Trains an attribute classifier of noisy text for any token model; the model, in the directory `base`, is frozen."""
+    """Trains an attribute classifier of noisy text for a token model; the model, in the directory `base`, is frozen."""
     return replace(
         with_model(run, attributes=_class_count(data)),
         base=base,
@@ -244,13 +244,13 @@ def with_attribute(run: Run, base: str, data: Corpus | InfiniteCorpus) -> Run:
         objective=AttributeObjective(),
         optimiser=OptimizerConfig(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
         steps=run.steps // 4,
-        samples=0,  # the model beside it does not change
+        samples=0,  # the model itself does not change
         eval_every=run.steps // 4,
     )
 
 
 def codec_stage(run: Run, batch: int = 8) -> Run:
-    """The first stage of latent diffusion: trains only the codec, by its own losses; the denoiser stays untrained.
+    """Returns the first stage of latent diffusion, which trains only the codec, by its own losses.
 
     Batches are small, to fit many steps into a few minutes.
     """
@@ -258,7 +258,7 @@ def codec_stage(run: Run, batch: int = 8) -> Run:
 
 
 def diffusion_stage(run: Run, base: str, loss: LossTerm = SquaredError()) -> Run:
-    """The second stage of latent diffusion: trains the denoiser on the latents of the codec in the directory `base`."""
+    """Returns the second stage of latent diffusion, which trains the denoiser on latents of the codec in `base`."""
     return replace(run, base=base, objective=Objective(loss))
 
 

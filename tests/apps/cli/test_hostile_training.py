@@ -376,7 +376,7 @@ def test_a_state_that_lacks_its_numbers(state: dict[str, Any], run: Path, capsys
 def test_a_log_with_a_line_that_is_no_record(line: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = run / "metrics.jsonl"
     log.write_bytes(line.encode("utf-8", "surrogateescape") + b"\n" + log.read_bytes())
-    assert "metrics.jsonl:1 is not a record of a training; mend or remove this line" in refused(["show", run], capsys)
+    assert "metrics.jsonl:1 is not a training record; fix or remove this line" in refused(["show", run], capsys)
     before = log.read_bytes()
     shutil.rmtree(next(run.glob("step-*")))
     assert "metrics.jsonl:1 is not a record" in refused(["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"], capsys)
@@ -447,8 +447,8 @@ BINARIES = {
     "paper.txt": (PDF, "the file is a PDF"),
     "letter.txt": (b"{\\rtf1\\ansi Dear all,\\par}", "rich text"),
     "book.txt": (b"PK\x03\x04" + b"x" * 100, "a zip archive"),
-    "book.txt.gz": (gzip.compress(b"Once upon a time."), "packed by gzip"),
-    "rows.jsonl": (gzip.compress(b'{"text": "Once."}\n'), "packed by gzip"),
+    "book.txt.gz": (gzip.compress(b"Once upon a time."), "compressed by gzip"),
+    "rows.jsonl": (gzip.compress(b'{"text": "Once."}\n'), "compressed by gzip"),
     "noise.txt": (bytes(range(1, 128)) * 9, "the file is binary"),
     "void.txt": (b"\0" * 100, "NUL characters"),
     "utf16.txt": ("Once upon a time.\n".encode("utf-16"), "not UTF-8"),
@@ -558,7 +558,7 @@ def test_a_tokenizer_with_nonsense_beside_it(stated: str, tmp_path: Path, capsys
         (["--model.network.layers", "1000000000"], "layers=1000000000; it must be"),
         (["--model.network.heads", "0"], "heads=0; it must be"),
         (["--steps", "0"], "steps=0; it must be"),
-        (["--micro", "1000"], "leaves a stretch empty"),
+        (["--micro", "1000"], "leaves a micro-batch empty"),
         (["--seed", "18446744073709551616"], "seed=18446744073709551616; it must be"),
         (["--length", "nan"], "--length: 'nan' is not a whole number"),
         (["--optimiser.ema", "nan"], "ema=nan; it must be"),

@@ -65,7 +65,7 @@ def test_points_have_the_law_they_claim() -> None:
     entropy = blobs.entropy_per_char() * 13
     assert abs(float(nats.mean()) - entropy) < 4 * float(nats.std()) / math.sqrt(len(nats))
     assert blobs.log_prob("hello") == blobs.log_prob("+1.000") == -math.inf
-    with pytest.raises(ValueError, match="weights sum to one"):
+    with pytest.raises(ValueError, match="weights must sum to 1"):
         replace(blobs, weights=(0.5, 0.3, 0.3))
 
 

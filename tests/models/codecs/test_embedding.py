@@ -207,7 +207,7 @@ def test_tokens_that_are_named_can_be_drawn_and_noised_anew() -> None:
     made = model(PredictTokens(prior=True))
     drawn = final_canvas(Renoise(3)(made, made.process, made.canvas(new=5, rows=4), rng=rng(1, 4)))
     assert drawn.z.shape == (4, 5, D)
-    with pytest.raises(ValueError, match="need Sampled"):
+    with pytest.raises(ValueError, match="use NucleusProjection"):
         final_canvas(
             Renoise(3, project=MultiHotProjection())(made, made.process, made.canvas(new=5, rows=4), rng=rng(1, 4))
         )
@@ -285,7 +285,7 @@ def test_where_the_diffusion_ends_is_a_choice() -> None:
     end, best = best_token_bound(made, rows, ends=(0.0, 3.0))
     assert end == min(nats, key=lambda e: nats[e])
     assert float(best.row_nats.sum()) == nats[end]
-    with pytest.raises(ValueError, match="only Gaussian noise can end elsewhere, not Masked"):
+    with pytest.raises(ValueError, match="only Gaussian noise has a final log-SNR to change, not Masked"):
         with_final_logsnr(DiffusionLM(DiffusionLMConfig(Masked(VOCAB), TransformerConfig(16, 1, 2))), 1.0)
     with pytest.raises(ValueError, match="only variance-preserving noise can end elsewhere, not Straight"):
         StraightPath().ending(1.0)
@@ -311,7 +311,7 @@ def test_pieces_that_do_not_belong_together() -> None:
     for wrong, message in (
         ({"codec": None}, "vectors need a codec, Gaussian noise and a head for vectors; got NoneType"),
         ({"head": Subs()}, "got Embedding, Gaussian, Subs"),
-        ({"network": replace(good.network, tied=True)}, "no ids to tie its outputs to"),
+        ({"network": replace(good.network, tied=True)}, "a network for vectors reads no ids"),
         ({"process": Masked(VOCAB)}, "got Embedding, Masked"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -374,10 +374,10 @@ def test_a_survey_puts_words_of_a_kind_together_and_tells_them_apart() -> None:
 
     made, plain = (Embedding(16, kinds=kinds).build(vocab) for kinds in (0.75, 0.0))
     before = plain.table.clone()
-    plain.survey(rows)
+    plain.fit_statistics(rows)
     assert asked == []  # nothing is read in vain
     assert torch.equal(plain.table, before)
-    made.survey(rows)
+    made.fit_statistics(rows)
     assert len(asked) == 1
     table = made.table / 4
     torch.testing.assert_close(table.norm(dim=-1), torch.ones(11))

@@ -198,7 +198,7 @@ def test_streams_of_stories_differ() -> None:
 
 def test_endless_sources_refuse_what_needs_an_end() -> None:
     for framing in (PackedRows(16), DocumentRows(16, cut=False)):
-        with pytest.raises(DataError, match=r"StoryCorpus has no end: .* use DocumentRows\(16\)"):
+        with pytest.raises(DataError, match=r"StoryCorpus is infinite, .* use DocumentRows\(16\)"):
             load_rows(StoryCorpus(), "train", WordTokenizer(STORY_LANGUAGE.words()), framing)
 
 
@@ -335,13 +335,13 @@ BAD: dict[str, tuple[type[Files], bytes, str, int]] = {  # kind, content, where 
     "jsonl field": (Jsonl, f'{GOOD}{{"body": "x"}}\n'.encode(), ":2: not an object with a string in the field", 1),
     "jsonl number": (Jsonl, f'{GOOD}{{"text": 7}}\n'.encode(), ":2: not an object with a string in the field", 1),
     "jsonl empty text": (Jsonl, f'{GOOD}{{"text": " "}}\n'.encode(), ":2: the text is empty", 1),
-    "jsonl half a pair": (Jsonl, f'{GOOD}{{"text": "\\ud800"}}\n'.encode(), ":2: the text has half a surrogate", 1),
+    "jsonl half a pair": (Jsonl, f'{GOOD}{{"text": "\\ud800"}}\n'.encode(), ":2: the text has a lone surrogate", 1),
     "jsonl deep": (Jsonl, (GOOD + "[" * 100_000 + "\n" + GOOD).encode(), ":2: not JSON", 2),
     "jsonl bytes": (Jsonl, GOOD.encode() + b'{"text": "\xe9"}\n', ":2: byte 11 of the line is not UTF-8", 1),
     "jsonl long line": (Jsonl, f'{{"text": "{"x" * 300_000}"}}\n{GOOD}'.encode(), ":1: the line is longer", 1),
     "jsonl empty": (Jsonl, b"", ": the file has no text", 0),
-    "parquet garbage": (Parquet, b"PAR1 but not really PAR1", ", row 1: no parquet with a column 'text'", 0),
-    "parquet empty": (Parquet, b"", ", row 1: no parquet with a column 'text'", 0),
+    "parquet garbage": (Parquet, b"PAR1 but not really PAR1", ", row 1: not a parquet file with a column 'text'", 0),
+    "parquet empty": (Parquet, b"", ", row 1: not a parquet file with a column 'text'", 0),
 }
 
 
@@ -412,12 +412,12 @@ def test_parquet(tmp_path: Path) -> None:
     texts = [f"text {n}" for n in range(2500)]
     parquet.write_table(pa.table({"text": texts, "n": range(2500)}), path, row_group_size=1000)
     assert read(Parquet((path,), valid=(path,)))[0] == texts
-    with pytest.raises(DataError, match=r"row 1: no string in the column 'n', but 0"):
+    with pytest.raises(DataError, match=r"row 1: the column 'n' has 0 instead of a string"):
         read(Parquet((path,), field="n"))
-    with pytest.raises(DataError, match=r"row 1: no parquet with a column 'body'"):
+    with pytest.raises(DataError, match=r"row 1: not a parquet file with a column 'body'"):
         read(Parquet((path,), field="body"))
     parquet.write_table(pa.table({"text": ["a", None, "c"]}), path)
-    with pytest.raises(DataError, match=r"a\.parquet, row 2: no string in the column 'text', but None"):
+    with pytest.raises(DataError, match=r"a\.parquet, row 2: the column 'text' has None instead of a string"):
         read(Parquet((path,)))
     found, tally = read(Parquet((path,), valid=(path,), on_bad="skip"))
     assert (found, tally.bad) == (["a", "c"], 1)

@@ -1,6 +1,6 @@
-"""Corpora of the field by name, and corpora whose truth is known: stories, tasks made of them, programs, points."""
+"""Public corpora, and corpora with known distributions: stories, tasks made from them, programs, points."""
 
-NAMED = {  # what `--data` calls them → file and class
+NAMED = {  # name on the command line → file and class
     "stories": "story_tasks.StoryCorpus",
     "sotu": "benchmarks.Sotu",
 }

@@ -1,7 +1,7 @@
-"""The E2E challenge: attributes of restaurants → a sentence about them, and whether a sentence says what it should.
+"""The E2E challenge: a sentence about a restaurant from its attributes, and a check of which attributes it mentions.
 
 A source is "name[The Eagle], food[French], familyFriendly[no]" (Novikova et al. 2017). People phrase the same value in
-many ways and leave some out. `slot_coverage` knows the usual phrases; measure people's sentences beside a model's.
+many ways and leave some out. `slot_coverage` knows the usual phrases; measure the human sentences, too, for comparison.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SLOT = re.compile(r"([\w ]+)\[([^\]]*)\]")
 _FAMILY = r"famil\w*|child\w*|kids?\b|all ages"
 _UNFRIENDLY = rf"\b(?:no|not|non|isn|aren|doesn|don|without|never|adults?)\b[^.]*(?:{_FAMILY})|adults?\b|unfriendly"
 _LOW, _HIGH = r"cheap|low|inexpensive|affordable|budget", r"high|expensive|pricey|costly|upscale"
-_CUSTOMARY = {  # how a value is said; any other value is said in its own words
+_PHRASES = {  # (attribute, value) → pattern of its phrases; other values must appear literally
     ("eatType", "coffee shop"): r"coffee|caf[eé]",
     ("eatType", "restaurant"): r"restaurant|place|venue|eatery|establishment|dining|serv|food",
     ("food", "Fast food"): r"fast[- ]?foods?",
@@ -41,28 +41,29 @@ _CUSTOMARY = {  # how a value is said; any other value is said in its own words
 
 
 def e2e_corpus(folder: str | Path) -> CsvPairs:
-    """The challenge in its three files."""
+    """Returns the corpus of a folder with the three files of the challenge."""
     train, valid, test = (str(Path(folder) / name) for name in ("trainset.csv", "devset.csv", "testset_w_refs.csv"))
     return CsvPairs((train,), (valid,), (test,))
 
 
 def parse_slots(source: str) -> dict[str, str]:
-    """ "name[The Eagle], food[French]" → {"name": "The Eagle", "food": "French"}"""
-    found = {name.strip(): value for name, value in _SLOT.findall(source)}
-    if not found:
-        raise ValueError(f"{source!r:.60} has no attributes; they look like name[The Eagle], food[French]")
-    return found
+    """Parses a source: "name[The Eagle], food[French]" → {"name": "The Eagle", "food": "French"}."""
+    slots = {name.strip(): value for name, value in _SLOT.findall(source)}
+    if not slots:
+        raise ValueError(f"{source!r:.60} has no attributes; write them as name[The Eagle], food[French]")
+    return slots
 
 
 def slot_coverage(source: str, text: str) -> SourceCoverage:
-    """The share of the attributes that a text mentions, and whether it mentions all of them."""
-    right = [_tells(text, name, value) for name, value in parse_slots(source).items()]
-    return SourceCoverage(sum(right) / len(right), float(all(right)))
+    """Returns the fraction of the attributes that a text mentions, and whether it mentions all of them."""
+    mentioned = [_mentions(text, name, value) for name, value in parse_slots(source).items()]
+    return SourceCoverage(sum(mentioned) / len(mentioned), float(all(mentioned)))
 
 
-def _tells(text: str, name: str, value: str) -> bool:
+def _mentions(text: str, name: str, value: str) -> bool:
+    """Whether the text mentions this value of an attribute."""
     words = re.sub(r"\s+", " ", text)
     if (name, value) == ("familyFriendly", "yes") and re.search(_UNFRIENDLY, words, re.IGNORECASE):
         return False
-    customary = _CUSTOMARY.get((name, value), re.escape(value))
-    return re.search(customary, words, re.IGNORECASE) is not None
+    pattern = _PHRASES.get((name, value), re.escape(value))
+    return re.search(pattern, words, re.IGNORECASE) is not None

@@ -1,4 +1,4 @@
-"""Nodes of a probabilistic grammar, and the guides that walk it: to sample, to parse, to enumerate, to weigh."""
+"""Nodes of a probabilistic grammar, and traversals that sample, parse, enumerate and sum over derivations."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from typing import NamedTuple
 
 from redraft.core.text.tokenizers import PUNCTUATION
 
-Phrase = tuple[str, ...]  # punctuation marks are words
+Phrase = tuple[str, ...]  # words; punctuation marks are words, too
 Entry = Mapping[str, Phrase]  # form → words: {"name": ("Anna",), "they": ("she",)}
 _Topic = tuple[str, str]  # (slot, form)
-_Phrases = Mapping[_Topic, frozenset[Phrase]]  # everything that may be remembered under each topic
-_Kept = frozenset[tuple[_Topic, Phrase]]  # what an account remembers
-_Cloud = dict[_Kept, tuple[float, float]]  # → (mass, mass × mean cost) of all derivations that led there
+_Phrases = Mapping[_Topic, frozenset[Phrase]]  # all phrases that memory can hold under each topic
+_Remembered = frozenset[tuple[_Topic, Phrase]]  # the part of memory that a sum distinguishes
+_States = dict[_Remembered, tuple[float, float]]  # memory → (mass, mass × mean cost) of all derivations with it
 _MASK = 2**64 - 1
 
 
 def _chars(words: Phrase) -> int:
-    """Characters that words add to a text, counting the space before each."""
+    """Returns the number of characters that words add to a text, including the space before each."""
     return sum(len(word) + (word not in PUNCTUATION) for word in words)
 
 
 def _draws(seed: int, index: int) -> Iterator[int]:
-    """Endless 64-bit integers of one story: SplitMix64, started at a BLAKE2 hash of (seed, index)."""
+    """Yields the random 64-bit integers of one story: SplitMix64, seeded by a BLAKE2 hash of (seed, index)."""
     state = int.from_bytes(blake2b(f"{seed}/{index}".encode(), digest_size=8).digest(), "little")
     while True:
         state = (state + 0x9E3779B97F4A7C15) & _MASK
@@ -39,30 +39,31 @@ def _draws(seed: int, index: int) -> Iterator[int]:
         yield z ^ (z >> 31)
 
 
-# --- guides: which derivations a walk follows ---
+# --- traversals: which derivations to follow ---
 
 
 class PartialStory(NamedTuple):
-    """A story half told: the words so far, what is remembered, and the log-probability of the choices made."""
+    """A partial derivation: the words so far, the memory, and the log-probability of the choices made."""
 
     words: Phrase = ()
     memory: Mapping[str, Entry] = MappingProxyType({})
     log_prob: float = 0.0
 
     def recall(self, topic: _Topic) -> Phrase:
+        """Returns a form of the entry in a slot."""
         return _recall(self.memory, topic)
 
 
 def _recall(memory: Mapping[str, Entry], topic: _Topic) -> Phrase:
     slot, form = topic
     if slot not in memory:
-        raise ValueError(f"{{{slot}.{form}}} comes before anything is remembered as {slot!r}; draw it earlier")
+        raise ValueError(f"{{{slot}.{form}}} is used before {slot!r} is drawn; draw it earlier")
     return memory[slot][form]
 
 
 @dataclass
 class StoryDraft:
-    """A story while it is drawn: a `PartialStory` that grows in place, since training draws thousands a second."""
+    """A story while it is sampled: a mutable `PartialStory`, for speed."""
 
     draws: Iterator[int]
     words: list[str] = field(default_factory=list)
@@ -70,75 +71,77 @@ class StoryDraft:
     log_prob: float = 0.0
 
     def pick(self, choice: Alternatives) -> Option:
-        ceilings = choice.ceilings
-        ticket = next(self.draws) * ceilings[-1] >> 64  # uniform below the sum of weights
-        return choice.options[bisect_right(ceilings, ticket)]
+        """Draws an option by its weight."""
+        cumulative = choice.cumulative_weights
+        draw = next(self.draws) * cumulative[-1] >> 64  # uniform below the sum of weights
+        return choice.options[bisect_right(cumulative, draw)]
 
 
 class Traversal(ABC):
-    """Says which options of a choice to try, and which words may come next."""
+    """A rule for which derivations to follow."""
 
     @abstractmethod
-    def options(self, choice: Alternatives) -> Sequence[Option]: ...
+    def options(self, choice: Alternatives) -> Sequence[Option]:
+        """Returns the options of a choice to follow."""
 
     @abstractmethod
-    def accepts(self, told: PartialStory, words: Phrase) -> bool: ...
+    def accepts(self, partial: PartialStory, words: Phrase) -> bool:
+        """Whether these words may come next."""
 
 
 class AllDerivations(Traversal):
-    """Follows all derivations."""
+    """A traversal of all derivations."""
 
     def options(self, choice: Alternatives) -> Sequence[Option]:
         return choice.options
 
-    def accepts(self, told: PartialStory, words: Phrase) -> bool:
+    def accepts(self, partial: PartialStory, words: Phrase) -> bool:
         return True
 
 
 @dataclass
 class ParseTraversal(Traversal):
-    """Follows the derivations of given words, and notes how far from the start any derivation agreed with them."""
+    """A traversal of the derivations of given words; also records how many leading words any of them matches."""
 
-    heard: Phrase
-    reach: int = 0
-    furthest: list[PartialStory] = field(
-        default_factory=list
-    )  # those that agreed so far, before their first wrong word
+    target: Phrase
+    matched: int = 0  # the largest number of matching words
+    # derivations that match this many words, before the step in which they fail
+    furthest: list[PartialStory] = field(default_factory=list)
 
     def options(self, choice: Alternatives) -> Sequence[Option]:
         return choice.options
 
-    def accepts(self, told: PartialStory, words: Phrase) -> bool:
-        at = len(told.words)
-        agreed = _agreement(self.heard[at : at + len(words)], words)
-        self._note(told, at + agreed)
-        return agreed == len(words)
+    def accepts(self, partial: PartialStory, words: Phrase) -> bool:
+        at = len(partial.words)
+        matching = _common_prefix(self.target[at : at + len(words)], words)
+        self._record(partial, at + matching)
+        return matching == len(words)
 
-    def _note(self, told: PartialStory, reach: int) -> None:
-        best = (self.reach, len(self.furthest[0].words) if self.furthest else 0)
-        if (reach, len(told.words)) > best:
-            self.reach, self.furthest = reach, [told]
-        elif (reach, len(told.words)) == best:
-            self.furthest.append(told)
+    def _record(self, partial: PartialStory, matched: int) -> None:
+        best = (self.matched, len(self.furthest[0].words) if self.furthest else 0)
+        if (matched, len(partial.words)) > best:
+            self.matched, self.furthest = matched, [partial]
+        elif (matched, len(partial.words)) == best:
+            self.furthest.append(partial)
 
 
-def _agreement(heard: Phrase, words: Phrase) -> int:
-    """How many words agree from the start; `heard` is at most as long as `words`."""
+def _common_prefix(target: Phrase, words: Phrase) -> int:
+    """Returns the number of equal leading words; `target` must not be longer than `words`."""
     n = 0
-    while n < len(heard) and heard[n] == words[n]:
+    while n < len(target) and target[n] == words[n]:
         n += 1
     return n
 
 
-# --- accounts: what a walk over all derivations adds up ---
+# --- sums over all derivations ---
 
 
 @dataclass(frozen=True)
 class DerivationSum:
-    """A sum over all derivations: mass Π factor(p) and, weighted by it, cost Σ price(p) + Σ length(words).
+    """A sum over all derivations: their mass Π factor(p), and their cost Σ price(p) + Σ length(words) weighted by mass.
 
-    Only the topics in `keep` are remembered along the walk. Derivations that agree on them are added together, so that
-    a sum over 10^14 stories visits a few dozen cases.
+    Only the topics in `keep` are remembered. Derivations that agree on them are added up as one state, so a sum over
+    10^14 stories visits only a few dozen states.
     """
 
     keep: frozenset[_Topic]
@@ -146,50 +149,55 @@ class DerivationSum:
     price: Callable[[float], float] = lambda p: 0
     length: Callable[[_Topic | None, Phrase], float] = lambda topic, words: 0
 
-    def branch(self, cloud: _Cloud, p: float) -> _Cloud:
+    def branch(self, states: _States, p: float) -> _States:
+        """Returns the states after a choice with probability p."""
         factor, price = self.factor(p), self.price(p)
-        return {kept: (mass * factor, (cost + mass * price) * factor) for kept, (mass, cost) in cloud.items()}
+        return {
+            remembered: (mass * factor, (cost + mass * price) * factor) for remembered, (mass, cost) in states.items()
+        }
 
-    def remember(self, kept: _Kept, slot: str, entry: Entry) -> _Kept:
-        others = {(topic, words) for topic, words in kept if topic[0] != slot}
+    def remember(self, remembered: _Remembered, slot: str, entry: Entry) -> _Remembered:
+        """Returns the memory after an entry is stored in a slot."""
+        others = {(topic, words) for topic, words in remembered if topic[0] != slot}
         return frozenset(others | {((slot, form), entry[form]) for form in entry if (slot, form) in self.keep})
 
 
-def _merge(clouds: Iterable[_Cloud]) -> _Cloud:
-    total: _Cloud = {}
-    for cloud in clouds:
-        for kept, (mass, cost) in cloud.items():
-            old = total.get(kept, (0, 0))
-            total[kept] = (old[0] + mass, old[1] + cost)
+def _merge(branches: Iterable[_States]) -> _States:
+    """Adds up the states of several branches."""
+    total: _States = {}
+    for states in branches:
+        for remembered, (mass, cost) in states.items():
+            old = total.get(remembered, (0, 0))
+            total[remembered] = (old[0] + mass, old[1] + cost)
     return total
 
 
 class Node(ABC):
-    """A piece of grammar: a distribution over words, given what is remembered."""
+    """A node of a grammar: a distribution over words and updates of memory, given the memory so far."""
 
     def parts(self) -> tuple[Node, ...]:
-        """The nodes directly below."""
+        """Returns the child nodes."""
         return ()
 
     @abstractmethod
     def draw(self, draft: StoryDraft) -> None:
-        """One continuation, drawn by its probability."""
+        """Samples a continuation and appends it to the draft."""
 
     @abstractmethod
-    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
-        """Every continuation of `told` that the guide allows."""
+    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+        """Returns every continuation of `partial` that the traversal allows."""
 
     @abstractmethod
-    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
-        """The sums of `account` after this node, from those before it."""
+    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+        """Returns the states after this node, from those before it."""
 
     @abstractmethod
     def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
-        """The first k words of everything this node can say, whatever is remembered; shorter texts are whole."""
+        """Returns the first k words of everything this node can emit, for any memory; shorter phrases are complete."""
 
 
 def _subtree(node: Node) -> Iterator[Node]:
-    """A node and all below it, each once."""
+    """Yields a node and all its descendants, each once."""
     todo, seen = [node], {node}
     while todo:
         yield (node := todo.pop())
@@ -200,21 +208,21 @@ def _subtree(node: Node) -> Iterator[Node]:
 
 @dataclass(frozen=True, eq=False)
 class Terminal(Node):
-    """Says fixed words."""
+    """A node that emits fixed words."""
 
     words: Phrase
 
     def draw(self, draft: StoryDraft) -> None:
         draft.words += self.words
 
-    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
-        if not guide.accepts(told, self.words):
+    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+        if not traversal.accepts(partial, self.words):
             return []
-        return [PartialStory(told.words + self.words, told.memory, told.log_prob)]
+        return [PartialStory(partial.words + self.words, partial.memory, partial.log_prob)]
 
-    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
-        length = account.length(None, self.words)
-        return {kept: (mass, cost + mass * length) for kept, (mass, cost) in cloud.items()}
+    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+        length = summation.length(None, self.words)
+        return {remembered: (mass, cost + mass * length) for remembered, (mass, cost) in states.items()}
 
     def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         return frozenset({self.words[:k]})
@@ -222,7 +230,7 @@ class Terminal(Node):
 
 @dataclass(frozen=True, eq=False)
 class Sequential(Node):
-    """Says one part after the other."""
+    """A node that expands its parts in order."""
 
     nodes: tuple[Node, ...]
 
@@ -233,16 +241,16 @@ class Sequential(Node):
         for node in self.nodes:
             node.draw(draft)
 
-    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
-        tellings = [told]
+    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+        partials = [partial]
         for node in self.nodes:
-            tellings = [after for before in tellings for after in node.tell(before, guide)]
-        return tellings
+            partials = [after for before in partials for after in node.expand(before, traversal)]
+        return partials
 
-    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
+    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
         for node in self.nodes:
-            cloud = node.weigh(cloud, account)
-        return cloud
+            states = node.accumulate_states(states, summation)
+        return states
 
     def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         done, open_ = frozenset[Phrase](), frozenset[Phrase]({()})
@@ -264,16 +272,16 @@ class Option(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Alternatives(Node):
-    """Says one of several alternatives."""
+    """A node that expands one of several alternatives."""
 
     options: tuple[Option, ...]
 
     @cached_property
-    def ceilings(self) -> list[int]:
+    def cumulative_weights(self) -> list[int]:
         return list(accumulate(option.weight for option in self.options))
 
     def probability(self, option: Option) -> float:
-        return option.weight / self.ceilings[-1]
+        return option.weight / self.cumulative_weights[-1]
 
     def parts(self) -> tuple[Node, ...]:
         return tuple(option.node for option in self.options)
@@ -283,22 +291,22 @@ class Alternatives(Node):
         option.node.draw(draft)
         draft.log_prob += math.log(self.probability(option))
 
-    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
+    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
         return [
             PartialStory(after.words, after.memory, after.log_prob + math.log(self.probability(option)))
-            for option in guide.options(self)
-            for after in option.node.tell(told, guide)
+            for option in traversal.options(self)
+            for after in option.node.expand(partial, traversal)
         ]
 
-    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
-        branches = ((option.node, account.branch(cloud, self.probability(option))) for option in self.options)
-        return _merge(node.weigh(branch, account) for node, branch in branches)
+    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+        branches = ((option.node, summation.branch(states, self.probability(option))) for option in self.options)
+        return _merge(node.accumulate_states(branch, summation) for node, branch in branches)
 
     def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         return frozenset().union(*(option.node.openings(k, phrases) for option in self.options))
 
     def clash(self, k: int, phrases: _Phrases) -> Phrase | None:
-        """An opening of one alternative which, within k words, may also be another's; None if k words decide."""
+        """Returns an opening of up to k words that two alternatives share; None if k words decide between them."""
         heads = [option.node.openings(k, phrases) for option in self.options]
         owners: dict[Phrase, set[int]] = {}
         for owner, openings in enumerate(heads):
@@ -309,7 +317,7 @@ class Alternatives(Node):
 
 @dataclass(frozen=True, eq=False)
 class Assign(Node):
-    """Remembers an entry in a slot and says nothing."""
+    """A node that stores an entry in a slot of the memory and emits nothing."""
 
     slot: str
     entry: Entry
@@ -317,11 +325,13 @@ class Assign(Node):
     def draw(self, draft: StoryDraft) -> None:
         draft.memory[self.slot] = self.entry
 
-    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
-        return [PartialStory(told.words, {**told.memory, self.slot: self.entry}, told.log_prob)]
+    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+        return [PartialStory(partial.words, {**partial.memory, self.slot: self.entry}, partial.log_prob)]
 
-    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
-        return _merge({account.remember(kept, self.slot, self.entry): sums} for kept, sums in cloud.items())
+    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+        return _merge(
+            {summation.remember(remembered, self.slot, self.entry): sums} for remembered, sums in states.items()
+        )
 
     def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         return frozenset({()})
@@ -329,22 +339,26 @@ class Assign(Node):
 
 @dataclass(frozen=True, eq=False)
 class Emit(Node):
-    """Says a form of the entry remembered in a slot."""
+    """A node that emits a form of the entry in a slot."""
 
     topic: _Topic
 
     def draw(self, draft: StoryDraft) -> None:
         draft.words += _recall(draft.memory, self.topic)
 
-    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
-        words = told.recall(self.topic)
-        return [PartialStory(told.words + words, told.memory, told.log_prob)] if guide.accepts(told, words) else []
+    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+        words = partial.recall(self.topic)
+        return (
+            [PartialStory(partial.words + words, partial.memory, partial.log_prob)]
+            if traversal.accepts(partial, words)
+            else []
+        )
 
-    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
-        if self.topic not in account.keep:
-            return cloud
-        lengths = {kept: account.length(self.topic, dict(kept)[self.topic]) for kept in cloud}
-        return {kept: (mass, cost + mass * lengths[kept]) for kept, (mass, cost) in cloud.items()}
+    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+        if self.topic not in summation.keep:
+            return states
+        lengths = {remembered: summation.length(self.topic, dict(remembered)[self.topic]) for remembered in states}
+        return {remembered: (mass, cost + mass * lengths[remembered]) for remembered, (mass, cost) in states.items()}
 
     def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         return frozenset(words[:k] for words in phrases[self.topic])
@@ -352,7 +366,7 @@ class Emit(Node):
 
 @dataclass(frozen=True, eq=False)
 class CaseOf(Node):
-    """Goes on according to a form of the entry remembered in a slot."""
+    """A node that chooses its child by a form of the entry in a slot."""
 
     topic: _Topic
     cases: Mapping[Phrase, Node]
@@ -363,14 +377,15 @@ class CaseOf(Node):
     def draw(self, draft: StoryDraft) -> None:
         self.cases[_recall(draft.memory, self.topic)].draw(draft)
 
-    def tell(self, told: PartialStory, guide: Traversal) -> list[PartialStory]:
-        return self.cases[told.recall(self.topic)].tell(told, guide)
+    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+        return self.cases[partial.recall(self.topic)].expand(partial, traversal)
 
-    def weigh(self, cloud: _Cloud, account: DerivationSum) -> _Cloud:
+    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
         groups = {
-            words: {kept: sums for kept, sums in cloud.items() if (self.topic, words) in kept} for words in self.cases
+            words: {remembered: sums for remembered, sums in states.items() if (self.topic, words) in remembered}
+            for words in self.cases
         }
-        return _merge(self.cases[words].weigh(group, account) for words, group in groups.items())
+        return _merge(self.cases[words].accumulate_states(group, summation) for words, group in groups.items())
 
     def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
         return frozenset().union(*(node.openings(k, phrases) for node in self.cases.values()))

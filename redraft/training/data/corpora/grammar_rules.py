@@ -1,4 +1,4 @@
-"""A grammar written as a dictionary of named rules, and how it becomes nodes."""
+"""Grammars written as a dictionary of named rules, and their conversion to nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from redraft.training.data.corpora.grammar import (
 
 @dataclass(frozen=True)
 class DrawRule:
-    """A rule: draws an entry of a table, remembers it in a slot and says one of its forms."""
+    """A rule that draws an entry of a table, stores it in a slot and emits one of its forms."""
 
     slot: str
     table: Sequence[Entry]
@@ -32,7 +32,7 @@ class DrawRule:
 
 @dataclass(frozen=True)
 class CaseRule:
-    """A rule: the template that belongs to a remembered form."""
+    """A rule that chooses a template by a form stored in memory."""
 
     topic: _Topic
     templates: Mapping[str, str]
@@ -43,25 +43,27 @@ _Rule = str | Sequence[str] | Mapping[str, int] | DrawRule | CaseRule
 
 @dataclass(frozen=True)
 class RuleBook:
-    """Named rules, written as templates; a list of templates is an even choice, a mapping to integers a weighted one.
+    """Named rules, written as templates. A list of templates is a uniform choice, a mapping to weights a weighted one.
 
-    In a template, `{rule}` stands for another rule, `{slot.form}` for what is remembered, and `{slot=word}` remembers a
-    word (under the form "name") without saying it.
+    In a template, `{rule}` expands another rule, `{slot.form}` emits a form of the entry in a slot, and `{slot=word}`
+    stores a word (under the form "name") without emitting it.
     """
 
     rules: Mapping[str, _Rule]
     built: dict[str, Node | None] = field(default_factory=dict, repr=False)  # None while a rule is being built
 
     def node(self, name: str) -> Node:
-        """The grammar of a rule; a rule used in many places is one node."""
+        """Returns the node of a rule; a rule that is used several times is one node."""
         if name not in self.rules:
-            raise ValueError(f"there is no rule {name!r}; write {{slot.form}} to recall a slot")
+            raise ValueError(f"{name!r} is not a rule; add it, or write {{slot.form}} to emit a slot")
         if name not in self.built:
             self.built[name] = None
             self.built[name] = self._build(self.rules[name])
         node = self.built[name]
         if node is None:
-            raise ValueError(f"rule {name!r} contains itself; only a finite grammar has an exact entropy here")
+            raise ValueError(
+                f"rule {name!r} contains itself; remove the recursion, since exact sums need a finite grammar"
+            )
         return node
 
     def _build(self, rule: _Rule) -> Node:
@@ -69,15 +71,16 @@ class RuleBook:
             case str():
                 return self._template(rule)
             case DrawRule(slot, table, form):
-                return _even(Sequential((Terminal(entry[form]), Assign(slot, entry))) for entry in table)
+                return _uniform(Sequential((Terminal(entry[form]), Assign(slot, entry))) for entry in table)
             case CaseRule(topic, templates):
                 return CaseOf(topic, {split_words(word): self._template(t) for word, t in templates.items()})
             case Mapping():
                 return Alternatives(tuple(Option(weight, self._template(text)) for text, weight in rule.items()))
             case _:
-                return _even(self._template(text) for text in rule)
+                return _uniform(self._template(text) for text in rule)
 
     def _template(self, template: str) -> Node:
+        """Parses a template to a node."""
         pieces = re.findall(r"\{[^}]*\}|[^{}]+", template)
         nodes = tuple(self._piece(piece) for piece in pieces if not piece.isspace())
         return nodes[0] if len(nodes) == 1 else Sequential(nodes)
@@ -88,8 +91,8 @@ class RuleBook:
         parsed = re.fullmatch(r"\{(\w+)(?:([.=])(\w+))?\}", piece)
         if parsed is None:
             raise ValueError(f"{piece!r} is not a reference; write {{rule}}, {{slot.form}} or {{slot=word}}")
-        name, mark, rest = parsed.groups()
-        match mark:
+        name, operator, rest = parsed.groups()
+        match operator:
             case ".":
                 return Emit((name, rest))
             case "=":
@@ -98,12 +101,12 @@ class RuleBook:
                 return self.node(name)
 
 
-def _even(nodes: Iterable[Node]) -> Alternatives:
+def _uniform(nodes: Iterable[Node]) -> Alternatives:
     return Alternatives(tuple(Option(1, node) for node in nodes))
 
 
 def entry(**forms: str) -> Entry:
-    """A table entry; a form with several phrases, "one / two", becomes the forms form1 and form2."""
+    """Returns a table entry; a form with several phrases, "one / two", becomes the forms form1 and form2."""
     phrases = {form: text.split(" / ") for form, text in forms.items()}
     single = {form: split_words(texts[0]) for form, texts in phrases.items() if len(texts) == 1}
     return single | {
@@ -114,6 +117,6 @@ def entry(**forms: str) -> Entry:
     }
 
 
-def _phrasings(slot: str, form: str, number: int) -> tuple[str, ...]:
-    """Templates for the forms form1, form2, ... of a slot."""
-    return tuple(f"{{{slot}.{form}{n}}}" for n in range(1, number + 1))
+def _phrasings(slot: str, form: str, count: int) -> tuple[str, ...]:
+    """Returns templates for the forms form1, form2, ... of a slot."""
+    return tuple(f"{{{slot}.{form}{n}}}" for n in range(1, count + 1))

@@ -1,4 +1,4 @@
-"""A language of stories with exact probabilities: samples, parses, entropy, support, attributes and summaries."""
+"""Languages of stories with exact probabilities: sampling, parsing, entropy, attributes and summaries."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _LENGTHS = ("short", "medium", "long")
 
 
 def split_seed(seed: int, split: str) -> int:
-    """The seed of an independent stream of stories for "train", "valid" or "test"."""
+    """Returns the seed of an independent stream for "train", "valid" or "test"."""
     if split not in SPLITS:
-        raise ValueError(f"split={split!r} is not known; use one of {', '.join(SPLITS)}")
+        raise ValueError(f"split={split!r} is not a split; use one of {', '.join(SPLITS)}")
     return int.from_bytes(blake2b(f"{seed}/{split}".encode(), digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True)
 class Story:
-    """A story with its attributes, a summary in one sentence, and its exact log-probability in nats."""
+    """A story with its attributes, a one-sentence summary and its exact log-probability in nats."""
 
     text: str
     attributes: Mapping[str, str]
@@ -55,11 +55,11 @@ class Story:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Language(AnnotatedCorpus):
-    """A language of stories: `tale` tells them, `summary` puts what a tale has left in memory into one sentence.
+    """A language of stories: `tale` is their grammar, and `summary` makes one sentence of the memory of a story.
 
-    `topics` names the attributes of a story and where memory holds them; the attribute "length" (short, medium or long)
-    comes from the number of sentences, `lengths` being the largest short and the largest medium number. `keywords` are
-    the words that reveal an attribute where they differ from its value: {"plot": {"find": "found"}}.
+    `topics` maps each attribute of a story to its place in memory. The attribute "length" (short, medium or long) is
+    the number of sentences; `lengths` holds the maximum of short and of medium. `keywords` are the words that reveal an
+    attribute if they differ from its value: {"plot": {"find": "found"}}.
     """
 
     tale: Node
@@ -71,21 +71,23 @@ class Language(AnnotatedCorpus):
     def __post_init__(self) -> None:
         for node in (*_subtree(self.tale), *_subtree(self.summary)):
             if isinstance(node, Emit | CaseOf) and node.topic not in self._phrases:
-                raise ValueError(f"nothing is ever remembered as {{{'.'.join(node.topic)}}}; add it to an entry")
+                raise ValueError(f"no entry has {{{'.'.join(node.topic)}}}; add it to an entry")
             if isinstance(node, CaseOf) and (lacking := self._phrases[node.topic] - node.cases.keys()):
                 raise ValueError(
-                    f"a case of {{{'.'.join(node.topic)}}} lacks {sorted(map(join_words, lacking))}; add them"
+                    f"the cases of {{{'.'.join(node.topic)}}} lack {sorted(map(join_words, lacking))}; add them"
                 )
         if any(isinstance(node, Alternatives) for node in _subtree(self.summary)):
-            raise ValueError("the summary has a choice; it must follow from the story alone, so move the choice there")
+            raise ValueError(
+                "the summary has a choice, but it must be determined by the story; move the choice to the story"
+            )
 
     def story(self, seed: int, index: int) -> Story:
-        """Story number `index` of a seed, a pure function of both."""
+        """Returns the story with this seed and index, a pure function of both."""
         draft = self._draft(seed, index)
         return self._story(PartialStory(tuple(draft.words), draft.memory, draft.log_prob))
 
     def text(self, seed: int, index: int) -> str:
-        """Only the text of a story, which takes two thirds of the time."""
+        """Returns only the text of a story, in two thirds of the time."""
         return join_words(self._draft(seed, index).words)
 
     def _draft(self, seed: int, index: int) -> StoryDraft:
@@ -94,68 +96,70 @@ class Language(AnnotatedCorpus):
         return draft
 
     def stories(self, seed: int, start: int = 0) -> Iterator[Story]:
-        """The endless stories of a seed, from number `start` on."""
+        """Yields the stories of a seed from index `start` on, forever."""
         return (self.story(seed, index) for index in count(start))
 
     def parse(self, text: str) -> Story | None:
-        """The story behind a text, or None if the text is outside the language."""
+        """Returns the story with this text; None if the text is outside the language."""
         words = split_words(text)
         if join_words(words) != text:
             return None
-        tellings = [told for told in self.tale.tell(PartialStory(), ParseTraversal(words)) if told.words == words]
-        if len(tellings) > 1:
-            raise ValueError(f"the grammar derives {text!r} in {len(tellings)} ways; see Language.lookahead")
-        return self._story(tellings[0]) if tellings else None
+        derivations = [d for d in self.tale.expand(PartialStory(), ParseTraversal(words)) if d.words == words]
+        if len(derivations) > 1:
+            raise ValueError(f"the grammar derives {text!r} in {len(derivations)} ways; see Language.lookahead")
+        return self._story(derivations[0]) if derivations else None
 
     def log_prob(self, text: str) -> float:
-        """Exact log-probability of a text in nats; -inf outside the language."""
+        """Returns the exact log-probability of a text in nats; -inf outside the language."""
         story = self.parse(text)
         return story.log_prob if story else -math.inf
 
     def judge(self, text: str) -> Judgment:
-        return Judgment(self.log_prob(text), self._right(text))
+        return Judgment(self.log_prob(text), self._correct_chars(text))
 
     def grammatical_prefix(self, text: str) -> int:
-        """The number of leading sentences that are correct: together they are the beginning of some story."""
-        return text[: self._right(text)].count(".")
+        """Returns the number of leading sentences that are the beginning of some story."""
+        return text[: self._correct_chars(text)].count(".")
 
     def recognize(self, text: str) -> Mapping[str, str]:
-        """The attributes that a text reveals before its first wrong word; a whole story reveals all of them.
+        """Returns the attributes that a text reveals before its first wrong word; a whole story reveals all of them.
 
-        If several derivations agree with the words so far, attributes in which they differ are still open.
+        If several derivations match the words so far, attributes in which they differ are left out.
         """
         if (story := self.parse(text)) is not None:
             return story.attributes
-        follow = self._follow(text)
-        told = {name: {_recalled(telling, topic) for telling in follow.furthest} for name, topic in self.topics.items()}
-        return {name: join_words(words) for name, (words, *more) in told.items() if words is not None and not more}
+        furthest = self._follow(text).furthest
+        values = {
+            name: {_recall_if_known(partial, topic) for partial in furthest} for name, topic in self.topics.items()
+        }
+        return {name: join_words(words) for name, (words, *more) in values.items() if words is not None and not more}
 
     def entropy(self) -> float:
-        """Exact entropy in nats per story, E[-ln p]; no model has a lower mean loss."""
+        """Returns the exact entropy in nats per story, E[-ln p]; no model has a lower mean loss."""
         return self._sum(DerivationSum(self._tested, factor=lambda p: p, price=lambda p: -math.log(p)))[1]
 
     def expected_chars(self) -> float:
-        """Exact mean number of characters of a story.
+        """Returns the exact mean number of characters of a story.
 
-        A mean is linear, so each slot gets its own walk and no joint distribution is needed.
+        The mean is linear, so each slot gets its own sum, and no joint distribution is needed.
         """
-        slots = {slot for slot, _ in self._said}
+        slots = {slot for slot, _ in self._emitted}
         return sum(self._mean_chars(slot) for slot in (None, *sorted(slots))) - 1  # no space before the first word
 
     def entropy_per_char(self) -> float:
-        """Entropy per character in nats: entropy / mean characters."""
+        """Returns nats per character: entropy / expected number of characters."""
         return self.entropy() / self.expected_chars()
 
     def support(self) -> int:
-        """Exact number of different stories."""
+        """Returns the exact number of different stories."""
         return int(self._sum(DerivationSum(self._tested, factor=lambda p: 1))[0])
 
     def collision(self) -> float:
-        """Exact probability Σ p² that two stories drawn independently are equal."""
+        """Returns the exact probability Σ p² that two independent stories are equal."""
         return self._sum(DerivationSum(self._tested, factor=lambda p: p * p))[0]
 
     def words(self) -> Phrase:
-        """All words and punctuation marks that a story, its summary or its attributes can hold, sorted."""
+        """Returns all words and punctuation marks of stories, summaries and attributes, sorted."""
         nodes = [*_subtree(self.tale), *_subtree(self.summary)]
         texts = (node.words for node in nodes if isinstance(node, Terminal))
         topics = {node.topic for node in nodes if isinstance(node, Emit)}
@@ -164,7 +168,7 @@ class Language(AnnotatedCorpus):
         return tuple(sorted({*self.topics, "length"}.union(*texts, *phrases, *labels)))
 
     def labels(self, attribute: str) -> Phrase:
-        """All values of an attribute, sorted."""
+        """Returns all values of an attribute, sorted."""
         if attribute == "length":
             return _LENGTHS
         return tuple(sorted(join_words(words) for words in self._phrases[self.topics[attribute]]))
@@ -176,14 +180,15 @@ class Language(AnnotatedCorpus):
         return self.keywords.get(attribute, {}).get(value, value)
 
     def enumerate(self) -> Iterator[tuple[str, float]]:
-        """All stories as (text, log-probability); for small grammars."""
-        return ((join_words(told.words), told.log_prob) for told in self.tale.tell(PartialStory(), AllDerivations()))
+        """Yields all stories as (text, log-probability); for small grammars."""
+        derivations = self.tale.expand(PartialStory(), AllDerivations())
+        return ((join_words(derivation.words), derivation.log_prob) for derivation in derivations)
 
     def lookahead(self, limit: int = 16) -> int:
-        """How many next words decide every choice, which proves the grammar unambiguous.
+        """Returns how many next words decide every choice; raises if the grammar may be ambiguous.
 
-        If no alternative of a choice can begin like another, at most one of them agrees with a given text, whatever is
-        remembered and whatever follows. By induction from the first word on, a text then has at most one derivation.
+        If no two alternatives of a choice can begin with the same words, at most one of them matches a given text, for
+        any memory and any continuation. By induction from the first word, a text then has at most one derivation.
         """
         choices = [node for node in _subtree(self.tale) if isinstance(node, Alternatives)]
         return max(self._words_to_decide(choice, limit) for choice in choices)
@@ -191,44 +196,48 @@ class Language(AnnotatedCorpus):
     def _words_to_decide(self, choice: Alternatives, limit: int) -> int:
         k, clash = 1, choice.clash(1, self._phrases)
         while clash is not None:
-            if len(clash) < k or k == limit:  # one alternative is the beginning of another, or both go on alike
-                raise ValueError(f"ambiguous: {join_words(clash)!r} begins two alternatives; let them open differently")
+            if len(clash) < k or k == limit:  # one alternative is a prefix of another, or they agree up to the limit
+                raise ValueError(
+                    f"ambiguous grammar: {join_words(clash)!r} begins two alternatives; make them begin differently"
+                )
             k, clash = k + 1, choice.clash(k + 1, self._phrases)
         return k
 
-    def _right(self, text: str) -> int:
-        """The number of leading characters that agree with some story."""
-        follow = self._follow(text)
-        agreed = join_words(follow.heard[: follow.reach])
-        return next(n for n in range(len(agreed), -1, -1) if text.startswith(agreed[:n]))
+    def _correct_chars(self, text: str) -> int:
+        """Returns the number of leading characters that match some story."""
+        parse = self._follow(text)
+        matching = join_words(parse.target[: parse.matched])
+        return next(n for n in range(len(matching), -1, -1) if text.startswith(matching[:n]))
 
     def _follow(self, text: str) -> ParseTraversal:
-        """How far the words of a text agree with some story."""
-        follow = ParseTraversal(split_words(text))
-        self.tale.tell(PartialStory(), follow)
-        return follow
+        """Returns a traversal that has followed the words of a text as far as they match some story."""
+        parse = ParseTraversal(split_words(text))
+        self.tale.expand(PartialStory(), parse)
+        return parse
 
-    def _story(self, told: PartialStory) -> Story:
-        (summary,) = self.summary.tell(PartialStory(memory=told.memory), AllDerivations())
-        attributes = {name: join_words(told.recall(topic)) for name, topic in self.topics.items()}
-        length = _LENGTHS[bisect_right(self.lengths, told.words.count(".") - 1)]
-        return Story(join_words(told.words), attributes | {"length": length}, join_words(summary.words), told.log_prob)
+    def _story(self, derivation: PartialStory) -> Story:
+        """Returns the story of a complete derivation."""
+        (summary,) = self.summary.expand(PartialStory(memory=derivation.memory), AllDerivations())
+        attributes = {name: join_words(derivation.recall(topic)) for name, topic in self.topics.items()}
+        attributes["length"] = _LENGTHS[bisect_right(self.lengths, derivation.words.count(".") - 1)]
+        return Story(join_words(derivation.words), attributes, join_words(summary.words), derivation.log_prob)
 
-    def _sum(self, account: DerivationSum) -> tuple[float, float]:
-        sums = self.tale.weigh({frozenset(): (1, 0)}, account).values()
+    def _sum(self, summation: DerivationSum) -> tuple[float, float]:
+        """Returns the total mass and cost of all derivations."""
+        sums = self.tale.accumulate_states({frozenset(): (1, 0)}, summation).values()
         return sum(mass for mass, _ in sums), sum(cost for _, cost in sums)
 
     def _mean_chars(self, slot: str | None) -> float:
-        """Mean number of characters that `Emit` takes from a slot, or (None) that `Terminal` says."""
+        """Returns the mean number of characters that `Emit` takes from a slot, or, for None, that `Terminal` emits."""
 
         def length(topic: _Topic | None, words: Phrase) -> float:
             return _chars(words) if (topic and topic[0]) == slot else 0
 
-        keep = self._tested | {topic for topic in self._said if topic[0] == slot}
+        keep = self._tested | {topic for topic in self._emitted if topic[0] == slot}
         return self._sum(DerivationSum(keep, factor=lambda p: p, length=length))[1]
 
     @cached_property
-    def _said(self) -> frozenset[_Topic]:
+    def _emitted(self) -> frozenset[_Topic]:
         return frozenset(node.topic for node in _subtree(self.tale) if isinstance(node, Emit))
 
     @cached_property
@@ -245,5 +254,5 @@ class Language(AnnotatedCorpus):
         return {topic: frozenset(words) for topic, words in phrases.items()}
 
 
-def _recalled(told: PartialStory, topic: _Topic) -> Phrase | None:
-    return told.recall(topic) if topic[0] in told.memory else None
+def _recall_if_known(partial: PartialStory, topic: _Topic) -> Phrase | None:
+    return partial.recall(topic) if topic[0] in partial.memory else None

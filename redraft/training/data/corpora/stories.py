@@ -1,24 +1,24 @@
-"""An endless corpus of short English stories whose true probabilities are known.
+"""The grammar of an infinite corpus of short English stories with known probabilities.
 
-The stories come from a probabilistic grammar, so numbers that are unknown for ordinary text are exact here: the
+The stories come from a probabilistic grammar, so quantities that are unknown for ordinary text are exact here: the
 log-probability of any text (-inf outside the language), the entropy that no model can beat, the attributes of a story
-(who, where, season, mood, ...) and a summary of it in one sentence. Nothing is downloaded and nothing is stored: story
-number i of seed s is a pure function of (s, i).
+(who, where, season, mood, ...) and a summary of it in one sentence. Nothing is downloaded or stored: story i
+of seed s is a pure function of (s, i).
 
-    STORIES.story(0, 7).text          # the eighth story of seed 0
-    STORIES.log_prob(text)            # nats, exact
-    STORIES.entropy()                 # nats per story, exact
+    STORY_LANGUAGE.story(0, 7).text          # the eighth story of seed 0
+    STORY_LANGUAGE.log_prob(text)            # nats, exact
+    STORY_LANGUAGE.entropy()                 # nats per story, exact
 
-There are six kinds of node: `Terminal` says words, `Sequential` and `Alternatives` combine, `Assign` remembers an entry in a slot,
-`Emit` recalls it later (the name, the pronoun, the thing that was found), and `CaseOf` goes on according to it. One
-walk, `Node.draw`, samples a derivation. Another, `Node.tell`, follows those that a guide allows: those behind a text to
-parse (`ParseTraversal`), all to enumerate (`AllDerivations`). A third, `Node.weigh`, adds up entropy, mean length and support exactly. A
-fourth, `Node.openings`, proves the grammar unambiguous: the next few words decide every choice (`Language.lookahead`),
-so a text has at most one derivation, whose probability is that of the text.
+There are six kinds of nodes. `Terminal` emits words; `Sequential` and `Alternatives` combine nodes; `Assign` stores an
+entry in a slot; `Emit` emits a form of it later (a name, a pronoun, the thing that was found); `CaseOf` branches on it.
+`Node.draw` samples a derivation. `Node.expand` follows the derivations that a traversal allows: those of a given text
+(`ParseTraversal`), or all of them (`AllDerivations`). `Node.accumulate_states` sums up entropy, mean length and support
+exactly. `Node.openings` proves the grammar unambiguous: the next few words decide every choice (`Language.lookahead`),
+so a text has at most one derivation, and its probability is that of the text.
 
 Training, validation and test stories come from independent streams: `split_seed(seed, "valid")`. They are not
 deduplicated, since the language is large: two stories are equal with probability `Language.collision()`, 6e-14 for
-`STORY_LANGUAGE`, so a million training stories and ten thousand test stories have one in common with probability 6e-4.
+`STORY_LANGUAGE`, so a million training stories and ten thousand test stories share one with probability 6e-4.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _names(names: str) -> list[Entry]:
 
 
 def _places(where: str, *, spot: str, play: str) -> list[Entry]:
-    """Places of one kind, written "in the park / on the beach", with spots and pastimes that suit all of them."""
+    """Returns places of one kind, written "in the park / on the beach", with the same spots and pastimes."""
     return [entry(name=at.split()[-1], at=at, spot=spot, play=play) for at in where.split(" / ")]
 
 
@@ -54,8 +54,8 @@ _THINGS = _names("kite lantern scarf hat basket box blanket bag drum flute doll 
 _COLORS = _names("red blue green yellow white brown grey purple")
 _ANIMALS = _names("kitten puppy rabbit lamb goat goose hen pony")
 _NEEDS = _names("hungry cold thirsty frightened tired lost shy muddy")
-# Interchangeable phrases have equally many words, and optional parts come last. So the position of a word in the story
-# determines its role, and a model that fills in a story in any order need not count.
+# Interchangeable phrases have the same number of words, and optional parts come last. The position of a word therefore
+# determines its role, and a model that generates in any order need not count words.
 
 _SEASONS = (
     entry(
@@ -168,12 +168,12 @@ _STORY_RULES = RuleBook(
         "animal": DrawRule("thing", _ANIMALS),
         "friend": DrawRule("friend", _FRIENDS),
         "trade": DrawRule("trade", _TRADES),
-        # It goes where it belongs, and somebody is glad
+        # The thing is given away
         "giving": "{hero.They} {brought} the {thing.name} to {friend.name}, who {smiled} and gave {hero.them} {gift}.",
         "brought": ("brought", "took"),
         "smiled": ("smiled", "laughed", "danced", "sang"),
         "gift": _phrasings("trade", "gift", 2),
-        # The mood turns; perhaps there is more to tell
+        # The mood changes; optionally, the story continues
         "end": {"{last}, {turn}": 2, "{first}, {turn} {more}": 2},
         "last": ("That evening", "That night"),
         "first": ("At home", "After supper"),
@@ -184,7 +184,7 @@ _STORY_RULES = RuleBook(
         "treat": _phrasings("season", "treat", 3),
         "play": _phrasings("place", "play", 3),
         "weather": _phrasings("season", "weather", 5),
-        # In one sentence
+        # The summary in one sentence
         "summary": "In {season.name}, {hero.name} {deed} a {look.name} {thing.name} {place.at} and brings it to "
         "{friend.name} the {trade.name}.",
         "deed": CaseRule(("plot", "name"), {"find": "finds", "help": "helps", "make": "makes"}),
@@ -204,7 +204,7 @@ STORY_LANGUAGE = Language(
     lengths=(5, 6),
     keywords={"plot": {"find": "found", "help": "helped", "make": "made"}},
 )
-# --- a language small enough to list ---
+# --- a language small enough to enumerate ---
 
 _SMALL_RULES = RuleBook(
     {

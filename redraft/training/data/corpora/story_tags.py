@@ -1,4 +1,4 @@
-"""Parts of speech of the embedded stories, from the grammar itself: every word of it has one, whatever its place."""
+"""Parts of speech of the built-in stories: every word of their grammar has exactly one, wherever it occurs."""
 
 from __future__ import annotations
 
@@ -49,6 +49,7 @@ _REST = {
 
 
 def _tags() -> dict[str, str]:
+    """Returns the tag of every word of the grammar."""
     listed = {word: tag for tag, words in _REST.items() for word in words.split()}
     named = {entry["name"][0]: tag for tag, tables in _TABLES.items() for table in tables for entry in table}
     return listed | named
@@ -59,5 +60,5 @@ TAGS = tuple(sorted(set(STORY_TAGS.values())))
 
 
 def tag_words(words: str | Sequence[str], lexicon: Mapping[str, str] = STORY_TAGS) -> tuple[str, ...]:
-    """The part of speech of each word and punctuation mark; X: not in the lexicon."""
+    """Returns the part of speech of each word and punctuation mark; "X" for words that are not in the lexicon."""
     return tuple(lexicon.get(word, "X") for word in (split_words(words) if isinstance(words, str) else words))

@@ -1,4 +1,4 @@
-"""Corpora made from the embedded stories: plain texts, a story from attributes or a class, a summary of a story."""
+"""Corpora made from the built-in stories: plain stories, a story from attributes or a class, a summary of a story."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redraft.training.data.sources import Split
 
 
 class _StoryWords(AnnotatedCorpus):
-    """Texts of the words that the grammar knows."""
+    """Texts made of the words of the grammar."""
 
     def tags(self) -> Mapping[str, str]:
         return STORY_TAGS
@@ -48,7 +48,7 @@ class _WholeStories(_StoryWords):
 
 @dataclass(frozen=True)
 class StoryCorpus(_WholeStories):
-    """The embedded corpus: an endless stream of stories for each split."""
+    """The built-in corpus: an infinite stream of stories for each split."""
 
     seed: int = 0
 
@@ -56,24 +56,24 @@ class StoryCorpus(_WholeStories):
         return STORY_LANGUAGE.text(split_seed(self.seed, split), index)
 
     def log_prob(self, text: str) -> float:
-        """True log-probability of a story in nats; -inf if the grammar never writes it."""
+        """Returns the true log-probability of a story in nats; -inf if the grammar cannot produce it."""
         return STORY_LANGUAGE.log_prob(text)
 
     def entropy_per_char(self) -> float:
-        """Exact, in nats."""
+        """Returns the exact entropy in nats per character."""
         return STORY_LANGUAGE.entropy_per_char()
 
 
 @dataclass(frozen=True)
 class StoryAttributes(_WholeStories):
-    """Attributes → a story that has them.
+    """Pairs of attributes and a story that has them.
 
-    "who Leo, friend Carl, where river, season summer, mood tired, plot help": the mood is that of the beginning, and in
-    the plot something is found, helped or made.
+    A source is "who Leo, friend Carl, where river, season summer, mood tired, plot help". The mood is that at the
+    beginning; in the plot, something is found, helped or made.
     """
 
     seed: int = 0
-    topics: tuple[str, ...] = tuple(STORY_LANGUAGE.topics)
+    topics: tuple[str, ...] = tuple(STORY_LANGUAGE.topics)  # attributes in the source
 
     def __post_init__(self) -> None:
         _require_topics(self.topics)
@@ -86,16 +86,16 @@ class StoryAttributes(_WholeStories):
         return self.pair(split, index).target
 
     def check(self, source: str, text: str) -> SourceCoverage:
-        """Attributes count if the text reveals them before its first wrong word."""
+        """Counts the attributes that the text reveals before its first wrong word."""
         wanted = dict(part.strip().split(" ", 1) for part in source.split(","))
-        told = STORY_LANGUAGE.recognize(text)
-        right = [told.get(topic) == value for topic, value in wanted.items()]
+        shown = STORY_LANGUAGE.recognize(text)
+        right = [shown.get(topic) == value for topic, value in wanted.items()]
         return SourceCoverage(sum(right) / len(right), float(all(right) and STORY_LANGUAGE.parse(text) is not None))
 
 
 @dataclass(frozen=True)
 class StoryClasses(_WholeStories):
-    """The value of one attribute → a story, such as "sad" for the topic mood: the source is one of a few names."""
+    """Pairs of a class and a story of that class; classes are values of one attribute, such as the mood "sad"."""
 
     topic: str = "mood"
     seed: int = 0
@@ -115,13 +115,13 @@ class StoryClasses(_WholeStories):
         return self.pair(split, index).target
 
     def check(self, source: str, text: str) -> SourceCoverage:
-        """Whether the text shows that it is of this class before its first wrong word."""
+        """Checks whether the text shows its class before its first wrong word."""
         return StoryAttributes(topics=(self.topic,)).check(f"{self.topic} {source}", text)
 
 
 @dataclass(frozen=True)
 class StorySummaries(_StoryWords):
-    """A story → what happens in it, in one sentence that follows from the story."""
+    """Pairs of a story and its summary, one sentence that is determined by the story."""
 
     seed: int = 0
 
@@ -133,19 +133,21 @@ class StorySummaries(_StoryWords):
         return self.pair(split, index).target
 
     def check(self, source: str, text: str) -> SourceCoverage:
-        """Facts are the words of the true summary that not all summaries share, each at its position."""
+        """Counts the words at their positions that are right, without those that all summaries share."""
         story = STORY_LANGUAGE.parse(source)
         if story is None:
             raise ValueError(f"{source!r:.60} is not a story of the grammar, so its summary is unknown")
         always = {word for node in STORY_LANGUAGE.summary.parts() if isinstance(node, Terminal) for word in node.words}
-        true, said = split_words(story.summary), split_words(text)
-        right = [place < len(said) and said[place] == word for place, word in enumerate(true) if word not in always]
-        return SourceCoverage(sum(right) / len(right), float(said == true))
+        expected, words = split_words(story.summary), split_words(text)
+        right = [i < len(words) and words[i] == word for i, word in enumerate(expected) if word not in always]
+        return SourceCoverage(sum(right) / len(right), float(words == expected))
 
 
 def _require_topics(topics: Sequence[str]) -> None:
     if unknown := [topic for topic in topics if topic not in (*STORY_LANGUAGE.topics, "length")]:
-        raise ValueError(f"stories have no {unknown[0]!r}; choose from {', '.join(STORY_LANGUAGE.topics)}, length")
+        raise ValueError(
+            f"stories have no attribute {unknown[0]!r}; choose from {', '.join(STORY_LANGUAGE.topics)}, length"
+        )
 
 
 def _story(seed: int, split: Split, index: int) -> Story:

@@ -14,7 +14,8 @@ import torch
 
 from bench import core, engine, limit
 from bench.race import Row, tell
-from redraft.core import TYPICAL_SHAPES, PrecisionError, bf16_time_ratio, choose_precision
+from redraft.core import PrecisionError, choose_precision
+from redraft.core.hardware.precision import _TYPICAL_SHAPES, _bf16_time_ratio
 
 RESULTS = Path(__file__).parent / "results" / "quick.jsonl"
 
@@ -29,7 +30,7 @@ def precisions() -> dict[str, torch.dtype]:
     except PrecisionError:
         return {"fp32": torch.float32}
     known = {"fp32": torch.float32, "bf16": torch.bfloat16}
-    return known if bf16_time_ratio(TYPICAL_SHAPES) < EMULATED else {"fp32": torch.float32}
+    return known if _bf16_time_ratio(_TYPICAL_SHAPES) < EMULATED else {"fp32": torch.float32}
 
 
 def rows() -> Iterator[Row]:

@@ -26,35 +26,24 @@ if TYPE_CHECKING:
         least_invariant_rows as least_invariant_rows,
     )
     from redraft.core.hardware.forked import (
-        ForkedResult as ForkedResult,
-        can_fork as can_fork,
         run_forked as run_forked,
     )
     from redraft.core.hardware.precision import (
-        BELOW_AMX as BELOW_AMX,
-        ISA_ENV as ISA_ENV,
-        PRECISION_ENV as PRECISION_ENV,
-        TYPICAL_SHAPES as TYPICAL_SHAPES,
         Precision as Precision,
         PrecisionError as PrecisionError,
         PrecisionName as PrecisionName,
         Shapes as Shapes,
-        bf16_time_ratio as bf16_time_ratio,
         block_shapes as block_shapes,
         choose_precision as choose_precision,
     )
     from redraft.core.hardware.system import (
-        GB as GB,
-        CpuInfo as CpuInfo,
         InstructionSet as InstructionSet,
         MemoryInfo as MemoryInfo,
         SystemReport as SystemReport,
         best_device as best_device,
-        cpu_quota as cpu_quota,
         diagnose_system as diagnose_system,
         free_memory as free_memory,
         inspect_system as inspect_system,
-        memory_limit as memory_limit,
     )
     from redraft.core.ops import (
         Ranking as Ranking,
@@ -86,7 +75,6 @@ if TYPE_CHECKING:
         VectorPrediction as VectorPrediction,
     )
     from redraft.core.processes.base import (
-        HeldOutRows as HeldOutRows,
         Process as Process,
         TokenProcess as TokenProcess,
         exclude_mask as exclude_mask,
@@ -114,14 +102,12 @@ if TYPE_CHECKING:
         CategoricalGaps as CategoricalGaps,
         Insertion as Insertion,
         PoissonGaps as PoissonGaps,
-        insert_masks as insert_masks,
     )
     from redraft.core.processes.interpolating import (
         GuidedPosterior as GuidedPosterior,
         HybridNoise as HybridNoise,
         Interpolating as Interpolating,
         MaskNoise as MaskNoise,
-        MixWeights as MixWeights,
         NoiseDistribution as NoiseDistribution,
         StateLogProbs as StateLogProbs,
         UniformNoise as UniformNoise,
@@ -133,7 +119,6 @@ if TYPE_CHECKING:
         JumpRates as JumpRates,
         Markov as Markov,
         NeighborRates as NeighborRates,
-        Spectrum as Spectrum,
         UniformRates as UniformRates,
         mutual_information_schedule as mutual_information_schedule,
         nearest_words as nearest_words,
@@ -143,7 +128,6 @@ if TYPE_CHECKING:
         Masked as Masked,
         Pick as Pick,
         PickResult as PickResult,
-        RevealResult as RevealResult,
     )
     from redraft.core.processes.remasking import (
         CappedRate as CappedRate,
@@ -151,18 +135,15 @@ if TYPE_CHECKING:
         LoopRate as LoopRate,
         Remask as Remask,
         RemaskRate as RemaskRate,
-        RemaskStep as RemaskStep,
         RescaledRate as RescaledRate,
         StarRate as StarRate,
         WindowedRate as WindowedRate,
     )
     from redraft.core.processes.sedd import (
-        absorbing_limit as absorbing_limit,
         clip_and_normalize as clip_and_normalize,
         log_scores as log_scores,
         score_ratios as score_ratios,
         tweedie_probs as tweedie_probs,
-        uniform_limit as uniform_limit,
     )
     from redraft.core.randomness import (
         Rng as Rng,
@@ -200,14 +181,11 @@ if TYPE_CHECKING:
     )
     from redraft.core.text.bleu import bleu as bleu, minimum_bayes_risk as minimum_bayes_risk
     from redraft.core.text.chat_template import (
-        ChatError as ChatError,
-        Renderer as Renderer,
         TemplateSandbox as TemplateSandbox,
         encode_rendered as encode_rendered,
         prompt_ids as prompt_ids,
         prompt_text as prompt_text,
         question_encoder as question_encoder,
-        render_template as render_template,
     )
     from redraft.core.text.tokenizers import (
         ByteTokenizer as ByteTokenizer,

@@ -19,7 +19,7 @@ _NO_FORK = "cannot be tried safely on this system (no fork)"
 
 
 @dataclass(frozen=True)
-class ForkedResult:
+class _ForkedResult:
     """How a child ended."""
 
     value: Any = None  # the result of its work; None if it has none
@@ -27,14 +27,14 @@ class ForkedResult:
     tried: bool = True  # False if no child could be started
 
 
-def run_forked(work: Callable[[], Any], seconds: float = 10.0) -> ForkedResult:
+def run_forked(work: Callable[[], Any], seconds: float = 10.0) -> _ForkedResult:
     """Does the work in a forked child with one torch thread; the result travels as JSON.
 
     With more threads a child hangs if its parent has used OpenMP. It inherits everything else, so oneDNN behaves in the
     child as it would here. After `seconds` the child is killed.
     """
-    if not can_fork():
-        return ForkedResult(trouble=_NO_FORK, tried=False)
+    if not _can_fork():
+        return _ForkedResult(trouble=_NO_FORK, tried=False)
     reader, writer = os.pipe()
     try:
         child = _fork()
@@ -43,7 +43,7 @@ def run_forked(work: Callable[[], Any], seconds: float = 10.0) -> ForkedResult:
         trouble = _wait(child, seconds)
         return _result(_read(reader), trouble)
     except OSError as error:  # too many processes, or too little memory
-        return ForkedResult(trouble=f"cannot be tried ({error.strerror})", tried=False)
+        return _ForkedResult(trouble=f"cannot be tried ({error.strerror})", tried=False)
     finally:
         os.close(reader)
         os.close(writer)
@@ -55,7 +55,7 @@ def _fork() -> int:
         return os.fork()
 
 
-def can_fork() -> bool:
+def _can_fork() -> bool:
     """Whether forking is safe; macOS has fork, but its libraries do not survive it."""
     return hasattr(os, "fork") and sys.platform != "darwin"
 
@@ -117,8 +117,8 @@ def _read(reader: int) -> bytes:
         return b""
 
 
-def _result(output: bytes, trouble: str) -> ForkedResult:
+def _result(output: bytes, trouble: str) -> _ForkedResult:
     if trouble or not output:
-        return ForkedResult(trouble=trouble or "ends without a word")
+        return _ForkedResult(trouble=trouble or "ends without a word")
     answer = json.loads(output)
-    return ForkedResult(answer["value"]) if "value" in answer else ForkedResult(trouble=f"fails ({answer['error']})")
+    return _ForkedResult(answer["value"]) if "value" in answer else _ForkedResult(trouble=f"fails ({answer['error']})")

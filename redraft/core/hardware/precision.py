@@ -17,17 +17,17 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
-from redraft.core.hardware.forked import ForkedResult, run_forked
+from redraft.core.hardware.forked import _ForkedResult, run_forked
 
-PRECISION_ENV = "REDRAFT_PRECISION"
-ISA_ENV = "ONEDNN_MAX_CPU_ISA"
-BELOW_AMX = "AVX512_CORE_FP16"  # the largest instruction set of oneDNN without tiles
+_PRECISION_ENV = "REDRAFT_PRECISION"
+_ISA_ENV = "ONEDNN_MAX_CPU_ISA"
+_BELOW_AMX = "AVX512_CORE_FP16"  # the largest instruction set of oneDNN without tiles
 _BF16_THRESHOLD = 0.9  # bf16 rounds coarsely: it must save at least a tenth of the time
 _ROUNDS = 6  # the first one builds the kernels
 _TRIAL_SECONDS = 10.0  # limit of a trial that takes 0.05 s, or 1 s where bf16 is emulated
 PrecisionName: TypeAlias = Literal["fp32", "bf16"]
 Shapes: TypeAlias = tuple[tuple[int, int, int], ...]  # rows, inputs, outputs of a linear layer
-TYPICAL_SHAPES: Shapes = ((256, 384, 1024), (256, 384, 384))
+_TYPICAL_SHAPES: Shapes = ((256, 384, 1024), (256, 384, 384))
 _CPU = torch.device("cpu")
 
 
@@ -57,7 +57,7 @@ class Precision:
 def choose_precision(
     wish: Literal["auto", "fp32", "bf16"] = "auto",
     device: torch.device = _CPU,
-    shapes: Shapes = TYPICAL_SHAPES,
+    shapes: Shapes = _TYPICAL_SHAPES,
     held: PrecisionName | None = None,
 ) -> Precision:
     """The precision of matrix products on a device.
@@ -88,13 +88,13 @@ def choose_precision(
 
 def _forced_precision() -> PrecisionName | None:
     """What the environment asks for."""
-    value = os.environ.get(PRECISION_ENV, "").strip().lower()
+    value = os.environ.get(_PRECISION_ENV, "").strip().lower()
     if value in ("", "auto"):
         return None
     for name in get_args(PrecisionName):
         if value == name:
             return name
-    raise PrecisionError(f"{PRECISION_ENV}={value}: it must be fp32, bf16 or auto")
+    raise PrecisionError(f"{_PRECISION_ENV}={value}: it must be fp32, bf16 or auto")
 
 
 def block_shapes(rows: int, width: int, hidden: int) -> Shapes:
@@ -110,9 +110,9 @@ def _wanted(
     if wish != "auto":
         return wish, f"the run asks for {wish}", "use --precision fp32 or auto"
     if (value := _forced_precision()) is not None:
-        return value, f"{PRECISION_ENV}={value}", f"set {PRECISION_ENV}=fp32"
+        return value, f"{_PRECISION_ENV}={value}", f"set {_PRECISION_ENV}=fp32"
     if held is not None:
-        other = f"resume it where bf16 works, or set {PRECISION_ENV}=fp32: no longer bit for bit, but in fp32"
+        other = f"resume it where bf16 works, or set {_PRECISION_ENV}=fp32: no longer bit for bit, but in fp32"
         return held, f"the run began in {held}", other
     return "auto", "", ""
 
@@ -129,54 +129,54 @@ def _on_gpu(device: torch.device, name: str, by: str, instead: str) -> Precision
 # --- the trial ---
 
 _lock = threading.Lock()
-_known: dict[Shapes, tuple[ForkedResult, str]] = {}
+_known: dict[Shapes, tuple[_ForkedResult, str]] = {}
 
 
 def _hint() -> str:
     """Advice if lowering the instruction set came too late, was left to the user, or does not help."""
     return (
         ""
-        if os.environ.get(ISA_ENV) == BELOW_AMX
-        else f"; {ISA_ENV}={BELOW_AMX} may help, if it is set before Python starts"
+        if os.environ.get(_ISA_ENV) == _BELOW_AMX
+        else f"; {_ISA_ENV}={_BELOW_AMX} may help, if it is set before Python starts"
     )
 
 
-def _judged(trial: ForkedResult, how: str) -> Precision:
+def _judged(trial: _ForkedResult, how: str) -> Precision:
     if trial.trouble:
         return Precision("fp32", f"a bf16 product {trial.trouble}")
     return Precision("bf16" if trial.value < _BF16_THRESHOLD else "fp32", f"{_ratio(trial)}{how}")
 
 
-def _ratio(trial: ForkedResult) -> str:
+def _ratio(trial: _ForkedResult) -> str:
     return f"bf16 takes {trial.value:.2f} × the time of fp32 here"
 
 
-def _measured(shapes: Shapes) -> tuple[ForkedResult, str]:
+def _measured(shapes: Shapes) -> tuple[_ForkedResult, str]:
     """The result of a trial, cached, and a note on what had to be changed for it."""
     if shapes not in _known:
         _known[shapes] = _try(shapes)
     return _known[shapes]
 
 
-def _try(shapes: Shapes) -> tuple[ForkedResult, str]:
+def _try(shapes: Shapes) -> tuple[_ForkedResult, str]:
     """Tries, and if bf16 traps, tries again without tiles: oneDNN reads the variable at its first use in this process.
 
     The variable stays lowered even if fp32 is chosen in the end, so that no other bf16 product can kill the process.
     """
-    work = partial(bf16_time_ratio, shapes)
+    work = partial(_bf16_time_ratio, shapes)
     trial = run_forked(work, _TRIAL_SECONDS)
-    if not trial.tried or not trial.trouble or ISA_ENV in os.environ:
+    if not trial.tried or not trial.trouble or _ISA_ENV in os.environ:
         return trial, ""
-    os.environ[ISA_ENV] = BELOW_AMX
+    os.environ[_ISA_ENV] = _BELOW_AMX
     again = run_forked(work, _TRIAL_SECONDS)
     if again.trouble:
-        del os.environ[ISA_ENV]
+        del os.environ[_ISA_ENV]
         return trial, ""
     _matrix(8, 8) @ _matrix(8, 8)  # oneDNN's first use here: later changes of the variable have no effect
-    return again, f", with {ISA_ENV}={BELOW_AMX}; without, it {trial.trouble}"
+    return again, f", with {_ISA_ENV}={_BELOW_AMX}; without, it {trial.trouble}"
 
 
-def bf16_time_ratio(shapes: Shapes) -> float:
+def _bf16_time_ratio(shapes: Shapes) -> float:
     """Time of bf16 / time of fp32, measured in turn: the worst of the shapes, by the fastest of some rounds."""
     worst = 0.0
     for rows, inputs, outputs in shapes:

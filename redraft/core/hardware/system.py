@@ -16,15 +16,15 @@ from pathlib import Path
 
 import torch
 
-from redraft.core.hardware.forked import can_fork, run_forked
-from redraft.core.hardware.precision import BELOW_AMX, ISA_ENV, PrecisionError, choose_precision
+from redraft.core.hardware.forked import _can_fork, run_forked
+from redraft.core.hardware.precision import _BELOW_AMX, _ISA_ENV, PrecisionError, choose_precision
 
-GB = 1e9
+_GB = 1e9
 _LEVELS = {  # of oneDNN, and the flag of a CPU that claims to have it
     "AVX2": "avx2",
     "AVX512_CORE": "avx512f",
     "AVX512_CORE_BF16": "avx512_bf16",
-    BELOW_AMX: "avx512_fp16",
+    _BELOW_AMX: "avx512_fp16",
     "AVX512_CORE_AMX": "amx_tile",
 }
 _EXTRA = re.compile(r"([\w.-]+).*extra == ['\"]((?!dev)\w+)['\"]")
@@ -32,7 +32,7 @@ _UNLIMITED = 1 << 60  # cgroup v1 says "no limit" by a number larger than any me
 
 
 @dataclass(frozen=True)
-class CpuInfo:
+class _CpuInfo:
     """Cores that exist, cores that this process may use, and threads that torch starts."""
 
     name: str
@@ -73,7 +73,7 @@ class SystemReport:
     python: str
     platform: str
     torch: str
-    cpu: CpuInfo
+    cpu: _CpuInfo
     memory: MemoryInfo | None
     instructions: tuple[InstructionSet, ...]
     fp32: float  # GFLOP/s of matrix products with all threads
@@ -120,17 +120,17 @@ def diagnose_system(facts: SystemReport) -> Iterator[str]:
     elif facts.one_core and cpu.threads > 1 and facts.fp32 < 1.1 * facts.one_core[0]:
         yield f"{cpu.threads} threads are no faster than one: other programs are busy; wait, or set OMP_NUM_THREADS=1"
     if broken := [level for level in facts.instructions if level.trouble]:
-        limit = f"{ISA_ENV}={BELOW_AMX}" if broken[-1].name == "AVX512_CORE_AMX" else f"a lower {ISA_ENV}"
+        limit = f"{_ISA_ENV}={_BELOW_AMX}" if broken[-1].name == "AVX512_CORE_AMX" else f"a lower {_ISA_ENV}"
         yield (
             f"the CPU claims {broken[0].name}, but a product with it {broken[0].trouble}: Redraft avoids it; "
             f"for other programs set {limit}"
         )
     if facts.precision is None:
         yield facts.reason
-    if memory is not None and memory.free < 2 * GB:
-        yield f"{memory.free / GB:.1f} GB of memory are free: use a smaller --batch, or --micro 4 --recompute"
-    if facts.disk_free < 2 * GB:
-        yield f"{facts.disk_free / GB:.1f} GB of disk are free here: make room, or write elsewhere with --out"
+    if memory is not None and memory.free < 2 * _GB:
+        yield f"{memory.free / _GB:.1f} GB of memory are free: use a smaller --batch, or --micro 4 --recompute"
+    if facts.disk_free < 2 * _GB:
+        yield f"{facts.disk_free / _GB:.1f} GB of disk are free here: make room, or write elsewhere with --out"
     if not facts.gpus and torch.version.cuda is not None:
         yield "this torch is built for CUDA but finds no GPU: check nvidia-smi and the driver"
     if not facts.gpus and torch.version.cuda is None and Path("/dev/nvidia0").exists():
@@ -155,7 +155,7 @@ def _gflops(dtype: torch.dtype, size: int = 512, rounds: int = 6) -> float:
 
 def _tried() -> Iterator[InstructionSet]:
     claimed = _flags()
-    for name in (name for name, flag in _LEVELS.items() if flag in claimed and can_fork()):
+    for name in (name for name, flag in _LEVELS.items() if flag in claimed and _can_fork()):
         trial = run_forked(partial(_speeds, name), seconds=20.0)
         fp32, bf16 = trial.value or (None, None)
         yield InstructionSet(name, trial.trouble, fp32, bf16)
@@ -163,7 +163,7 @@ def _tried() -> Iterator[InstructionSet]:
 
 def _speeds(level: str) -> tuple[float, float]:
     """Runs inside a child, whose oneDNN has not been used yet."""
-    os.environ[ISA_ENV] = level
+    os.environ[_ISA_ENV] = level
     return _gflops(torch.float32), _gflops(torch.bfloat16)
 
 
@@ -179,12 +179,12 @@ def _precision() -> tuple[str | None, str]:
 # --- what the system reports ---
 
 
-def _cpu() -> CpuInfo:
+def _cpu() -> _CpuInfo:
     cores = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if sys.platform == "linux" else cores
     named = re.search(r"model name\s*:\s*(.+)", _text(Path("/proc/cpuinfo")))
     name = named[1].strip() if named else platform.processor() or platform.machine()
-    return CpuInfo(name, cores, allowed, cpu_quota(), torch.get_num_threads())
+    return _CpuInfo(name, cores, allowed, _cpu_quota(), torch.get_num_threads())
 
 
 def _flags() -> set[str]:
@@ -213,12 +213,12 @@ def _system_memory() -> MemoryInfo | None:
     if len(fields) < 2:
         return None
     total, free = int(fields["MemTotal"]) * 1024, int(fields["MemAvailable"]) * 1024
-    limit, used = memory_limit()
+    limit, used = _memory_limit()
     return MemoryInfo(total, free if limit is None else min(free, max(0, limit - used)), limit)
 
 
-def cpu_quota(root: Path = Path("/")) -> float | None:
-    """The number of cores' worth of time that the tightest control group around this process grants; None if unlimited."""
+def _cpu_quota(root: Path = Path("/")) -> float | None:
+    """Cores' worth of CPU time that the tightest control group around this process grants; None if unlimited."""
     return min(filter(None, map(_quota, _groups("cpu", root))), default=None)
 
 
@@ -229,7 +229,7 @@ def _quota(group: Path) -> float | None:
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
 
 
-def memory_limit(root: Path = Path("/")) -> tuple[int | None, int]:
+def _memory_limit(root: Path = Path("/")) -> tuple[int | None, int]:
     """Bytes that the tightest control group allows, and how many of them are in use; None if unlimited."""
     limits = []
     for group in _groups("memory", root):
@@ -268,7 +268,7 @@ def _text(file: Path) -> str:
 def _gpus() -> Iterator[str]:
     for i in range(torch.cuda.device_count()):
         device = torch.cuda.get_device_properties(i)
-        yield f"{device.name}, {device.total_memory / GB:.0f} GB"
+        yield f"{device.name}, {device.total_memory / _GB:.0f} GB"
     if torch.backends.mps.is_available():
         yield "Apple GPU (mps)"
 

@@ -18,7 +18,7 @@ from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
 
 
-class HeldOutRows(Protocol):
+class _HeldOutRows(Protocol):
     """Clean rows and a denoiser that knows their context: the inputs of an estimate of the bound."""
 
     @property
@@ -69,7 +69,7 @@ class Process(ABC):
     def undetermined(self, noised: NoisySample) -> Tensor:
         """(B, L) bool: positions where z does not determine x, so that there is something to learn."""
 
-    def estimates(self, held_out: HeldOutRows, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
+    def estimates(self, held_out: _HeldOutRows, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
         """(K, B) nats: an unbiased estimate of the bound for each of K generators, with `strata` network calls each.
 
         The default uses stratified times; processes with a lower-variance estimator override it.

@@ -18,7 +18,7 @@ from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import GapPrediction, Prediction
 from redraft.core.processes.base import TokenProcess, require_times
-from redraft.core.processes.masked import IndependentReveal, Masked, Pick, RevealResult
+from redraft.core.processes.masked import IndependentReveal, Masked, Pick, _RevealResult
 from redraft.core.randomness import Rng
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Linear
@@ -73,7 +73,8 @@ class CategoricalGaps(GapPrediction):
 @dataclass(frozen=True)
 class Insertion(TokenProcess):
     """Each token independently is present at time t with probability a_t = insert.keep(t), else missing; if it arrived
-    at time r > t, it is clean with probability (b_t − b_r)/(1 − b_r), b = unmask.keep, else masked. z holds what is present.
+    at time r > t, it is clean with probability (b_t − b_r)/(1 − b_r), b = unmask.keep, else masked. z holds the tokens
+    that are present.
 
     Reverse rates: a mask is revealed as x̂ at −b'/(1 − b), a mask arrives in a gap at −a'/(1 − a)·m, m the expected
     number of tokens missing there.
@@ -174,7 +175,7 @@ class Insertion(TokenProcess):
         *,
         share: Tensor | None = None,
         rng: Rng,
-    ) -> RevealResult:
+    ) -> _RevealResult:
         """`step` with any pick; one prediction serves both insertion and revealing.
 
         With an exact prediction every order of reveals gives the same distribution, since the exact prediction does
@@ -187,7 +188,7 @@ class Insertion(TokenProcess):
         if canvas.open is None or not bool((canvas.open & (s > 0)).any()):
             return revealed
         arrived = pred.gaps.draw(self.insert_schedule.share(s, t), rng=for_insertion)
-        return revealed._replace(canvas=insert_masks(revealed.canvas, arrived * (canvas.open & (s > 0)), self.vocab))
+        return revealed._replace(canvas=_insert_masks(revealed.canvas, arrived * (canvas.open & (s > 0)), self.vocab))
 
     def moment(self, hidden: Tensor) -> Tensor:
         """`hidden` itself: time falls evenly, since tokens arrive by one schedule and are revealed by another."""
@@ -257,7 +258,7 @@ def _times_log(count: Tensor, log_mean: Tensor) -> Tensor:
     return count * torch.where(count > 0, log_mean, 0.0)
 
 
-def insert_masks(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
+def _insert_masks(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
     """Insert `count` (B, L + 1) masks into the gaps; later tokens move right, with all their fields.
 
     New gaps are open if the gap they split was open. If a row runs out of room, its leftmost gaps are filled first.

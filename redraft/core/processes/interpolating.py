@@ -26,16 +26,16 @@ from redraft.core.schedules.tokens import Linear
 from redraft.core.vocab import Vocab
 
 
-class MixWeights(NamedTuple):
+class _MixWeights(NamedTuple):
     """Compressed weights of α·x + b: the probability of x, of the mask, and of each word. They sum to one."""
 
     keep: Tensor  # α
     mask: Tensor  # b[mask]
     word: Tensor  # b[y], equal for every y but the mask
 
-    def pick(self, where: Tensor) -> MixWeights:
+    def pick(self, where: Tensor) -> _MixWeights:
         """(B, 1) or (B, L) → (N,) at the marked positions."""
-        return MixWeights(*(part.expand_as(where)[where] for part in self))
+        return _MixWeights(*(part.expand_as(where)[where] for part in self))
 
 
 StateLogProbs: TypeAlias = Callable[[Tensor], Tensor]  # (N, V) log x̂ → (N, V) log-probabilities of z_s
@@ -65,7 +65,7 @@ class NoiseDistribution(ABC):
     """The distribution that replaces lost signal."""
 
     @abstractmethod
-    def mix(self, keep: Tensor, words: int) -> MixWeights:
+    def mix(self, keep: Tensor, words: int) -> _MixWeights:
         """The weights at `keep` of the schedule. Noising steps exist if b/α never decreases as keep falls."""
 
 
@@ -73,16 +73,16 @@ class NoiseDistribution(ABC):
 class UniformNoise(NoiseDistribution):
     """b = (1 − α)/K on each of the K words; a mask is optional, and never occurs."""
 
-    def mix(self, keep: Tensor, words: int) -> MixWeights:
-        return MixWeights(keep, torch.zeros_like(keep), (1 - keep) / words)
+    def mix(self, keep: Tensor, words: int) -> _MixWeights:
+        return _MixWeights(keep, torch.zeros_like(keep), (1 - keep) / words)
 
 
 @dataclass(frozen=True)
 class MaskNoise(NoiseDistribution):
     """b = 1 − α on the mask. `Masked` is the same process and faster."""
 
-    def mix(self, keep: Tensor, words: int) -> MixWeights:
-        return MixWeights(keep, 1 - keep, torch.zeros_like(keep))
+    def mix(self, keep: Tensor, words: int) -> _MixWeights:
+        return _MixWeights(keep, 1 - keep, torch.zeros_like(keep))
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,9 @@ class HybridNoise(NoiseDistribution):
                 f"power={self.power}; above 2 some noise would have to turn back into words; use 0 < power <= 2"
             )
 
-    def mix(self, keep: Tensor, words: int) -> MixWeights:
+    def mix(self, keep: Tensor, words: int) -> _MixWeights:
         c = 2**self.power * self.p_u / (1 - self.p_u) * (keep * (1 - keep)) ** (self.power / 2)
-        return MixWeights(keep / (1 + c), (1 - keep) / (1 + c), c / (1 + c) / words)
+        return _MixWeights(keep / (1 + c), (1 - keep) / (1 + c), c / (1 + c) / words)
 
 
 @dataclass(frozen=True)
@@ -144,16 +144,16 @@ class Interpolating(TokenProcess):
 
     # --- the forward process ---
 
-    def mix(self, t: Tensor) -> MixWeights:
+    def mix(self, t: Tensor) -> _MixWeights:
         """The weights at t in the widest float; t = 0 is clean by definition (prompts), even if keep(0) < 1."""
         t = t.to(ops.widest_float(t.device))
         return self.mixing.mix(torch.where(t == 0, 1.0, self.schedule.keep(t)), self.words)
 
-    def rate(self, t: Tensor) -> MixWeights:
+    def rate(self, t: Tensor) -> _MixWeights:
         """α_t·r_t = α_t·b'_t − α'_t·b_t on the mask and on each word, finite where α_t = 0; `keep` is α_t itself."""
         t = t.to(ops.widest_float(t.device)).clamp(1e-12, 1 - 1e-12)  # hybrid noise has square-root ends
         now, slope = torch.func.jvp(self._weights, (t,), (torch.ones_like(t),))[:2]
-        return MixWeights(now.keep, *(now.keep * d - slope.keep * b for b, d in zip(now[1:], slope[1:], strict=True)))
+        return _MixWeights(now.keep, *(now.keep * d - slope.keep * b for b, d in zip(now[1:], slope[1:], strict=True)))
 
     def weight(self, noised: NoisySample) -> Tensor:
         """(B, L) r_t[z]/q_t(z | x): the weight of KL + IS in the bound."""
@@ -242,7 +242,7 @@ class Interpolating(TokenProcess):
         tokens = tokens.masked_scatter(from_x, drawn.tokens(from_x))
         return canvas.write(z.masked_scatter(where, tokens))
 
-    def posterior(self, log_x: Tensor, z: Tensor, early: MixWeights, late: MixWeights) -> Tensor:
+    def posterior(self, log_x: Tensor, z: Tensor, early: _MixWeights, late: _MixWeights) -> Tensor:
         """(N, V) log p(z_s = y | z_t = z) for log x̂ (N, V), tokens z (N,) and (N,) weights at s and t."""
         between = _between(early, late)
         noise = early.word[:, None].expand(log_x.shape)
@@ -284,7 +284,7 @@ class Interpolating(TokenProcess):
                 nats = torch.where((s == 0).expand_as(where)[where], -_log_prob(at.log_x, at.x), nats)
         return ops.scatter(nats.to(at.log_x.dtype), where)
 
-    def _continuous(self, at: _Positions, rate: MixWeights, mix: MixWeights) -> Tensor:
+    def _continuous(self, at: _Positions, rate: _MixWeights, mix: _MixWeights) -> Tensor:
         """r_t[z]/q[z] · (Σ_y q_y·log(q_y/q̂_y) + Σq̂/ρ − 1 + log ρ), ρ = q̂[z]/q[z]; the bracket is of order α_t."""
         mix = mix._replace(keep=mix.keep.clamp(min=1e-12))
         ratio = self._log_ratio(at, at.z, mix)
@@ -292,7 +292,7 @@ class Interpolating(TokenProcess):
         gap = gap + mix.keep * at.spare * (-ratio).exp()
         return self._b(rate, at.z) / self._q(mix, at.z, at.x) * gap / mix.keep
 
-    def _discrete(self, at: _Positions, early: MixWeights, late: MixWeights) -> Tensor:
+    def _discrete(self, at: _Positions, early: _MixWeights, late: _MixWeights) -> Tensor:
         """KL of the posteriors given x and x̂: b_{t|s}[z]/q_t·KL_s + log ρ_t − α_{t|s}·q_s/q_t·log ρ_s, all at z.
 
         Cancellation is confined to (N,) tensors in the widest float.
@@ -304,7 +304,7 @@ class Interpolating(TokenProcess):
         moved = into / q * self._divergence(at, early)
         return moved + predicted.log() - q.log() - stay * self._log_ratio(at, at.z, early)
 
-    def _divergence(self, at: _Positions, mix: MixWeights) -> Tensor:
+    def _divergence(self, at: _Positions, mix: _MixWeights) -> Tensor:
         """(N,) Σ_y q_y·log(q_y/q̂_y) of q(· | x) against q(· | x̂): the KL if x̂ sums to one.
 
         One pass over the vocabulary, Σ_y log(1 + α·x̂_y/b): every word but x has q_y = b.
@@ -318,26 +318,26 @@ class Interpolating(TokenProcess):
             total = total + mix.mask * self._log_ratio(at, mask, mix)
         return -total - mix.word * others
 
-    def _log_ratio(self, at: _Positions, y: Tensor, mix: MixWeights) -> Tensor:
+    def _log_ratio(self, at: _Positions, y: Tensor, mix: _MixWeights) -> Tensor:
         """(N,) log(q(y | x̂)/q(y | x)), finite where both are zero."""
         predicted = torch.logaddexp(mix.keep.log() + _log_prob(at.log_x, y), _positive(self._b(mix, y)).log())
         return predicted - _positive(self._q(mix, y, at.x)).log()
 
     # --- compressed weights ---
 
-    def _weights(self, t: Tensor) -> MixWeights:
+    def _weights(self, t: Tensor) -> _MixWeights:
         return self.mixing.mix(self.schedule.keep(t), self.words)
 
-    def _b(self, mix: MixWeights, z: Tensor) -> Tensor:
+    def _b(self, mix: _MixWeights, z: Tensor) -> Tensor:
         """b[z]"""
         mask = -1 if self.vocab.mask is None else self.vocab.mask
         return torch.where(z == mask, mix.mask, mix.word)
 
-    def _q(self, mix: MixWeights, z: Tensor, x: Tensor) -> Tensor:
+    def _q(self, mix: _MixWeights, z: Tensor, x: Tensor) -> Tensor:
         """q(z | x)"""
         return torch.where(z == x, mix.keep, 0.0) + self._b(mix, z)
 
-    def _lost(self, mix: MixWeights, v: Tensor) -> Tensor:
+    def _lost(self, mix: _MixWeights, v: Tensor) -> Tensor:
         """Noise tokens from v in (0, 1) by the inverse CDF of b/(1 − α): the mask first, then words in order."""
         amount = v * (mix.mask + self.words * mix.word) - mix.mask
         index = (amount / _positive(mix.word)).floor().clamp(-1, self.words - 1).long()
@@ -345,17 +345,17 @@ class Interpolating(TokenProcess):
             return index.clamp(min=0)
         return torch.where(index < 0, self.vocab.mask, index + (index >= self.vocab.mask))
 
-    def _table(self, mix: MixWeights) -> Tensor:
+    def _table(self, mix: _MixWeights) -> Tensor:
         noise = torch.full((self.vocab.size,), float(mix.word), dtype=torch.float64)
         if self.vocab.mask is not None:
             noise[self.vocab.mask] = mix.mask
         return mix.keep * torch.eye(self.vocab.size, dtype=torch.float64) + noise
 
 
-def _between(early: MixWeights, late: MixWeights) -> MixWeights:
+def _between(early: _MixWeights, late: _MixWeights) -> _MixWeights:
     """The weights of the noising step s → t: α_{t|s} = α_t/α_s, b_{t|s} = b_t − α_{t|s}·b_s."""
     keep = late.keep / _positive(early.keep)
-    return MixWeights(keep, *((b - keep * a).clamp(min=0) for a, b in zip(early[1:], late[1:], strict=True)))
+    return _MixWeights(keep, *((b - keep * a).clamp(min=0) for a, b in zip(early[1:], late[1:], strict=True)))
 
 
 def _positive(p: Tensor) -> Tensor:

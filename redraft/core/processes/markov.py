@@ -127,7 +127,7 @@ def _information(p: Tensor, table: Tensor) -> Tensor:
     return (p[:, None] * table * (table.log() - (p @ table).clamp(min=_FLOOR).log())).sum()
 
 
-class Spectrum(NamedTuple):
+class _Spectrum(NamedTuple):
     """R = −right·diag(decay)·left, so that Q at keep = k is right·diag(k^decay)·left."""
 
     right: Tensor  # (V, V)
@@ -154,7 +154,7 @@ class Spectrum(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _spectrum(jumps: JumpRates, vocab: Vocab, device: torch.device) -> Spectrum:
+def _spectrum(jumps: JumpRates, vocab: Vocab, device: torch.device) -> _Spectrum:
     """The eigendecomposition, cached. The unit of time is such that the slowest mode decays as k itself."""
     rates = jumps.rates(vocab).to(ops.widest_float(device))
     rates = rates.clone().fill_diagonal_(0)
@@ -166,7 +166,7 @@ def _spectrum(jumps: JumpRates, vocab: Vocab, device: torch.device) -> Spectrum:
         values, right, left = _decomposed(generator)
     decay = torch.where(-values > 1e-9 * -values.min(), -values, 0.0)
     slowest = decay[decay > 0].min()
-    spectrum = Spectrum(*(a.contiguous().to(device) for a in (right, decay / slowest, left, rates / slowest)))
+    spectrum = _Spectrum(*(a.contiguous().to(device) for a in (right, decay / slowest, left, rates / slowest)))
     _require_forgetting(spectrum, vocab)
     return spectrum
 
@@ -179,7 +179,7 @@ def _decomposed(generator: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     raise ValueError("these jumps run in circles or have too few eigenvectors; use symmetric rates")
 
 
-def _require_forgetting(spectrum: Spectrum, vocab: Vocab) -> None:
+def _require_forgetting(spectrum: _Spectrum, vocab: Vocab) -> None:
     words = _words(vocab).to(spectrum.right.device)
     end = spectrum.rows(words, torch.zeros_like(words, dtype=spectrum.right.dtype))
     if float((end - end[:1]).abs().max()) > 1e-6:
@@ -289,7 +289,7 @@ class Markov(TokenProcess):
 
     # --- tables in the widest float, one row per position ---
 
-    def _spectrum(self, device: torch.device) -> Spectrum:
+    def _spectrum(self, device: torch.device) -> _Spectrum:
         return _spectrum(self.jumps, self.vocab, device)
 
     def _keep(self, t: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from redraft.core import ops
 from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Draw, Prediction
-from redraft.core.processes.base import HeldOutRows, TokenProcess, require_times
+from redraft.core.processes.base import TokenProcess, _HeldOutRows, require_times
 from redraft.core.randomness import Rng
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Linear
@@ -53,7 +53,7 @@ class Pick(Protocol):
         ...
 
 
-class RevealResult(NamedTuple):
+class _RevealResult(NamedTuple):
     """The canvas after a pick, and the pick for the next step."""
 
     canvas: Canvas
@@ -151,7 +151,7 @@ class Masked(TokenProcess):
         share: Tensor | None = None,
         hidden: Tensor | None = None,
         rng: Rng,
-    ) -> RevealResult:
+    ) -> _RevealResult:
         """`step` with any pick. Only `IndependentReveal` follows Bayes' rule and has a bound.
 
         share: (B, 1) fraction of the masked positions to reveal; None for what the schedule reveals between t and s.
@@ -162,7 +162,7 @@ class Masked(TokenProcess):
         choice = pick(pred, canvas, self.hidden(canvas) if hidden is None else hidden, share, rng=rng)
         if (ops.to_numpy(choice.tokens) == self.vocab.masked).any():
             raise ValueError("the mask token is never written, so x̂ must give it no weight; use the head Subs")
-        return RevealResult(_apply_pick(canvas, choice, self.vocab), choice.then or pick)
+        return _RevealResult(_apply_pick(canvas, choice, self.vocab), choice.then or pick)
 
     def hidden(self, canvas: Canvas) -> Tensor:
         """(B, L) bool: masked positions that may be revealed."""
@@ -191,7 +191,7 @@ class Masked(TokenProcess):
             loss = _reveal_kl(pred, where, noised.target, self.schedule.share(s, noised.t))
         return torch.where(where, loss, 0.0)
 
-    def estimates(self, held_out: HeldOutRows, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
+    def estimates(self, held_out: _HeldOutRows, strata: int, *, rngs: Sequence[Rng]) -> Tensor:
         """Uses the count form; if block = 1, it is exactly −log p from a single network call.
 
         Rows with few learned tokens per block get the exact bound, if enumerating all subsets needs no more calls.
@@ -204,7 +204,7 @@ class Masked(TokenProcess):
         nats = torch.stack([self._by_count(held_out, strata, learn & ~small, rng=rng) for rng in rngs])
         return torch.where(small.squeeze(-1), self._by_sets(held_out, learn & small), nats) if small.any() else nats
 
-    def _by_count(self, held_out: HeldOutRows, strata: int, learn: Tensor, *, rng: Rng) -> Tensor:
+    def _by_count(self, held_out: _HeldOutRows, strata: int, learn: Tensor, *, rng: Rng) -> Tensor:
         """(B,) the bound in count form, which has no singular weight (as LLaDA is evaluated).
 
         −log p ≤ L · E_n E_S [(1/n) Σ_{l∈S} −log x̂[x_l]], n uniform in 1..L, S any n of the L learned tokens; with
@@ -226,7 +226,7 @@ class Masked(TokenProcess):
             parts.append((hi - lo) * self._hidden_nats(held_out, where, n / size))
         return torch.stack(parts).sum(0)
 
-    def _by_sets(self, held_out: HeldOutRows, learn: Tensor) -> Tensor:
+    def _by_sets(self, held_out: _HeldOutRows, learn: Tensor) -> Tensor:
         """(B,) the exact bound: Σ_S Σ_{l∈S} −log x̂[x_l] / (n·C(L, n)) over all sets S of n of L learned tokens.
 
         Pass j hides, in every block, the tokens whose bits are set in j.
@@ -247,7 +247,9 @@ class Masked(TokenProcess):
             nats = nats + self._hidden_nats(held_out, where, n / size.clamp(min=n), probability)
         return nats
 
-    def _hidden_nats(self, held_out: HeldOutRows, where: Tensor, share: Tensor, weight: Tensor | float = 1.0) -> Tensor:
+    def _hidden_nats(
+        self, held_out: _HeldOutRows, where: Tensor, share: Tensor, weight: Tensor | float = 1.0
+    ) -> Tensor:
         """(B,) Σ −log x̂[x] over the tokens to hide, each divided by the hidden fraction of its block."""
         batch = held_out.batch
         noise = torch.zeros_like(where) if batch.unknown is None else batch.unknown
@@ -281,7 +283,7 @@ class Masked(TokenProcess):
         return table
 
 
-def _blocks(held_out: HeldOutRows) -> Tensor:
+def _blocks(held_out: _HeldOutRows) -> Tensor:
     """(L,) block index of each position."""
     learn = held_out.batch.learn
     return torch.arange(learn.shape[1], device=learn.device) // (held_out.block or learn.shape[1])

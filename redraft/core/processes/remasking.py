@@ -21,13 +21,13 @@ from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Prediction
 from redraft.core.processes.base import TokenProcess, require_times
-from redraft.core.processes.interpolating import Interpolating, MixWeights
+from redraft.core.processes.interpolating import Interpolating, _MixWeights
 from redraft.core.processes.masked import IndependentReveal, Masked, _apply_pick, _reveal_kl
 from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
 
 
-class RemaskStep(NamedTuple):
+class _RemaskStep(NamedTuple):
     """A step t → s, the input of a rate; all fields are (B, 1)."""
 
     s: Tensor
@@ -45,7 +45,7 @@ class RemaskRate(ABC):
         return True
 
     @abstractmethod
-    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: _RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         """(B, 1) or (B, L) σ. written (B, L): tokens that may be remasked; confidence (B, L): of each when drawn."""
 
 
@@ -63,7 +63,7 @@ class CappedRate(RemaskRate):
     def __post_init__(self) -> None:
         _require_probability(self.eta)
 
-    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: _RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         return now.most.clamp(max=self.eta)
 
 
@@ -76,7 +76,7 @@ class RescaledRate(RemaskRate):
     def __post_init__(self) -> None:
         _require_probability(self.eta)
 
-    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: _RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         return self.eta * now.most
 
 
@@ -88,7 +88,7 @@ class StarRate(RemaskRate):
     near the end.
     """
 
-    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: _RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         return now.lost
 
 
@@ -105,7 +105,7 @@ class ConfidenceRate(RemaskRate):
     def blind(self) -> bool:
         return False
 
-    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: _RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         psi = torch.zeros_like(written, dtype=now.lost.dtype) if confidence is None else confidence.to(now.lost.dtype)
         weight = (-psi).masked_fill(~written, -torch.inf).softmax(-1).nan_to_num(0.0)  # NaN if nothing is written
         return weight * self.rate(now, written, confidence)
@@ -127,7 +127,7 @@ class WindowedRate(RemaskRate):
     def blind(self) -> bool:
         return self.rate.blind
 
-    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: _RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         active = (now.t >= self.off) & (now.t <= self.on)
         return torch.where(active, self.rate(now, written, confidence), 0.0)
 
@@ -141,7 +141,7 @@ class LoopRate(RemaskRate):
     def __post_init__(self) -> None:
         _require_probability(self.eta)
 
-    def __call__(self, now: RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
+    def __call__(self, now: _RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
         return torch.where(now.s == now.t, now.most.clamp(max=self.eta), 0.0)
 
 
@@ -231,7 +231,7 @@ class Remask(TokenProcess):
         forgotten = free & ~masked & (for_remasking.uniform(canvas.z.shape[1]) < sigma)
         return _apply_pick(canvas, choice._replace(again=forgotten), self.vocab)
 
-    def _reveal_probability(self, now: RemaskStep, sigma: Tensor) -> Tensor:
+    def _reveal_probability(self, now: _RemaskStep, sigma: Tensor) -> Tensor:
         """(α_s − (1 − σ)·α_t)/(1 − α_t), the probability that a masked token is revealed."""
         keep = self.process.schedule.kept(now.t)
         return self.process.schedule.share(now.s, now.t) + sigma * keep / (1 - keep).clamp(min=1e-300)
@@ -246,7 +246,7 @@ class Remask(TokenProcess):
         return drawn.write(torch.where(again, self.process.noise(drawn.z, s, rng=for_noise).z, drawn.z))
 
     def _kl(
-        self, process: Interpolating, pred: Prediction, noised: NoisySample, now: RemaskStep, sigma: Tensor
+        self, process: Interpolating, pred: Prediction, noised: NoisySample, now: _RemaskStep, sigma: Tensor
     ) -> Tensor:
         """(B, L) KL of the step given x from the step given x̂, summed over the vocabulary."""
         where = self.undetermined(noised)
@@ -264,16 +264,16 @@ class Remask(TokenProcess):
         nats = (torch.xlogy(q, q) - torch.xlogy(q, p)).sum(-1)
         return ops.scatter(nats.to(log_x.dtype), where)
 
-    def _moment(self, s: Tensor, t: Tensor) -> RemaskStep:
+    def _moment(self, s: Tensor, t: Tensor) -> _RemaskStep:
         if isinstance(self.process, Masked):
             lost = 1 - self.process.schedule.kept(s)
             most = (lost / self.process.schedule.kept(t).clamp(min=1e-300)).clamp(max=1)
         else:
             most = lost = 1 - self.process.mix(s).keep
-        return RemaskStep(s, t, lost, most)
+        return _RemaskStep(s, t, lost, most)
 
 
-def _marginal(process: Interpolating, x: Tensor, mix: MixWeights) -> Tensor:
+def _marginal(process: Interpolating, x: Tensor, mix: _MixWeights) -> Tensor:
     """(N, V) α·x + b"""
     keep, mask, word = (part[:, None] for part in mix)
     if process.vocab.mask is None:
@@ -282,7 +282,7 @@ def _marginal(process: Interpolating, x: Tensor, mix: MixWeights) -> Tensor:
     return keep * x + torch.where(state == process.vocab.mask, mask, word)
 
 
-def _posterior(process: Interpolating, x: Tensor, z: Tensor, early: MixWeights, late: MixWeights) -> Tensor:
+def _posterior(process: Interpolating, x: Tensor, z: Tensor, early: _MixWeights, late: _MixWeights) -> Tensor:
     """(N, V) p(z_s | z_t = z, x) by Bayes' rule."""
     here = F.one_hot(z, process.vocab.size).to(x.dtype)
     before, after = (_marginal(process, torch.zeros_like(x), mix).gather(-1, z[:, None]) for mix in (early, late))

@@ -24,12 +24,12 @@ from redraft.core.processes.masked import Masked
 from redraft.core.vocab import Vocab
 
 
-def absorbing_limit(vocab: Vocab) -> Tensor:
+def _absorbing_limit(vocab: Vocab) -> Tensor:
     """(V,) float64: all probability on the mask."""
     return F.one_hot(torch.tensor(vocab.masked), vocab.size).double()
 
 
-def uniform_limit(vocab: Vocab) -> Tensor:
+def _uniform_limit(vocab: Vocab) -> Tensor:
     """(V,) float64: uniform over all states but the mask."""
     words = torch.ones(vocab.size, dtype=torch.float64)
     if vocab.mask is not None:
@@ -40,12 +40,12 @@ def uniform_limit(vocab: Vocab) -> Tensor:
 def limiting_distribution(process: Masked | Interpolating) -> Tensor:
     """(V,) float64: the limiting distribution of a process."""
     if isinstance(process, Masked) or isinstance(process.mixing, MaskNoise):
-        return absorbing_limit(process.vocab)
+        return _absorbing_limit(process.vocab)
     if not isinstance(process.mixing, UniformNoise):
         raise ValueError(
             f"{process.mixing} changes on the way; scores need mask or uniform noise: use Ancestral(steps)"
         )
-    return uniform_limit(process.vocab)
+    return _uniform_limit(process.vocab)
 
 
 def log_scores(raw: Tensor, z: Tensor, sigma: Tensor | None = None) -> Tensor:

@@ -65,14 +65,14 @@ for line in sys.stdin:
 _CHILD = _CHILD.replace("SECONDS", str(_SECONDS)).replace("BYTES", str(_BYTES)).replace("MOST", str(_MOST))
 
 
-class ChatError(ValueError):
+class _ChatError(ValueError):
     """A chat template failed to produce a prompt."""
 
 
-Renderer = Callable[[str, Mapping[str, Any]], str]  # a template and its variables → the text
+_Renderer = Callable[[str, Mapping[str, Any]], str]  # a template and its variables → the text
 
 
-def render_template(template: str, variables: Mapping[str, Any]) -> str:
+def _render_template(template: str, variables: Mapping[str, Any]) -> str:
     """Renders a template in a sandboxed process of its own."""
     with TemplateSandbox() as render:
         return render(template, variables)
@@ -96,7 +96,7 @@ class TemplateSandbox:
     def __call__(self, template: str, variables: Mapping[str, Any]) -> str:
         answer = self._answer(json.dumps({**variables, "template": template}))
         if "error" in answer:
-            raise ChatError(f"the chat template of this model cannot be used: {answer['error']}")
+            raise _ChatError(f"the chat template of this model cannot be used: {answer['error']}")
         text: str = answer["text"]
         return text
 
@@ -151,7 +151,7 @@ def prompt_ids(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], **optio
     options: further variables of the template, such as enable_thinking=False.
     """
     if hub.template is None:
-        raise ChatError("this tokenizer has no chat template; give a prompt instead of messages")
+        raise _ChatError("this tokenizer has no chat template; give a prompt instead of messages")
     joint = _unused(hub.template, messages)
     return encode_rendered(hub, prompt_text(hub, messages, joint, **options), joint)
 
@@ -160,7 +160,7 @@ def prompt_text(
     hub: HubTokenizer,
     messages: Sequence[Mapping[str, str]],
     joint: str,
-    render: Renderer = render_template,
+    render: _Renderer = _render_template,
     **options: Any,
 ) -> str:
     """The text that `encode_rendered` reads.
@@ -178,9 +178,9 @@ def question_encoder(hub: HubTokenizer) -> Callable[[str], list[int]]:
     The template is rendered once, around a stand-in for the message, whose outer white space is left out.
     """
     joint, slot = (_unused(hub.template or "", [], number) for number in (0, 1))
-    before, *after = _prompt(hub, [{"role": "user", "content": slot}], render_template).split(slot)
+    before, *after = _prompt(hub, [{"role": "user", "content": slot}], _render_template).split(slot)
     if len(after) != 1:
-        raise ChatError("the chat template of this model does not repeat a message once, as it is")
+        raise _ChatError("the chat template of this model does not repeat a message once, as it is")
     return lambda text: encode_rendered(hub, before + _apart(text.strip(), hub.specials, joint) + after[0], joint)
 
 
@@ -193,10 +193,10 @@ def encode_rendered(hub: HubTokenizer, text: str, joint: str = "") -> list[int]:
     return ids
 
 
-def _prompt(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], render: Renderer, **options: Any) -> str:
+def _prompt(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], render: _Renderer, **options: Any) -> str:
     """The text of a conversation, up to where the model is to answer."""
     if hub.template is None:
-        raise ChatError("this tokenizer has no chat template; give a prompt instead of messages")
+        raise _ChatError("this tokenizer has no chat template; give a prompt instead of messages")
     names = {f"{name}_token": token for name in ("bos", "eos", "pad") if (token := getattr(hub, name)) is not None}
     return render(hub.template, {"messages": list(messages), "add_generation_prompt": True, **names, **options})
 

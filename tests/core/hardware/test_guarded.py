@@ -14,10 +14,11 @@ from typing import NoReturn
 import pytest
 import torch
 
-from redraft.core import ForkedResult, run_forked
+from redraft.core import run_forked
 from redraft.core.hardware import forked
+from redraft.core.hardware.forked import _ForkedResult
 
-pytestmark = pytest.mark.skipif(not forked.can_fork(), reason="no fork")
+pytestmark = pytest.mark.skipif(not forked._can_fork(), reason="no fork")
 
 
 def die(number: int = signal.SIGILL) -> NoReturn:
@@ -36,7 +37,7 @@ def test_a_result_comes_back() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGILL, signal.SIGSEGV, signal.SIGABRT])
 def test_a_signal_kills_the_child_alone(number: signal.Signals) -> None:
-    assert run_forked(lambda: die(number)) == ForkedResult(trouble=f"dies of {number.name}")
+    assert run_forked(lambda: die(number)) == _ForkedResult(trouble=f"dies of {number.name}")
 
 
 def children() -> set[str]:
@@ -46,16 +47,16 @@ def children() -> set[str]:
 
 def test_a_child_that_hangs_is_killed() -> None:
     before = children()
-    assert run_forked(lambda: time.sleep(60), seconds=0.2) == ForkedResult(trouble="does not end within 0.2 seconds")
+    assert run_forked(lambda: time.sleep(60), seconds=0.2) == _ForkedResult(trouble="does not end within 0.2 seconds")
     assert children() == before  # nobody is left behind
 
 
 def test_an_error_is_told() -> None:
-    assert run_forked(fail) == ForkedResult(trouble="fails (RuntimeError: no such kernel)")
+    assert run_forked(fail) == _ForkedResult(trouble="fails (RuntimeError: no such kernel)")
 
 
 def test_a_child_without_a_word() -> None:
-    assert run_forked(lambda: os._exit(0)) == ForkedResult(trouble="ends without a word")
+    assert run_forked(lambda: os._exit(0)) == _ForkedResult(trouble="ends without a word")
 
 
 def test_it_is_silent_and_leaves_no_file(tmp_path: Path) -> None:
@@ -86,8 +87,8 @@ def test_after_two_threads_of_openmp_and_from_another_thread() -> None:
 def test_children_that_somebody_else_collects() -> None:
     usual = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     try:
-        assert run_forked(lambda: 7) == ForkedResult(7)
-        assert run_forked(die) == ForkedResult(trouble="ends without a word")
+        assert run_forked(lambda: 7) == _ForkedResult(7)
+        assert run_forked(die) == _ForkedResult(trouble="ends without a word")
     finally:
         signal.signal(signal.SIGCHLD, usual)
 
@@ -104,17 +105,17 @@ def test_no_room_for_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", refuse)
-    assert run_forked(lambda: 7) == ForkedResult(
+    assert run_forked(lambda: 7) == _ForkedResult(
         trouble="cannot be tried (Resource temporarily unavailable)", tried=False
     )
 
 
 def test_two_threads_at_a_time() -> None:
-    found: list[ForkedResult] = []
+    found: list[_ForkedResult] = []
     work = lambda: float(torch.ones(64, 64).matmul(torch.ones(64, 64)).sum())  # noqa: E731
     threads = [threading.Thread(target=lambda: found.append(run_forked(work))) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [ForkedResult(64.0**3)] * 3
+    assert found == [_ForkedResult(64.0**3)] * 3

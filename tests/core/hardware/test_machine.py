@@ -13,28 +13,20 @@ from typing import Any
 import pytest
 import torch
 
-from redraft.core import (
-    GB,
-    CpuInfo,
-    InstructionSet,
-    MemoryInfo,
-    SystemReport,
-    can_fork,
-    cpu_quota,
-    diagnose_system,
-    memory_limit,
-)
+from redraft.core import InstructionSet, MemoryInfo, SystemReport, diagnose_system
+from redraft.core.hardware.forked import _can_fork
+from redraft.core.hardware.system import _GB, _cpu_quota, _CpuInfo, _memory_limit
 
 HEALTHY = SystemReport(
     redraft="0.1.0",
     python="3.11",
     platform="Linux",
     torch="2.13",
-    cpu=CpuInfo("a CPU", cores=8, allowed=8, quota=None, threads=2),
-    memory=MemoryInfo(int(16 * GB), int(8 * GB), None),
+    cpu=_CpuInfo("a CPU", cores=8, allowed=8, quota=None, threads=2),
+    memory=MemoryInfo(int(16 * _GB), int(8 * _GB), None),
     instructions=(InstructionSet("AVX2", "", 80.0, 1.0), InstructionSet("AVX512_CORE_BF16", "", 90.0, 200.0)),
     fp32=170.0,
-    disk_free=int(100 * GB),
+    disk_free=int(100 * _GB),
     gpus=("a GPU, 24 GB",),
     packages={},
     precision="bf16",
@@ -59,7 +51,7 @@ def test_this_machine() -> None:
     assert found["precision"] in ("fp32", "bf16")
     assert {"pyarrow", "matplotlib", "transformers"} <= found["packages"].keys()
     assert "pytest" not in found["packages"], "the tools of developers are no options"
-    if can_fork() and Path("/proc/cpuinfo").exists() and "avx2" in Path("/proc/cpuinfo").read_text():
+    if _can_fork() and Path("/proc/cpuinfo").exists() and "avx2" in Path("/proc/cpuinfo").read_text():
         assert found["instructions"][0]["name"] == "AVX2"
         levels = found["instructions"]
         assert all(bool(level["trouble"]) != bool(level["fp32"] and level["bf16"]) for level in levels)
@@ -80,8 +72,8 @@ def test_nothing_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"cpu": CpuInfo("a CPU", 64, 64, 1.5, 64)}, "64 threads for 1.5 granted cores: set OMP_NUM_THREADS=1"),
-        ({"cpu": CpuInfo("a CPU", 64, 4, None, 8)}, "8 threads for 4 granted cores: set OMP_NUM_THREADS=4"),
+        ({"cpu": _CpuInfo("a CPU", 64, 64, 1.5, 64)}, "64 threads for 1.5 granted cores: set OMP_NUM_THREADS=1"),
+        ({"cpu": _CpuInfo("a CPU", 64, 4, None, 8)}, "8 threads for 4 granted cores: set OMP_NUM_THREADS=4"),
         ({"fp32": 20.0}, "2 threads are no faster than one"),
         (
             {"instructions": (InstructionSet("AVX512_CORE_AMX", "dies of SIGILL"),)},
@@ -89,8 +81,8 @@ def test_nothing_is_wrong() -> None:
             "for other programs set ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16",
         ),
         ({"precision": None, "reason": "REDRAFT_PRECISION=fp8: it must be"}, "REDRAFT_PRECISION=fp8: it must be"),
-        ({"memory": MemoryInfo(int(8 * GB), int(GB), None)}, "1.0 GB of memory are free"),
-        ({"disk_free": int(GB / 2)}, "0.5 GB of disk are free here"),
+        ({"memory": MemoryInfo(int(8 * _GB), int(_GB), None)}, "1.0 GB of memory are free"),
+        ({"disk_free": int(_GB / 2)}, "0.5 GB of disk are free here"),
     ],
 )
 def test_a_line_for_each_trouble(change: dict[str, Any], words: str) -> None:
@@ -123,8 +115,8 @@ def test_a_container_of_today(tmp_path: Path) -> None:
         "sys/fs/cgroup/pod/box/memory.stat": "anon 7\ninactive_file 500\n",
     }
     root = written(tmp_path, files)
-    assert cpu_quota(root) == 1.5
-    assert memory_limit(root) == (4000, 2500)
+    assert _cpu_quota(root) == 1.5
+    assert _memory_limit(root) == (4000, 2500)
 
 
 def test_a_container_of_old(tmp_path: Path) -> None:
@@ -137,8 +129,8 @@ def test_a_container_of_old(tmp_path: Path) -> None:
         "sys/fs/cgroup/memory/memory.usage_in_bytes": "1000\n",
     }
     root = written(tmp_path, files)
-    assert cpu_quota(root) == 0.5
-    assert memory_limit(root) == (4000, 1000)
+    assert _cpu_quota(root) == 0.5
+    assert _memory_limit(root) == (4000, 1000)
 
 
 def test_no_container(tmp_path: Path) -> None:
@@ -148,6 +140,6 @@ def test_no_container(tmp_path: Path) -> None:
         "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
         "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
     }
-    assert cpu_quota(written(tmp_path, files)) is None
-    assert memory_limit(tmp_path) == (None, 0)
-    assert cpu_quota(tmp_path / "elsewhere") is None
+    assert _cpu_quota(written(tmp_path, files)) is None
+    assert _memory_limit(tmp_path) == (None, 0)
+    assert _cpu_quota(tmp_path / "elsewhere") is None

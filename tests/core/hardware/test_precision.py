@@ -17,17 +17,9 @@ import pytest
 import torch
 import train_child as child
 
-from redraft.core import (
-    BELOW_AMX,
-    ISA_ENV,
-    PRECISION_ENV,
-    TYPICAL_SHAPES,
-    Precision,
-    PrecisionError,
-    block_shapes,
-    choose_precision,
-)
+from redraft.core import Precision, PrecisionError, block_shapes, choose_precision
 from redraft.core.hardware import forked, precision
+from redraft.core.hardware.precision import _BELOW_AMX, _ISA_ENV, _PRECISION_ENV, _TYPICAL_SHAPES
 from redraft.training import Workers, fit, loop as train, setup, state
 
 Trial = Callable[[object], float]
@@ -39,11 +31,11 @@ def traps(_: object) -> NoReturn:
 
 
 def traps_with_tiles(_: object) -> float:
-    return 0.5 if os.environ.get(ISA_ENV) == BELOW_AMX else traps(_)
+    return 0.5 if os.environ.get(_ISA_ENV) == _BELOW_AMX else traps(_)
 
 
 def slow_without_tiles(_: object) -> float:
-    return 1.7 if os.environ.get(ISA_ENV) == BELOW_AMX else traps(_)
+    return 1.7 if os.environ.get(_ISA_ENV) == _BELOW_AMX else traps(_)
 
 
 def hangs(_: object) -> float:
@@ -62,13 +54,13 @@ Inject = Callable[[Trial], None]
 def inject(monkeypatch: pytest.MonkeyPatch) -> Inject:
     """Another CPU: what its trial does, in the child. Nothing is known and nothing is set yet."""
     monkeypatch.setattr(precision, "_known", {})
-    monkeypatch.delenv(PRECISION_ENV, raising=False)
-    monkeypatch.setenv(ISA_ENV, "")  # so that it is restored whatever the trial sets
-    monkeypatch.delenv(ISA_ENV)
-    return lambda trial: monkeypatch.setattr(precision, "bf16_time_ratio", trial)
+    monkeypatch.delenv(_PRECISION_ENV, raising=False)
+    monkeypatch.setenv(_ISA_ENV, "")  # so that it is restored whatever the trial sets
+    monkeypatch.delenv(_ISA_ENV)
+    return lambda trial: monkeypatch.setattr(precision, "_bf16_time_ratio", trial)
 
 
-needs_fork = pytest.mark.skipif(not forked.can_fork(), reason="no fork")
+needs_fork = pytest.mark.skipif(not forked._can_fork(), reason="no fork")
 
 
 @needs_fork
@@ -82,10 +74,10 @@ needs_fork = pytest.mark.skipif(not forked.can_fork(), reason="no fork")
         (
             traps_with_tiles,
             "bf16",
-            f"0.50 × the time of fp32 here, with {ISA_ENV}={BELOW_AMX}; without, it dies",
-            BELOW_AMX,
+            f"0.50 × the time of fp32 here, with {_ISA_ENV}={_BELOW_AMX}; without, it dies",
+            _BELOW_AMX,
         ),
-        (slow_without_tiles, "fp32", f"1.70 × the time of fp32 here, with {ISA_ENV}={BELOW_AMX}", BELOW_AMX),
+        (slow_without_tiles, "fp32", f"1.70 × the time of fp32 here, with {_ISA_ENV}={_BELOW_AMX}", _BELOW_AMX),
     ],
 )
 def test_auto_on_every_kind_of_cpu(inject: Inject, trial: Trial, name: str, words: str, isa: str | None) -> None:
@@ -93,7 +85,7 @@ def test_auto_on_every_kind_of_cpu(inject: Inject, trial: Trial, name: str, word
     choice = choose_precision()
     assert choice.name == name
     assert words in choice.reason
-    assert os.environ.get(ISA_ENV) == isa
+    assert os.environ.get(_ISA_ENV) == isa
 
 
 @needs_fork
@@ -106,9 +98,9 @@ def test_a_hang_is_fp32(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None
 @needs_fork
 def test_an_instruction_set_of_the_users_is_left_alone(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(traps_with_tiles)
-    monkeypatch.setenv(ISA_ENV, "AVX512_CORE_AMX")
+    monkeypatch.setenv(_ISA_ENV, "AVX512_CORE_AMX")
     assert choose_precision().name == "fp32"
-    assert os.environ[ISA_ENV] == "AVX512_CORE_AMX"
+    assert os.environ[_ISA_ENV] == "AVX512_CORE_AMX"
 
 
 @needs_fork
@@ -119,9 +111,9 @@ def test_a_trial_is_remembered_for_its_shapes(inject: Inject, tmp_path: Path) ->
         return 0.5
 
     inject(count)
-    for shapes in (TYPICAL_SHAPES, TYPICAL_SHAPES, block_shapes(8, 16, 32), TYPICAL_SHAPES):
+    for shapes in (_TYPICAL_SHAPES, _TYPICAL_SHAPES, block_shapes(8, 16, 32), _TYPICAL_SHAPES):
         assert choose_precision(shapes=shapes).name == "bf16"
-    assert (tmp_path / "trials").read_text().splitlines() == [str(TYPICAL_SHAPES), "((8, 16, 32), (8, 16, 16))"]
+    assert (tmp_path / "trials").read_text().splitlines() == [str(_TYPICAL_SHAPES), "((8, 16, 32), (8, 16, 16))"]
     assert block_shapes(10**6, 8192, 10**5) == ((256, 512, 2048), (256, 512, 512))
 
 
@@ -135,17 +127,17 @@ def test_who_asks_first(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None
     )
     assert choose_precision(held="bf16").reason == "the run began in bf16; bf16 takes 1.70 × the time of fp32 here"
     assert choose_precision(held="fp32").name == "fp32"
-    monkeypatch.setenv(PRECISION_ENV, "bf16")
+    monkeypatch.setenv(_PRECISION_ENV, "bf16")
     assert choose_precision(held="fp32").reason.startswith("REDRAFT_PRECISION=bf16; ")
     assert choose_precision("fp32").name == "fp32"
-    monkeypatch.setenv(PRECISION_ENV, "fp32")
+    monkeypatch.setenv(_PRECISION_ENV, "fp32")
     assert choose_precision(held="bf16") == Precision("fp32", "REDRAFT_PRECISION=fp32")
-    monkeypatch.setenv(PRECISION_ENV, "auto")
+    monkeypatch.setenv(_PRECISION_ENV, "auto")
     assert choose_precision().name == "fp32"
 
 
 def test_a_wrong_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(PRECISION_ENV, "fp8")
+    monkeypatch.setenv(_PRECISION_ENV, "fp8")
     with pytest.raises(PrecisionError, match="REDRAFT_PRECISION=fp8: it must be fp32, bf16 or auto"):
         choose_precision()
     assert choose_precision("fp32").name == "fp32"
@@ -170,7 +162,7 @@ def test_bf16_that_cannot_be(
 ) -> None:
     inject(traps)
     if variable:
-        monkeypatch.setenv(PRECISION_ENV, variable)
+        monkeypatch.setenv(_PRECISION_ENV, variable)
     with pytest.raises(PrecisionError, match=words):
         choose_precision(wish, held=held)  # type: ignore[arg-type]
 
@@ -179,7 +171,7 @@ def test_bf16_that_cannot_be(
 def test_bf16_that_needs_fewer_instructions(inject: Inject) -> None:
     inject(slow_without_tiles)
     assert choose_precision("bf16").name == "bf16"
-    assert os.environ[ISA_ENV] == BELOW_AMX
+    assert os.environ[_ISA_ENV] == _BELOW_AMX
 
 
 def test_without_fork(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +202,7 @@ def test_auto_on_this_very_machine(before: str) -> None:
         f"import torch; {before}\nfrom redraft.core import choose_precision\nc = choose_precision(); print(c)\n"
         "a = torch.ones(64, 64, dtype=c.dtype); assert float((a @ a).sum()) == 64**3"
     )
-    clean = {k: v for k, v in os.environ.items() if k not in (ISA_ENV, PRECISION_ENV)}
+    clean = {k: v for k, v in os.environ.items() if k not in (_ISA_ENV, _PRECISION_ENV)}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=clean)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith(("fp32 (", "bf16 ("))
@@ -268,7 +260,7 @@ def test_a_run_begun_in_bf16_where_bf16_traps(
     with pytest.raises(PrecisionError, match="the run began in bf16"):
         fit(run, out, quiet=True)
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-    monkeypatch.setenv(PRECISION_ENV, "fp32")
+    monkeypatch.setenv(_PRECISION_ENV, "fp32")
     fit(run, out)
     assert "until now bf16, so no longer bit for bit" in capsys.readouterr().err
     assert recorded(out) == "fp32"
@@ -338,6 +330,6 @@ def test_the_command_line_refuses_bf16_that_traps(
     assert end.value.code == 2
     said = capsys.readouterr().err.splitlines()[-1]
     assert said.startswith("redraft: the run asks for bf16, but a bf16 product dies of SIGILL on this CPU")
-    assert ISA_ENV in said
+    assert _ISA_ENV in said
     assert "--precision fp32" in said
     assert list(tmp_path.rglob("*.json")) == []

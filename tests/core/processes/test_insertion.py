@@ -33,12 +33,12 @@ from redraft.core import (
     Rng,
     TablePrediction,
     Vocab,
-    insert_masks,
     poisson_kl,
     rng,
     sample_poisson,
     thin_counts,
 )
+from redraft.core.processes.insertion import _insert_masks
 from redraft.decoding import (
     Ancestral,
     Blocks,
@@ -171,7 +171,7 @@ def test_inserted_masks_move_the_rest(seed: int) -> None:
     fixed = torch.where(pad, ~room, torch.rand(6, 7, generator=g) < 0.5)
     gaps_open = (torch.rand(6, 8, generator=g) < 0.7) & (torch.arange(8) <= (~pad).sum(-1, keepdim=True))
     count = torch.randint(0, 4, (6, 8), generator=g) * gaps_open
-    after = insert_masks(Canvas(z, fixed, Context(pad=pad), open=gaps_open), count, WORDS)
+    after = _insert_masks(Canvas(z, fixed, Context(pad=pad), open=gaps_open), count, WORDS)
     assert after.context.pad is not None and after.open is not None  # noqa: PT018
     for i in range(6):
         left, tokens, doors = int(room[i].sum()), [], []
@@ -265,7 +265,7 @@ def test_a_gap_that_is_called_closed_costs_a_finite_loss() -> None:
     config = TransformerConfig(width=8, layers=1, heads=2, time=8, gaps=4)
     layer = GapHead(config, 4)
     with torch.no_grad():
-        layer.initialise()
+        layer.initialize()
         layer.output.bias.fill_(-200.0)
     gaps = PoissonGaps(layer(torch.randn(1, 3, 8), None))
     assert gaps.mean.tolist() == [[0.0] * 3]
@@ -466,7 +466,7 @@ def test_counts_relative_to_the_share_missing_have_no_pole() -> None:
 def test_configurations_that_make_no_sense() -> None:
     with pytest.raises(ValueError, match="leave out gap_counts"):
         config(counts=True, gap_share=True)
-    with pytest.raises(ValueError, match="gaps=None for Insertion; insertion, and it alone, needs gaps"):
+    with pytest.raises(ValueError, match="gaps=None with Insertion; set gaps"):
         config(gaps=None)
     with pytest.raises(ValueError, match="gaps=12 for Masked"):
         replace(config(), process=Masked(WORDS))
@@ -492,7 +492,7 @@ def test_other_models_say_nothing_of_gaps() -> None:
     model = DiffusionLM(DiffusionLMConfig(Masked(WORDS), TransformerConfig(width=16, layers=1, heads=2)))
     with pytest.raises(ValueError, match="does not predict gaps"):
         _ = model(torch.zeros(1, 2, dtype=torch.int64), column(0.5, 1)).gaps
-    with pytest.raises(ValueError, match="has no layer for gaps"):
+    with pytest.raises(ValueError, match="has no head for gaps"):
         model.network.with_gaps(torch.zeros(1, 2, dtype=torch.int64), None)
 
 
@@ -622,13 +622,13 @@ def test_a_row_is_written_as_it_would_be_alone(writer: DiffusionLM) -> None:
 def test_what_cannot_grow_refuses(writer: DiffusionLM) -> None:
     canvas, keys = writer.canvas("a", new=3), rng(0)
     for sampler, reason in (
-        (Blocks(Ancestral(4), decode_block=2), "insertion shifts later tokens right, so it has no blocks"),
-        (SlidingWindow(Ancestral(4), 4, 2), "so it has no strides"),
+        (Blocks(Ancestral(4), decode_block=2), "insertion moves later tokens, so it has no blocks"),
+        (SlidingWindow(Ancestral(4), 4, 2), "insertion moves later tokens, so it needs the whole text"),
         (FirstHitting(), "FirstHitting is for mask noise, not Insertion"),
     ):
         with pytest.raises(ValueError, match=reason):
             final_canvas(sampler(writer, writer.process, canvas, rng=keys))
-    with pytest.raises(ValueError, match=r"UpTo\(-1\)"):
+    with pytest.raises(ValueError, match=r"VariableHole\(-1\)"):
         VariableHole(-1)
 
 

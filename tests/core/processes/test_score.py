@@ -61,8 +61,8 @@ class Golden:
         states = expected["dim"]
         loss, step = expected["scalars"]["loss_mean"], expected["step_size"]
         if name == "sedd":
-            return cls(io, sedd.absorbing_limit(Vocab(states, mask=states - 1)), Linear(1e-3), step, loss)
-        return cls(io, sedd.uniform_limit(Vocab(states)), Geometric(1e-4, 20.0), step, loss)
+            return cls(io, sedd._absorbing_limit(Vocab(states, mask=states - 1)), Linear(1e-3), step, loss)
+        return cls(io, sedd._uniform_limit(Vocab(states)), Geometric(1e-4, 20.0), step, loss)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.io[name]
@@ -272,7 +272,7 @@ def test_a_free_sum_is_tweedie_s_in_short_steps(noise: str) -> None:
 
 @given(seed=st.integers(0, 10**6), change=st.floats(0.001, 5))
 def test_a_long_euler_step_is_made_a_distribution(seed: int, change: float) -> None:
-    z, limit = torch.tensor([[0, 1, 2, 3]]), sedd.uniform_limit(VOCAB)
+    z, limit = torch.tensor([[0, 1, 2, 3]]), sedd._uniform_limit(VOCAB)
     log_s = sedd.score_ratios(guess(seed, 4, 0.0), z, torch.full((1, 1), 0.5).double(), limit)
     p = sedd.euler_probs(log_s, z, torch.full((1, 1), change).double(), limit)
     torch.testing.assert_close(p.sum(-1), torch.ones(1, 4).double())
@@ -284,7 +284,7 @@ def test_a_long_euler_step_is_made_a_distribution(seed: int, change: float) -> N
 
 
 def test_both_steps_agree_when_they_are_short() -> None:
-    z, limit, change = torch.tensor([[0, 3]]), sedd.uniform_limit(VOCAB), torch.full((1, 1), 1e-5).double()
+    z, limit, change = torch.tensor([[0, 3]]), sedd._uniform_limit(VOCAB), torch.full((1, 1), 1e-5).double()
     log_s = sedd.score_ratios(guess(0, 2, 0.0), z, torch.full((1, 1), 0.4).double(), limit)
     tweedie = sedd.clip_and_normalize(sedd.tweedie_probs(log_s, z, change, limit))
     torch.testing.assert_close(sedd.euler_probs(log_s, z, change, limit), tweedie, rtol=1e-4, atol=1e-9)

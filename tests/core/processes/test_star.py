@@ -28,7 +28,6 @@ from redraft.core import (
     Process,
     Remask,
     RemaskRate,
-    RemaskStep,
     RescaledRate,
     StarRate,
     TablePrediction,
@@ -36,6 +35,7 @@ from redraft.core import (
     WindowedRate,
     rng,
 )
+from redraft.core.processes.remasking import _RemaskStep
 from redraft.decoding import Ancestral, final_canvas
 from redraft.evaluation.laws import tokens
 from redraft.training import Bound, Objective
@@ -169,8 +169,8 @@ def test_what_is_given_stays(seed: int, t: float) -> None:
 # --- rates ---
 
 
-def moment(s: float, t: float) -> RemaskStep:
-    return RemaskStep(at(s), at(t), at(s), at(min(1.0, s / (1 - t))))  # the linear schedule
+def moment(s: float, t: float) -> _RemaskStep:
+    return _RemaskStep(at(s), at(t), at(s), at(min(1.0, s / (1 - t))))  # the linear schedule
 
 
 def test_rates_by_hand() -> None:
@@ -194,7 +194,7 @@ def test_rates_by_hand() -> None:
 def test_confidence_deals_out_the_rate() -> None:
     written = torch.tensor([[True, True, False, True], [False] * 4])
     confidence = torch.tensor([[0.9, 0.1, 0.0, 0.5], [0.0] * 4])
-    now = RemaskStep(*(value.expand(2, 1) for value in moment(0.3, 0.4)))
+    now = _RemaskStep(*(value.expand(2, 1) for value in moment(0.3, 0.4)))
     found = ConfidenceRate(CappedRate(0.2))(now, written, confidence)
     expected = (-confidence[0][written[0]]).double().exp()
     torch.testing.assert_close(found[0][written[0]], 0.2 * expected / expected.sum())

@@ -252,7 +252,7 @@ def test_wrong_arguments_are_named(options: dict[str, Any], argument: str, line:
     ("options", "line"),
     [
         ({"pattern": "("}, "cannot be read"),
-        ({"pattern": "zebra"}, "the model has no tokens that spell"),
+        ({"pattern": "zebra"}, "the vocabulary cannot spell"),
         ({"pattern": "(cat ){9}cat"}, "has at least 10 tokens, but there is room for 4"),
         ({"required": ["cat"], "banned": ["cat"]}, "no text obeys all of"),
     ],
@@ -293,7 +293,7 @@ def test_the_shell_obeys_too(tmp_path: Path) -> None:
     assert many.stderr == "redraft: --pattern: 2 patterns for 1 prompts; give one for each\n"
     wrong = run("generate", str(tmp_path / "model"), "--new", "5", "--schema", str(tmp_path / "schema.json"))
     assert wrong.returncode == 2
-    assert "no tokens that spell a text which obeys Json" in wrong.stderr
+    assert "cannot spell any text that obeys Json" in wrong.stderr
     missing = run("infill", str(tmp_path / "model"), "the [[1]].", "--schema", "nowhere.json")
     assert missing.returncode == 2
     assert "neither a JSON object nor a file that can be read" in missing.stderr

@@ -1,1 +1,1 @@
-"""Rules that a text must obey, exactly: patterns, JSON schemas, words, lengths, choices."""
+"""Hard constraints on the text: regular expressions, JSON schemas, required and banned words, lengths, choices."""

@@ -1,7 +1,7 @@
-"""Run as a script of its own: regular expressions and JSON schemas become automata on bytes, here and nowhere else.
+"""A script that compiles regular expressions and JSON schemas to automata on bytes, in a process of its own.
 
-Compiling cannot be interrupted and knows no limit: 23 characters can keep it busy for minutes. So it happens in this
-process, which is killed when its time is up, and which has little memory. It imports neither redraft nor torch.
+Compilation cannot be interrupted and has no limits: a pattern of 23 characters can take minutes. So it runs in this
+process, which has limited memory and is killed after a timeout. It imports neither redraft nor torch.
 """
 
 import array
@@ -9,33 +9,33 @@ import json
 import resource
 import sys
 
-# The library stops at the first match it prefers: of `a|ab` it would never accept "ab". Behind this character, which
-# ends every text and stands in none, there is nothing to prefer.
+# The library stops at its preferred match: for `a|ab` it would never accept "ab". This character, which occurs in no
+# text, is appended to every text, so that only the whole text can match.
 _END = "\U0010ffff"
 
 
 def _main() -> None:
-    """stdin: one JSON object; stdout: a line of JSON, then the edges (state, byte, next state) as 32-bit integers."""
-    asked = json.load(sys.stdin.buffer)
-    limit = asked["megabytes"] << 20
+    """Read a JSON object from stdin; write a line of JSON, then edges (state, byte, next state) as int32, to stdout."""
+    request = json.load(sys.stdin.buffer)
+    limit = request["megabytes"] << 20
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        edges, said = _compiled(asked)
+        edges, reply = _compile(request)
     except MemoryError:
-        edges, said = array.array("i"), {"error": "large"}
+        edges, reply = array.array("i"), {"error": "large"}
     except Exception as error:
-        edges, said = array.array("i"), {"error": " ".join(str(error).split())}
-    sys.stdout.buffer.write(json.dumps(said).encode() + b"\n" + edges.tobytes())
+        edges, reply = array.array("i"), {"error": " ".join(str(error).split())}
+    sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n" + edges.tobytes())
 
 
-def _compiled(asked: dict) -> tuple[array.array, dict]:
-    """The edges of an automaton whose texts all end with _END, its first state and its final ones."""
+def _compile(request: dict) -> tuple[array.array, dict]:
+    """Return the edges of an automaton of texts that end with _END, and its start state and final states."""
     from outlines_core import Index, Vocabulary
 
-    regex = asked["regex"] if "regex" in asked else _from_schema(asked["schema"])
+    regex = request["regex"] if "regex" in request else _schema_regex(request["schema"])
     vocabulary = Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})
-    Index(regex, vocabulary)  # alone first: brackets that close ours must be an error
+    Index(regex, vocabulary)  # compiled alone first, so that a ")" that would close our group is an error
     index = Index(f"(?:{regex}){_END}", vocabulary)
     edges = array.array("i")
     for state, row in index.get_transitions().items():
@@ -45,7 +45,7 @@ def _compiled(asked: dict) -> tuple[array.array, dict]:
     return edges, {"start": index.get_initial_state(), "final": sorted(index.get_final_states())}
 
 
-def _from_schema(schema: str) -> str:
+def _schema_regex(schema: str) -> str:
     from outlines_core.json_schema import build_regex_from_schema
 
     return build_regex_from_schema(schema)

@@ -1,4 +1,4 @@
-"""Regular expressions and JSON schemas → automata on bytes, in a child that is killed if it takes too long."""
+"""Compiles regular expressions and JSON schemas to automata on bytes, in a child process with a timeout."""
 
 from __future__ import annotations
 
@@ -13,93 +13,96 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redraft.decoding.constraints.child import _END
-from redraft.decoding.constraints.dfa import _MOST_STATES, AutomatonTooLarge, _Dfa, _minimize
+from redraft.decoding.constraints.dfa import _MAX_STATES, AutomatonTooLarge, _Dfa, _minimize
 
-_SECONDS = 10.0  # then the child is killed
-_MEGABYTES = 1024  # of the child
-_LONGEST = 20_000  # characters of a pattern or a schema
+_SECONDS = 10.0  # timeout of the child process
+_MEGABYTES = 1024  # memory limit of the child process
+_MAX_CHARACTERS = 20_000  # of a pattern or a schema, encoded as JSON
 _SIMPLER = "use a simpler one, with smaller counts {m,n}"
 
 
 def _compile_regex(regex: str, seconds: float = _SECONDS) -> _Dfa:
-    """The texts that a regular expression matches as a whole (Rust's syntax: no look-around, no backreferences)."""
-    return _compiled(json.dumps({"regex": _unanchored(regex)}), f"the pattern {_shown(regex)}", seconds)
+    """Compile a regular expression that must match the whole text (Rust's syntax; no look-around or backreferences)."""
+    return _compile(json.dumps({"regex": _strip_anchors(regex)}), f"the pattern {_shorten(regex)}", seconds)
 
 
 def _compile_schema(schema: str, seconds: float = _SECONDS) -> _Dfa:
-    """The JSON texts of a schema, on one line, keys in the order of the schema."""
-    return _compiled(json.dumps({"schema": schema}), f"the JSON schema {_shown(schema)}", seconds)
+    """Compile a JSON schema: the JSON is on one line, with keys in the order of the schema."""
+    return _compile(json.dumps({"schema": schema}), f"the JSON schema {_shorten(schema)}", seconds)
 
 
-def _unanchored(regex: str) -> str:
-    """The whole text is matched anyway, and the library knows no anchors."""
+def _strip_anchors(regex: str) -> str:
+    """Remove ^ and $ from the ends: the whole text is matched anyway, and the library does not support anchors."""
     regex = regex.removeprefix("^")
-    escaped = len(regex) - len(regex.removesuffix("$").rstrip("\\")) - 1  # backslashes before the dollar
-    return regex.removesuffix("$") if escaped % 2 == 0 else regex
+    backslashes = len(regex) - len(regex.removesuffix("$").rstrip("\\")) - 1  # before the dollar sign
+    return regex.removesuffix("$") if backslashes % 2 == 0 else regex
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(text) if len(text) <= 60 else f"{text[:57]!r}…"
 
 
 @lru_cache(256)
-def _compiled(asked: str, name: str, seconds: float) -> _Dfa:
-    if len(asked) > _LONGEST:
-        raise AutomatonTooLarge(f"{name} has {len(asked):,} characters; {_SIMPLER}, at most {_LONGEST:,} characters")
+def _compile(request: str, name: str, seconds: float) -> _Dfa:
+    """Compile a JSON request for the child; `name` describes the pattern in errors."""
+    if len(request) > _MAX_CHARACTERS:
+        raise AutomatonTooLarge(
+            f"{name} has {len(request):,} characters; {_SIMPLER}, at most {_MAX_CHARACTERS:,} characters"
+        )
     if importlib.util.find_spec("outlines_core") is None:
-        raise ValueError("patterns and JSON schemas need one more package: pip install 'redraft[patterns]'")
-    said, edges = _said_by_child(asked, name, seconds)
-    if "error" in said:
-        raise _error(said["error"], name)
-    found = _minimize(_open_ended(edges, said["start"], said["final"], name))
-    if found.empty:
+        raise ValueError("patterns and JSON schemas need an extra package: pip install 'redraft[patterns]'")
+    reply, edges = _run_child(request, name, seconds)
+    if "error" in reply:
+        raise _explain(reply["error"], name)
+    automaton = _minimize(_without_end(edges, reply["start"], reply["final"], name))
+    if automaton.empty:
         raise ValueError(f"{name} matches no text at all; check what it intersects or excludes")
-    return found
+    return automaton
 
 
-def _said_by_child(asked: str, name: str, seconds: float) -> tuple[dict, NDArray[np.int32]]:
+def _run_child(request: str, name: str, seconds: float) -> tuple[dict, NDArray[np.int32]]:
+    """Run the child process; returns its JSON reply and the edges (n, 3)."""
     command = [sys.executable, "-P", str(Path(__file__).with_name("child.py"))]
-    request = json.dumps(json.loads(asked) | {"megabytes": _MEGABYTES}).encode()
+    stdin = json.dumps(json.loads(request) | {"megabytes": _MEGABYTES}).encode()
     try:
-        ended = subprocess.run(command, input=request, capture_output=True, timeout=seconds, check=False)
+        child = subprocess.run(command, input=stdin, capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:
         raise AutomatonTooLarge(f"{name} takes more than {seconds:g} seconds to compile; {_SIMPLER}") from None
-    head, _, tail = ended.stdout.partition(b"\n")
-    if not head:  # memory ran out inside the library, which aborts
+    head, _, tail = child.stdout.partition(b"\n")
+    if not head:  # the library aborts if it runs out of memory
         raise AutomatonTooLarge(f"{name} takes more than {_MEGABYTES} MB to compile; {_SIMPLER}")
     return json.loads(head), np.frombuffer(tail, np.int32).reshape(-1, 3)
 
 
-def _error(said: str, name: str) -> ValueError:
-    """What the library says, in one line that helps."""
-    if said == "large":
+def _explain(message: str, name: str) -> ValueError:
+    """Turn an error message of the library into an error that says what to do."""
+    if message == "large":
         return AutomatonTooLarge(f"{name} takes more than {_MEGABYTES} MB to compile; {_SIMPLER}")
-    if "word boundaries" in said:
-        return ValueError(f"{name} has \\b, which needs to see neighbouring text; spell the space out, or use Required")
-    if "start state" in said:
-        return ValueError(f"{name} has ^ or $ inside; leave them out, since the whole text is matched anyway")
-    if "building NFA" in said:
+    if "word boundaries" in message:
+        return ValueError(f"{name} has \\b, which depends on neighboring text; write the space itself, or use Required")
+    if "start state" in message:
+        return ValueError(f"{name} has ^ or $ inside; leave them out, the whole text is matched anyway")
+    if "building NFA" in message:
         return ValueError(
-            f"{name} cannot be read: brackets that do not match, or look-around or a backreference, which automata "
-            "do not have"
+            f"{name} cannot be read: unbalanced brackets, or look-around or a backreference, which are not supported"
         )
-    if "Found no transitions" in said:
+    if "Found no transitions" in message:
         return ValueError(f"{name} matches no text at all; check what it intersects or excludes")
-    return ValueError(f"{name} cannot be read: {said[:200]}")
+    return ValueError(f"{name} cannot be read: {message[:200]}")
 
 
-def _open_ended(edges: NDArray[np.int32], start: int, final: list[int], name: str) -> _Dfa:
-    """The automaton without END: states from which END leads to a final state are final."""
+def _without_end(edges: NDArray[np.int32], start: int, final: list[int], name: str) -> _Dfa:
+    """Build the automaton without _END: a state is final if _END leads from it to a final state."""
     states = np.unique(np.concatenate([[start], edges[:, 0], edges[:, 2], final]))
-    if len(states) > 4 * _MOST_STATES:
+    if len(states) > 4 * _MAX_STATES:
         raise AutomatonTooLarge(f"{name} has {len(states):,} states; {_SIMPLER}")
-    ids = np.concatenate([[start], states[states != start]])  # the first state is state 0
+    ids = np.concatenate([[start], states[states != start]])  # the start state becomes state 0
     order = np.argsort(ids)
     table = np.full((len(ids), 256), -1, np.int32)
     source, target = (order[np.searchsorted(ids[order], edges[:, side])] for side in (0, 2))
     table[source, edges[:, 1]] = target
     table, accepted = np.vstack([table, np.full((1, 256), -1)]), np.isin(np.append(ids, -1), final)
-    at = np.arange(len(ids))
+    after = np.arange(len(ids))
     for byte in _END.encode():
-        at = table[at, byte]  # −1 is the last row
-    return _Dfa(table[:-1].astype(np.int32), accepted[at] & (at >= 0))
+        after = table[after, byte]  # index −1 is the last row, which leads nowhere
+    return _Dfa(table[:-1].astype(np.int32), accepted[after] & (after >= 0))

@@ -1,4 +1,4 @@
-"""Automata on bytes: what a text of UTF-8 may be, as a table of states; sets of texts combine by products of tables."""
+"""Finite automata on the bytes of UTF-8 text, and the operations on them: intersection, union, complement."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_MOST_STATES = 20_000  # of any automaton, products included: beyond it, patterns are mistakes or attacks
+_MAX_STATES = 20_000  # per automaton, products included; a pattern that needs more is a mistake or an attack
 _ASCII_WORD = frozenset((string.ascii_letters + string.digits + "_").encode())
 _BEYOND_ASCII = frozenset(range(128, 256))
 
 
 class AutomatonTooLarge(ValueError):
-    """An automaton that would have too many states."""
+    """Raised if an automaton would have too many states."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Dfa:
-    """A deterministic automaton on bytes that starts in state 0; a text belongs to it if it ends in a final state."""
+    """A deterministic automaton on bytes, starting in state 0. It accepts texts that end in a final state."""
 
-    table: NDArray[np.int32]  # (S, 256): the next state, −1 if no text goes on so
-    final: NDArray[np.bool_]  # (S,)
+    table: NDArray[np.int32]  # (S, 256) next state; −1 if there is none
+    final: NDArray[np.bool_]  # (S,) accepting states
 
     def __len__(self) -> int:
         return len(self.final)
 
     def accepts(self, text: bytes) -> bool:
-        """Whether a text belongs to it."""
+        """Whether the text is accepted."""
         state = 0
         for byte in text:
             if (state := int(self.table[state, byte])) < 0:
@@ -38,40 +38,42 @@ class _Dfa:
 
     @property
     def empty(self) -> bool:
-        """Whether no text belongs to it, if it is `minimal`."""
+        """Whether no text is accepted; only valid for a minimal automaton (`_minimize`)."""
         return not self.final.any()
 
 
 def _intersection(a: _Dfa, b: _Dfa) -> _Dfa:
-    """Texts that belong to each of two automata."""
+    """Accept the texts that both automata accept."""
     return _product(a, b, np.logical_and)
 
 
 def _union(a: _Dfa, b: _Dfa) -> _Dfa:
-    """Texts that belong to one of two automata, or to both."""
+    """Accept the texts that at least one of the automata accepts."""
     return _product(a, b, np.logical_or)
 
 
 def _complement(a: _Dfa) -> _Dfa:
-    """All strings of bytes that do not belong to it."""
-    total = _total(a)
-    return _minimize(_Dfa(total.table, ~total.final))
+    """Accept the byte strings that the automaton does not accept."""
+    complete = _complete(a)
+    return _minimize(_Dfa(complete.table, ~complete.final))
 
 
 def _all_strings() -> _Dfa:
-    """Every string of bytes."""
+    """Accept every byte string."""
     return _Dfa(np.zeros((1, 256), np.int32), np.ones(1, np.bool_))
 
 
 def _literals(texts: Iterable[str]) -> _Dfa:
-    """Exactly these texts."""
+    """Accept exactly these texts."""
     table, final = [[-1] * 256], [False]
     for text in texts:
         state = 0
         for byte in text.encode():
             if table[state][byte] < 0:
-                if len(table) >= _MOST_STATES:
-                    raise AutomatonTooLarge(f"a list of texts with more than {_MOST_STATES:,} different beginnings")
+                if len(table) >= _MAX_STATES:
+                    raise AutomatonTooLarge(
+                        f"the texts have more than {_MAX_STATES:,} different prefixes; use fewer texts"
+                    )
                 table[state][byte] = len(table)
                 table.append([-1] * 256)
                 final.append(False)
@@ -81,7 +83,7 @@ def _literals(texts: Iterable[str]) -> _Dfa:
 
 
 def _with_optional_space(dfa: _Dfa) -> _Dfa:
-    """Its texts behind a space, and as they are unless they begin with white space."""
+    """Accept each text of the automaton with a space before it, or as it is if it does not begin with white space."""
     first = np.where(np.isin(np.arange(256), list(b" \t\n\v\f\r\x1c\x1d\x1e\x1f")), -1, dfa.table[0])
     first[ord(" ")] = 0
     table = np.vstack([first, dfa.table])
@@ -90,38 +92,40 @@ def _with_optional_space(dfa: _Dfa) -> _Dfa:
 
 
 def _containing_word(words: Sequence[str], *, accents_join: bool) -> _Dfa:
-    """Texts in which one of these words occurs, not as a part of a longer word.
+    """Accept texts that contain one of these words, not as part of a longer word.
 
-    Letters, digits and _ of ASCII continue a word. Other characters, which may be letters or quotation marks, do so
-    if `accents_join`.
+    ASCII letters, digits and _ continue a word. Characters beyond ASCII may be letters or quotation marks; they
+    continue a word only if `accents_join`.
     """
     return _Search(
         tuple(word.encode() for word in words), _ASCII_WORD | (_BEYOND_ASCII if accents_join else frozenset())
     ).dfa()
 
 
-_Partial = frozenset[tuple[int, int]]  # (word, how many of its bytes were read)
-_FOUND = None
+_Partial = frozenset[tuple[int, int]]  # (word index, number of its bytes read so far)
+_FOUND = None  # state after a word was found
 
 
 @dataclass(frozen=True)
 class _Search:
-    """Which words have been begun, byte by byte (the subset construction)."""
+    """Builds the automaton of a word search by the subset construction: a state is a set of partially read words."""
 
     words: tuple[bytes, ...]
     joins: frozenset[int]  # bytes that continue a word
 
     def dfa(self) -> _Dfa:
         queue: list[tuple[bool, _Partial] | None] = [(False, frozenset())]
-        numbers, rows, final = {queue[0]: 0}, [], []
-        for state in queue:  # grows while it is read
+        index_of, rows, final = {queue[0]: 0}, [], []
+        for state in queue:  # new states are appended during the loop
             after = [self._next(state, byte) for byte in range(256)]
-            queue += [new for new in dict.fromkeys(after) if new not in numbers]
-            numbers.update((new, number) for number, new in enumerate(queue[len(numbers) :], len(numbers)))
-            rows.append([numbers[new] for new in after])
+            queue += [new for new in dict.fromkeys(after) if new not in index_of]
+            index_of.update((new, index) for index, new in enumerate(queue[len(index_of) :], len(index_of)))
+            rows.append([index_of[new] for new in after])
             final.append(state is _FOUND or any(read == len(self.words[word]) for word, read in state[1]))
-            if len(numbers) > _MOST_STATES:
-                raise AutomatonTooLarge(f"{len(self.words)} words need more than {_MOST_STATES:,} states")
+            if len(index_of) > _MAX_STATES:
+                raise AutomatonTooLarge(
+                    f"{len(self.words)} words need more than {_MAX_STATES:,} states; use fewer words"
+                )
         return _minimize(_Dfa(np.array(rows, np.int32), np.array(final)))
 
     def _next(self, state: tuple[bool, _Partial] | None, byte: int) -> tuple[bool, _Partial] | None:
@@ -131,74 +135,79 @@ class _Search:
         joins = byte in self.joins
         if any(read == len(self.words[word]) for word, read in partial) and not joins:
             return _FOUND
-        begun = [(word, 0) for word, text in enumerate(self.words) if not (inside and text[0] in self.joins)]
-        grown = frozenset(
+        starting = [(word, 0) for word, text in enumerate(self.words) if not (inside and text[0] in self.joins)]
+        advanced = frozenset(
             (word, read + 1)
-            for word, read in [*partial, *begun]
+            for word, read in [*partial, *starting]
             if read < len(self.words[word]) and self.words[word][read] == byte
         )
-        closed = (word for word, read in grown if read == len(self.words[word]))
-        if any(self.words[word][-1] not in self.joins for word in closed):
+        complete = (word for word, read in advanced if read == len(self.words[word]))
+        if any(self.words[word][-1] not in self.joins for word in complete):
             return _FOUND
-        return joins, grown
+        return joins, advanced
 
 
-def _total(a: _Dfa) -> _Dfa:
-    """The same with a state for texts that cannot go on."""
+def _complete(a: _Dfa) -> _Dfa:
+    """Add a sink state, so that every state has a next state for every byte."""
     sink = len(a)
     table = np.vstack([np.where(a.table < 0, sink, a.table), np.full((1, 256), sink)]).astype(np.int32)
     return _Dfa(table, np.append(a.final, False))
 
 
 def _product(a: _Dfa, b: _Dfa, combine: Callable[..., NDArray[np.bool_]]) -> _Dfa:
-    """The pairs of states that texts reach."""
-    a, b = _total(a), _total(b)
+    """Build the product automaton from the reachable pairs of states; `combine` joins their final flags."""
+    a, b = _complete(a), _complete(b)
     if len(a) * len(b) > 10**8:
-        raise AutomatonTooLarge(f"combining patterns of {len(a):,} and {len(b):,} states takes too much memory")
-    number = np.full(len(a) * len(b), -1, np.int64)
-    number[0], frontier, found, tables = 0, np.zeros(1, np.int64), [np.zeros(1, np.int64)], []
+        raise AutomatonTooLarge(
+            f"combining patterns of {len(a):,} and {len(b):,} states takes too much memory; use simpler ones"
+        )
+    index = np.full(len(a) * len(b), -1, np.int64)  # of each pair that was reached
+    index[0], frontier, reached, tables = 0, np.zeros(1, np.int64), [np.zeros(1, np.int64)], []
     count = 1
     while len(frontier):
         after = a.table[frontier // len(b)].astype(np.int64) * len(b) + b.table[frontier % len(b)]
         tables.append(after)
-        frontier = np.unique(after[number[after] < 0])
-        number[frontier] = np.arange(count, count + len(frontier))
+        frontier = np.unique(after[index[after] < 0])
+        index[frontier] = np.arange(count, count + len(frontier))
         count += len(frontier)
-        found.append(frontier)
-        if count > 4 * _MOST_STATES:
-            raise AutomatonTooLarge(f"the patterns together have more than {_MOST_STATES:,} states")
-    pairs, table = np.concatenate(found), number[np.concatenate(tables)]
+        reached.append(frontier)
+        if count > 4 * _MAX_STATES:
+            raise AutomatonTooLarge(
+                f"the combined patterns have more than {4 * _MAX_STATES:,} states; use simpler ones"
+            )
+    pairs, table = np.concatenate(reached), index[np.concatenate(tables)]
     combined = combine(a.final[pairs // len(b)], b.final[pairs % len(b)])
     return _minimize(_Dfa(table.astype(np.int32), combined))
 
 
 def _minimize(a: _Dfa) -> _Dfa:
-    """The smallest automaton of the same texts: states that nothing reaches or that lead nowhere go, equal ones merge.
+    """Return the minimal equivalent automaton: removes unreachable and dead states, and merges equivalent ones.
 
-    Moore's refinement: states are apart if one is final and the other not, or if some byte leads them apart. Bytes
-    that lead everywhere to the same are looked at once.
+    Moore's algorithm: two states differ if only one is final, or if some byte leads them to states that differ. Bytes
+    with equal columns of the table are handled as one.
     """
-    kind, first = _unique_columns(a.table)
-    table, final = _useful(a.table[:, first], a.final)
+    byte_class, first = _unique_columns(a.table)
+    table, final = _remove_useless(a.table[:, first], a.final)
     group, count = np.unique(final, return_inverse=True)[1], 0
-    while group.max() >= count:  # as long as there are more groups than before
+    while group.max() >= count:  # until the number of groups stops growing
         count = int(group.max()) + 1
-        group = _grouped(np.column_stack([group, np.append(group, -1)[table]]))  # −1 is the last one
-    kept = np.unique(group, return_index=True)[1]
-    order = np.argsort(kept)  # state 0 stays the first one
-    place = np.append(np.argsort(order), -1)
-    return _Dfa(place[np.append(group, -1)[table[kept[order]]]].astype(np.int32)[:, kind], final[kept[order]])
+        group = _group_rows(np.column_stack([group, np.append(group, -1)[table]]))  # index −1 is the appended −1
+    representative = np.unique(group, return_index=True)[1]
+    order = np.argsort(representative)  # state 0 stays the start state
+    rank = np.append(np.argsort(order), -1)
+    table_of_groups = rank[np.append(group, -1)[table[representative[order]]]].astype(np.int32)
+    return _Dfa(table_of_groups[:, byte_class], final[representative[order]])
 
 
 def _unique_columns(table: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(S, N) → (N,) the number of each column among those that differ, and (K,) where each of these stands first."""
-    kind = _grouped(table.T)
-    first = np.unique(kind, return_index=True)[1]
-    return kind, first
+    """(S, N) → (N,) index of each column among the K distinct ones, and (K,) the first column of each kind."""
+    group = _group_rows(table.T)
+    first = np.unique(group, return_index=True)[1]
+    return group, first
 
 
-def _grouped(rows: NDArray[np.integer]) -> NDArray[np.int64]:
-    """(N, S) → (N,) equal numbers for equal rows, by hashes of 64 bits that are checked."""
+def _group_rows(rows: NDArray[np.integer]) -> NDArray[np.int64]:
+    """(N, S) → (N,) group index, the same for equal rows; compares 64-bit hashes and checks for collisions."""
     weights = np.asarray(np.random.Philox(0).random_raw(rows.shape[1])).astype(np.int64)
     hashes = np.zeros(len(rows), np.int64)
     for column, weight in zip(rows.T, weights, strict=True):
@@ -206,31 +215,33 @@ def _grouped(rows: NDArray[np.integer]) -> NDArray[np.int64]:
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     for column in rows.T:
         if bool((column != column[first][group]).any()):
-            raise RuntimeError("two columns had the same hash; this should never happen")
+            raise RuntimeError("two different rows have the same hash; this should never happen")
     return group
 
 
 def _can_reach(table: NDArray[np.integer], final: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """(S,) from which states a final one can be reached; a table (S, anything) of next states, −1 for none."""
+    """(S,) bool: states from which a final one can be reached; table: (S, N) next states, −1 for none."""
     source, column = (table >= 0).nonzero()
     target = table[source, column]
-    found, before = final.copy(), -1
-    while (count := int(found.sum())) > before:
-        before = count
-        found[source[found[target]]] = True
-    return found
+    reaches, previous = final.copy(), -1
+    while (count := int(reaches.sum())) > previous:
+        previous = count
+        reaches[source[reaches[target]]] = True
+    return reaches
 
 
-def _useful(table: NDArray[np.integer], final: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Only states that can be reached and lead to a final one, and the first state, in the order they are found."""
-    table = np.where(np.append(_can_reach(table, final), False)[table], table, -1)  # −1 is the last one
-    number = np.full(len(table) + 1, -1, np.int64)
-    number[0] = 0
-    found: NDArray[np.int64] = np.zeros(1, np.int64)
-    frontier = found
+def _remove_useless(
+    table: NDArray[np.integer], final: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Keep only state 0 and reachable states that lead to a final one, in the order in which they are reached."""
+    table = np.where(np.append(_can_reach(table, final), False)[table], table, -1)  # index −1 is the appended False
+    index = np.full(len(table) + 1, -1, np.int64)
+    index[0] = 0
+    reached: NDArray[np.int64] = np.zeros(1, np.int64)
+    frontier = reached
     while len(frontier):
         after = np.unique(table[frontier]).astype(np.int64)
-        frontier = after[(after >= 0) & (number[after] < 0)]
-        number[frontier] = np.arange(len(found), len(found) + len(frontier))
-        found = np.concatenate([found, frontier])
-    return number[table[found]], final[found]
+        frontier = after[(after >= 0) & (index[after] < 0)]
+        index[frontier] = np.arange(len(reached), len(reached) + len(frontier))
+        reached = np.concatenate([reached, frontier])
+    return index[table[reached]], final[reached]

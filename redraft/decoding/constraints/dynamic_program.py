@@ -1,8 +1,8 @@
-"""The dynamic program: all texts of an automaton over a row of positions, summed or maximised in one pass each way.
+"""Forward-backward and Viterbi over all accepted texts of an automaton.
 
-Weights are those of token classes at each position, so the passes know nothing of the vocabulary. Sums run on plain
-numbers, rescaled every few positions; where the numbers get too small they run again on logarithms, with the same
-code (`_SUM_PRODUCT`, `_LOG_SUM_PRODUCT`). The likeliest text comes from the same passes with maxima (`_MAX_PRODUCT`).
+The passes work with weights of token classes at each position, so their cost does not depend on the vocabulary size.
+Sums use plain numbers, rescaled every few positions (`_SUM_PRODUCT`). If these get too small, the same code runs on
+logarithms (`_LOG_SUM_PRODUCT`). With maxima it finds the most likely text (`_MAX_PRODUCT`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from redraft.decoding.constraints.automaton import _Ints, _TokenAutomaton
 
 _Floats = NDArray[np.float64]
 _Bools = NDArray[np.bool_]
-_SAFE_LOG_PROB = 1e-200  # plain sums are right to the last digits as long as scaled totals stay above
+_SAFE_LOG_PROB = 1e-200  # plain sums are accurate while scaled totals stay above this
 
 
 @dataclass(frozen=True)
 class _Semiring:
-    """How weights combine along a text and over texts."""
+    """How weights combine: `times` along a text, `plus` over texts."""
 
     times: np.ufunc
     plus: np.ufunc
     zero: float
     one: float
-    scaled: bool = False  # totals are divided by their largest value, every few positions
+    scaled: bool = False  # whether totals are divided by their maximum every few positions
 
 
 _SUM_PRODUCT = _Semiring(np.multiply, np.add, 0.0, 1.0, scaled=True)
@@ -40,181 +40,196 @@ _MAX_PRODUCT = _Semiring(np.add, np.maximum, -np.inf, 0.0)
 
 @dataclass(frozen=True, eq=False)
 class _EdgeList:
-    """Steps of an automaton in the order of what they are summed by, each of which has one edge at least.
+    """Transitions of an automaton, sorted by the key they are summed by: source, target or class.
 
-    The rows of a batch stand one after the other, as if they were one automaton of B·S states: one-dimensional arrays
-    are what numpy is fast at. An edge of class C, one more than there are, weighs nothing.
+    Every key has at least one edge; edges of class C (not a class) fill gaps and have zero weight. The rows of a batch
+    are concatenated, as one automaton of B·S states, because numpy is fastest on one-dimensional arrays.
     """
 
-    source: _Ints  # (B·E,)
-    kind: _Ints  # (E,) the class of the token
-    target: _Ints  # (B·E,)
-    begin: _Ints  # (B·S,) or (C,): where the edges of each begin
+    source: _Ints  # (B·E,) source states
+    token_class: _Ints  # (E,) class of the token
+    target: _Ints  # (B·E,) target states
+    begin: _Ints  # (B·S,) or (C,) index of the first edge of each key
 
-    def collected(self, values: _Floats, algebra: _Semiring) -> _Floats:
-        """(…, edges) values → (…, what they are summed by) their totals."""
-        return algebra.plus.reduceat(values, self.begin, axis=-1)
+    def sum_by_key(self, values: _Floats, semiring: _Semiring) -> _Floats:
+        """(…, edges) values → (…, keys) totals."""
+        return semiring.plus.reduceat(values, self.begin, axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class _AutomatonProgram:
-    """An automaton, ready to be run over rows of positions."""
+    """Dynamic programs over an automaton, for rows of positions."""
 
     automaton: _TokenAutomaton
 
     @cached_property
     def _edges(self) -> _Ints:
         """(3, E) sources, classes and targets."""
-        source, kind = (self.automaton.after < self.automaton.states).nonzero()
-        return np.stack([source, kind, self.automaton.after[source, kind]])
+        source, token_class = (self.automaton.after < self.automaton.states).nonzero()
+        return np.stack([source, token_class, self.automaton.after[source, token_class]])
 
     @cached_property
     def by_class(self) -> _EdgeList:
-        """In the order of classes, for one row."""
+        """The edges sorted by class, for one row."""
         edges = self._edges[:, np.argsort(self._edges[1], kind="stable")]
         begin = np.searchsorted(edges[1], np.arange(self.automaton.classes))
         return _EdgeList(edges[0], edges[1], edges[2], begin)
 
-    def outwards(self, rows: int) -> _EdgeList:
-        """In the order of sources."""
-        return self._along(0, rows)
+    def by_source(self, rows: int) -> _EdgeList:
+        """Return the edges sorted by source."""
+        return self._sorted_edges(0, rows)
 
-    def inwards(self, rows: int) -> _EdgeList:
-        """In the order of targets."""
-        return self._along(2, rows)
+    def by_target(self, rows: int) -> _EdgeList:
+        """Return the edges sorted by target."""
+        return self._sorted_edges(2, rows)
 
-    def _along(self, column: int, rows: int) -> _EdgeList:
-        held = self._held
-        if (column, rows) not in held:
-            held[column, rows] = self._made(column, rows)
-        return held[column, rows]
+    def _sorted_edges(self, key: int, rows: int) -> _EdgeList:
+        cache = self._edge_lists
+        if (key, rows) not in cache:
+            cache[key, rows] = self._sort_edges(key, rows)
+        return cache[key, rows]
 
     @cached_property
-    def _held(self) -> dict[tuple[int, int], _EdgeList]:
-        """Edges that were made before, by what they are summed by and the number of rows."""
+    def _edge_lists(self) -> dict[tuple[int, int], _EdgeList]:
+        """A cache of edge lists by key (0: source, 2: target) and number of rows."""
         return {}
 
-    def _made(self, column: int, rows: int) -> _EdgeList:
-        S, nothing = self.automaton.states, self.automaton.classes
-        lonely = np.setdiff1d(np.arange(S), self._edges[column])
-        edges = np.concatenate([self._edges, np.stack([lonely, np.full_like(lonely, nothing), lonely])], 1)
-        edges = edges[:, np.argsort(edges[column], kind="stable")]
+    def _sort_edges(self, key: int, rows: int) -> _EdgeList:
+        S, no_class = self.automaton.states, self.automaton.classes
+        without = np.setdiff1d(np.arange(S), self._edges[key])  # states without an edge
+        edges = np.concatenate([self._edges, np.stack([without, np.full_like(without, no_class), without])], 1)
+        edges = edges[:, np.argsort(edges[key], kind="stable")]
         first = (np.arange(rows) * S)[:, None]
         source, target = ((edges[side] + first).ravel() for side in (0, 2))
-        begin = np.searchsorted(edges[column], np.arange(S))
+        begin = np.searchsorted(edges[key], np.arange(S))
         return _EdgeList(source, edges[1], target, (begin + np.arange(rows)[:, None] * edges.shape[1]).ravel())
 
     @cached_property
-    def grouped(self) -> tuple[_Ints, _Ints]:
-        """The tokens that lead anywhere, class by class, and where each class begins."""
+    def tokens_by_class(self) -> tuple[_Ints, _Ints]:
+        """The usable tokens sorted by class, and the index at which each class begins."""
         order = np.argsort(self.automaton.class_of, kind="stable")
         order = order[self.automaton.class_of[order] >= 0]
         return order, np.searchsorted(self.automaton.class_of[order], np.arange(self.automaton.classes))
 
     # --- passes ---
 
-    def backward(self, weights: _Floats, span: _Bools, goals: _Bools, algebra: _Semiring) -> tuple[_Floats, _Floats]:
-        """(L + 1, B, S) for each position the total weight of all ways from a state to a goal, and (B,) log-scales.
+    def backward(self, weights: _Floats, span: _Bools, goals: _Bools, semiring: _Semiring) -> tuple[_Floats, _Floats]:
+        """Run the backward pass.
 
-        weights (B, L, C): what a token of each class weighs; span (B, L): positions outside it leave the state alone;
-        goals (B, S): where a row may be when it is over.
+        Returns (L + 1, B, S) the total weight of all paths from each state to a goal, before each position and at the
+        end, and (B,) log-scales.
+
+        Args:
+            weights: (B, L, C) weight of a token of each class
+            span: (B, L) bool: the constrained positions; others do not change the state
+            goals: (B, S) bool: states in which a row may end
+            semiring: how weights combine
         """
-        edges = self.outwards(len(span))
-        steps = (edges, edges.target, _by_edge(weights, edges, algebra))
-        values, scale = self._passed(np.where(goals, algebra.one, algebra.zero), steps, span[:, ::-1], algebra, True)
+        edges = self.by_source(len(span))
+        steps = (edges, edges.target, _edge_weights(weights, edges, semiring))
+        values, scale = self._scan(np.where(goals, semiring.one, semiring.zero), steps, span[:, ::-1], semiring, True)
         return values[::-1], scale
 
-    def forward(self, weights: _Floats, span: _Bools, state: _Ints, algebra: _Semiring) -> _Floats:
-        """(L + 1, B, S) the total weight of all ways from the first state to each state, up to a factor per row."""
-        edges = self.inwards(len(span))
-        first = np.where(np.arange(self.automaton.states) == state[:, None], algebra.one, algebra.zero)
-        return self._passed(first, (edges, edges.source, _by_edge(weights, edges, algebra)), span, algebra, False)[0]
+    def forward(self, weights: _Floats, span: _Bools, state: _Ints, semiring: _Semiring) -> _Floats:
+        """Run the forward pass: (L + 1, B, S) total weight of all paths from `state` (B,), up to a factor per row."""
+        edges = self.by_target(len(span))
+        first = np.where(np.arange(self.automaton.states) == state[:, None], semiring.one, semiring.zero)
+        return self._scan(first, (edges, edges.source, _edge_weights(weights, edges, semiring)), span, semiring, False)[
+            0
+        ]
 
-    def _passed(
-        self, first: _Floats, steps: tuple[_EdgeList, _Ints, _Floats], span: _Bools, algebra: _Semiring, back: bool
+    def _scan(
+        self, first: _Floats, steps: tuple[_EdgeList, _Ints, _Floats], span: _Bools, semiring: _Semiring, back: bool
     ) -> tuple[_Floats, _Floats]:
-        """The totals before the first position and after each, in the order in which they are passed."""
-        (edges, other, weights), (rows, length) = steps, span.shape
+        """Return the totals before the first position and after each one, in the order of the pass, and log-scales."""
+        (edges, neighbor, weights), (rows, length) = steps, span.shape
         values, value, scale = np.empty((length + 1, *first.shape)), first.ravel(), np.zeros(rows)
         values[0] = first
         inside: _Bools = np.logical_and.reduce(span, axis=0)
         for i in range(length):
-            step = algebra.times(value.take(other), weights[length - 1 - i if back else i])
-            new = edges.collected(step, algebra)
+            step = semiring.times(value.take(neighbor), weights[length - 1 - i if back else i])
+            new = edges.sum_by_key(step, semiring)
             if not inside[i]:
                 new = np.where(np.repeat(span[:, i], first.shape[1]), new, value)
-            value = _rescaled(new, rows, scale) if algebra.scaled and i % 4 == 3 else new
+            value = _rescale(new, rows, scale) if semiring.scaled and i % 4 == 3 else new
             values[i + 1] = value.reshape(first.shape)
         return values, scale
 
-    def around(self, ahead: _Floats, behind: _Floats, algebra: _Semiring) -> _Floats:
-        """(n, S) totals before and after n positions → (n, C) the weight of all texts with a token of each class there.
+    def class_totals(self, forward: _Floats, backward: _Floats, semiring: _Semiring) -> _Floats:
+        """(n, S) totals before and after n positions → (n, C) total weight of all texts with each class there.
 
-        The weight of the token itself is left out.
+        The weight of the token itself is not included.
         """
         edges = self.by_class
-        return edges.collected(algebra.times(ahead[:, edges.source], behind[:, edges.target]), algebra)
+        return edges.sum_by_key(semiring.times(forward[:, edges.source], backward[:, edges.target]), semiring)
 
     def path(
-        self, weights: _Floats, span: _Bools, state: _Ints, values: _Floats, u: _Floats | None, algebra: _Semiring
+        self, weights: _Floats, span: _Bools, state: _Ints, values: _Floats, u: _Floats | None, semiring: _Semiring
     ) -> _Ints:
-        """(B, L) the class of the token at each position of a text drawn by u (B, L), or of the best one; −1 outside.
+        """Draw a text with the uniform numbers u (B, L), or take the best one if u is None.
 
-        Position by position from the left: the next class is drawn in proportion to its weight times that of all ways
-        to go on, which is exact.
+        Returns (B, L) the class at each position, −1 outside the span. `values` are the totals of the backward pass.
+        The draw is exact: from left to right, each class has a probability proportional to its weight times the total
+        weight of all continuations.
         """
         (B, L), rows = span.shape, np.arange(len(state))
         chosen = np.full((B, L), -1)
         after = np.vstack([self.automaton.after, np.full((1, self.automaton.classes), self.automaton.states)])
-        values = np.concatenate([values, np.full((L + 1, B, 1), algebra.zero)], -1)  # nothing goes on from nowhere
+        values = np.concatenate(
+            [values, np.full((L + 1, B, 1), semiring.zero)], -1
+        )  # no continuation where there is no transition
         values, first = values.reshape(L + 1, -1), (rows * (self.automaton.states + 1))[:, None]
         for i in np.flatnonzero(span.any(axis=0)).tolist():
             targets = after.take(state, axis=0)
-            goes_on = values[i + 1].take(targets + first)
-            kind = _picked(algebra.times(weights[:, i], goes_on), None if u is None else u[:, i], algebra)
+            rest = values[i + 1].take(targets + first)
+            drawn = _pick_class(semiring.times(weights[:, i], rest), None if u is None else u[:, i], semiring)
             inside = span[:, i]
             if inside.all():
-                chosen[:, i], state = kind, targets[rows, kind]
+                chosen[:, i], state = drawn, targets[rows, drawn]
             else:
-                chosen[inside, i], state = kind[inside], np.where(inside, targets[rows, kind], state)
+                chosen[inside, i], state = drawn[inside], np.where(inside, targets[rows, drawn], state)
         return chosen
 
     # --- weights of classes ---
 
-    def live(self, log_p: Tensor) -> Tensor:
-        """(n, V) → (n, those that lead anywhere), class by class."""
-        return log_p.index_select(1, torch.from_numpy(self.grouped[0]).to(log_p.device))
+    def select_usable(self, log_p: Tensor) -> Tensor:
+        """(n, V) → (n, K) log-weights of the K usable tokens, sorted by class."""
+        return log_p.index_select(1, torch.from_numpy(self.tokens_by_class[0]).to(log_p.device))
 
-    def summed(self, live: Tensor, top: Tensor, temperature: float, algebra: _Semiring) -> _Floats:
-        """(n, …) log-weights of `live` tokens → (n, C) those of classes; plain sums are relative to `top` (n, 1)."""
-        begin = self.grouped[1]
-        if algebra is _MAX_PRODUCT:
-            return np.maximum.reduceat(live.cpu().numpy(), begin, axis=-1).astype(np.float64)
-        if algebra is _SUM_PRODUCT:
-            sums = np.add.reduceat((live - top).div_(temperature).exp_().cpu().numpy(), begin, axis=-1)
+    def class_weights(self, log_p: Tensor, top: Tensor, temperature: float, semiring: _Semiring) -> _Floats:
+        """(n, K) log-weights of usable tokens → (n, C) weights of classes; plain sums are relative to `top` (n, 1)."""
+        begin = self.tokens_by_class[1]
+        if semiring is _MAX_PRODUCT:
+            return np.maximum.reduceat(log_p.cpu().numpy(), begin, axis=-1).astype(np.float64)
+        if semiring is _SUM_PRODUCT:
+            sums = np.add.reduceat((log_p - top).div_(temperature).exp_().cpu().numpy(), begin, axis=-1)
             if not len(sums) or sums.min() > 1e-30:
                 return sums.astype(np.float64)
-            return np.add.reduceat((live.double() - top).div_(temperature).exp_().cpu().numpy(), begin, axis=-1)
-        held = live.double().clamp(min=-_LOG_PROB_FLOOR).div_(temperature).cpu().numpy()
-        high = np.maximum.reduceat(held, begin, axis=-1)
-        sizes = np.diff(np.append(begin, held.shape[1]))
-        return high + np.log(np.add.reduceat(np.exp(held - np.repeat(high, sizes, axis=-1)), begin, axis=-1))
+            return np.add.reduceat((log_p.double() - top).div_(temperature).exp_().cpu().numpy(), begin, axis=-1)
+        log_weights = log_p.double().clamp(min=-_LOG_PROB_FLOOR).div_(temperature).cpu().numpy()
+        high = np.maximum.reduceat(log_weights, begin, axis=-1)
+        sizes = np.diff(np.append(begin, log_weights.shape[1]))
+        return high + np.log(np.add.reduceat(np.exp(log_weights - np.repeat(high, sizes, axis=-1)), begin, axis=-1))
 
 
-_LOG_PROB_FLOOR = (
-    1e5  # nats: what something else than the pattern has excluded, taken only where the pattern leaves no choice
-)
+# Nats. A token that a filter has excluded gets this log-probability at least, so that it is written only where the
+# rule leaves no other choice.
+_LOG_PROB_FLOOR = 1e5
 
 
-def _by_edge(weights: _Floats, edges: _EdgeList, algebra: _Semiring) -> _Floats:
-    """(B, L, C) → (L, B·E) the weight of each step at each position."""
+def _edge_weights(weights: _Floats, edges: _EdgeList, semiring: _Semiring) -> _Floats:
+    """(B, L, C) → (L, B·E) weight of each edge at each position."""
     B, L, _ = weights.shape
-    padded = np.concatenate([weights, np.full((B, L, 1), algebra.zero)], -1)
-    return np.ascontiguousarray(padded.transpose(1, 0, 2)).take(edges.kind, axis=2).reshape(L, B * len(edges.kind))
+    padded = np.concatenate([weights, np.full((B, L, 1), semiring.zero)], -1)
+    return (
+        np.ascontiguousarray(padded.transpose(1, 0, 2))
+        .take(edges.token_class, axis=2)
+        .reshape(L, B * len(edges.token_class))
+    )
 
 
-def _rescaled(value: _Floats, rows: int, scale: _Floats) -> _Floats:
-    """(B·S,) divided by the largest value of each row, whose logarithms are added to the scale."""
+def _rescale(value: _Floats, rows: int, scale: _Floats) -> _Floats:
+    """Divide (B·S,) by the maximum of each row, and add the logarithms of the maxima to `scale` in place."""
     if rows == 1:
         top = value.max()
         if top > 0:
@@ -228,11 +243,11 @@ def _rescaled(value: _Floats, rows: int, scale: _Floats) -> _Floats:
     return (table / tops[:, None]).ravel()
 
 
-def _picked(weights: _Floats, u: _Floats | None, algebra: _Semiring) -> _Ints:
-    """(B, C) weights → (B,) the drawn class, or the best one; a class of no weight is never drawn."""
+def _pick_class(weights: _Floats, u: _Floats | None, semiring: _Semiring) -> _Ints:
+    """(B, C) weights → (B,) class drawn with u, or the best one if u is None; never draws a class of zero weight."""
     if u is None:
         return weights.argmax(-1)
-    if algebra is not _SUM_PRODUCT:
+    if semiring is not _SUM_PRODUCT:
         top = weights.max(-1, keepdims=True)
         weights = np.exp(weights - np.where(np.isfinite(top), top, 0.0))
     total = weights.cumsum(-1)

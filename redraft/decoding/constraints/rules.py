@@ -1,4 +1,4 @@
-"""Rules: what a text must be. Each is a small value; `&` demands both, `|` (of rules about the text) either."""
+"""Rules that a text must obey. `a & b` requires both; `a | b` requires at least one (only for rules about the text)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from redraft.decoding.constraints.dfa import _Dfa
 
 
 class Rule(ABC):
-    """A rule about a text, or about how many tokens it has."""
+    """A constraint on a text, or on its number of tokens."""
 
     def __and__(self, other: Rule) -> Rule:
         return AllOf((*_parts(self), *_parts(other)))
 
     @abstractmethod
     def automaton(self) -> _Dfa:
-        """The texts that obey the rule, as an automaton on bytes."""
+        """Build an automaton on bytes that accepts the texts that obey the rule."""
 
     @property
     def length(self) -> Length:
-        """How many tokens the text may have."""
+        """The allowed number of tokens."""
         return Length()
 
 
 class TextRule(Rule):
-    """A rule about the text alone, whatever its tokens."""
+    """A rule about the text itself, independent of its tokenization."""
 
     def __or__(self, other: TextRule) -> TextRule:
         return AnyOf((self, other))
@@ -40,9 +40,9 @@ class TextRule(Rule):
 class Regex(TextRule):
     """The whole text matches a regular expression.
 
-    The syntax is that of Rust, nearly Python's: no look-around, no backreferences, no \\b; \\d and \\w know all of
-    Unicode, and `.` is any character but a line break. ^ and $ at the ends mean nothing, the text is always matched
-    as a whole; for "contains" write .*dragon.*
+    The syntax is Rust's, which is nearly Python's: no look-around, no backreferences, no \\b. \\d and \\w cover all of
+    Unicode, and `.` is any character but a line break. ^ and $ at the ends are ignored, because the whole text is
+    always matched; for "contains" write .*dragon.*
     """
 
     pattern: str
@@ -56,16 +56,16 @@ class Regex(TextRule):
 
 @dataclass(frozen=True)
 class Json(TextRule):
-    """The text is JSON of a schema, on one line; give the schema as a mapping or as JSON itself.
+    """The text is JSON that follows a schema; give the schema as a mapping or as a JSON string.
 
-    Keys come in the order of the schema, at most one space stands between the parts, and nested references end after
-    three levels.
+    The JSON is on one line, with keys in the order of the schema and at most one space between its parts. Recursive
+    references end after three levels.
     """
 
     schema: str
 
     def __init__(self, schema: str | Mapping[str, object]) -> None:
-        object.__setattr__(self, "schema", schema if isinstance(schema, str) else _dumped(schema))
+        object.__setattr__(self, "schema", schema if isinstance(schema, str) else _schema_json(schema))
         _require_text(self.schema, "a JSON schema")
         try:
             parsed = json.loads(self.schema)
@@ -81,18 +81,18 @@ class Json(TextRule):
 _EXAMPLE = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}'
 
 
-def _dumped(schema: object) -> str:
+def _schema_json(schema: object) -> str:
     if not isinstance(schema, Mapping):
         raise ValueError(f"the JSON schema is {schema!r:.60}; give an object such as {_EXAMPLE}")
     try:
         return json.dumps(dict(schema))
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"the JSON schema is not JSON: {error}") from None
+        raise ValueError(f"the JSON schema is not JSON: {error}; give an object such as {_EXAMPLE}") from None
 
 
 @dataclass(frozen=True)
 class OneOf(TextRule):
-    """The text is one of these."""
+    """The text is one of these texts."""
 
     texts: tuple[str, ...]
 
@@ -105,10 +105,10 @@ class OneOf(TextRule):
 
 @dataclass(frozen=True)
 class Banned(TextRule):
-    """None of these words occurs in the text, spelled exactly like this.
+    """The text contains none of these words, in exactly this spelling.
 
-    "cat" forbids "a cat!" but not "concatenate". Beside a character beyond ASCII, which may be a letter or a quotation
-    mark, the word is forbidden too.
+    "cat" forbids "a cat!" but not "concatenate". A word next to a non-ASCII character is forbidden too, since that may
+    be a quotation mark.
     """
 
     words: tuple[str, ...]
@@ -122,7 +122,7 @@ class Banned(TextRule):
 
 @dataclass(frozen=True)
 class Required(TextRule):
-    """Each of these words occurs in the text, spelled exactly like this and not as a part of a longer word."""
+    """The text contains each of these words, in exactly this spelling and not as part of a longer word."""
 
     words: tuple[str, ...]
 
@@ -135,17 +135,17 @@ class Required(TextRule):
 
 @dataclass(frozen=True)
 class Length(Rule):
-    """The number of tokens of the text, without its end token; for characters use Regex(".{5,10}")."""
+    """The text has this many tokens, not counting the end token; for characters use Regex(".{5,10}")."""
 
     least: int = 0
-    most: int | None = None  # None: as many as there is room for
+    most: int | None = None  # None for no limit
 
     def __post_init__(self) -> None:
         for name, value in (("least", self.least), ("most", self.most)):
             if value is not None and (not isinstance(value, int) or value < 0):
-                raise ValueError(f"{name}={value!r}; a text has 0 tokens or more")
+                raise ValueError(f"{name}={value!r}; it must be a whole number of tokens, 0 or more")
         if self.most is not None and self.most < self.least:
-            raise ValueError(f"a text of at least {self.least} and at most {self.most} tokens does not exist")
+            raise ValueError(f"least={self.least} is above most={self.most}; it must be at most {self.most}")
 
     def automaton(self) -> _Dfa:
         return dfa._all_strings()
@@ -154,43 +154,43 @@ class Length(Rule):
     def length(self) -> Length:
         return self
 
-    def narrowed(self, other: Length) -> Length:
-        """Both at once."""
+    def intersect(self, other: Length) -> Length:
+        """Return the length that obeys both."""
         limits = [most for most in (self.most, other.most) if most is not None]
         return Length(max(self.least, other.least), min(limits) if limits else None)
 
 
 @dataclass(frozen=True)
 class AllOf(Rule):
-    """Every one of these rules: what `&` makes."""
+    """The text obeys all of these rules; made by `&`."""
 
     rules: tuple[Rule, ...]
 
     def automaton(self) -> _Dfa:
-        about_text = [_compiled(rule) for rule in self.rules if not isinstance(rule, Length)]
-        found = reduce(dfa._intersection, about_text, dfa._all_strings())
-        if found.empty:
+        automata = [compile_rule(rule) for rule in self.rules if not isinstance(rule, Length)]
+        automaton = reduce(dfa._intersection, automata, dfa._all_strings())
+        if automaton.empty:
             raise ValueError(f"no text obeys all of {', '.join(map(str, self.rules))}; leave one out")
-        return found
+        return automaton
 
     @property
     def length(self) -> Length:
-        return reduce(Length.narrowed, (rule.length for rule in self.rules), Length())
+        return reduce(Length.intersect, (rule.length for rule in self.rules), Length())
 
 
 @dataclass(frozen=True)
 class AnyOf(TextRule):
-    """One of these rules about the text, or several: what `|` makes."""
+    """The text obeys at least one of these rules; made by `|`."""
 
     rules: tuple[TextRule, ...]
 
     def automaton(self) -> _Dfa:
-        return reduce(dfa._union, map(_compiled, self.rules))
+        return reduce(dfa._union, map(compile_rule, self.rules))
 
 
 @dataclass(frozen=True)
 class WithOptionalSpace(Rule):
-    """The text obeys another rule, and a space may stand before it: that of a first token which brings its own."""
+    """The text obeys another rule, optionally after a space, for tokenizers whose first token includes the space."""
 
     rule: Rule
 
@@ -198,7 +198,7 @@ class WithOptionalSpace(Rule):
         return str(self.rule)
 
     def automaton(self) -> _Dfa:
-        return dfa._with_optional_space(_compiled(self.rule))
+        return dfa._with_optional_space(compile_rule(self.rule))
 
     @property
     def length(self) -> Length:
@@ -206,13 +206,9 @@ class WithOptionalSpace(Rule):
 
 
 @lru_cache(256)
-def _compiled(rule: Rule) -> _Dfa:
-    return rule.automaton()
-
-
 def compile_rule(rule: Rule) -> _Dfa:
-    """The automaton of a rule, from memory if it was compiled before."""
-    return _compiled(rule)
+    """Return the automaton of a rule; compiled automata are cached."""
+    return rule.automaton()
 
 
 def _parts(rule: Rule) -> tuple[Rule, ...]:
@@ -221,18 +217,18 @@ def _parts(rule: Rule) -> tuple[Rule, ...]:
 
 def _words(words: tuple[str, ...], name: str, kind: str) -> tuple[str, ...]:
     if not words:
-        raise ValueError(f"{name}() has nothing to go by; give at least one {kind}")
+        raise ValueError(f"{name}() is empty; give at least one {kind}")
     for word in words:
         _require_text(word, f"a {kind}")
         if not word and name != "OneOf":
-            raise ValueError(f"{name} got an empty {kind}, which stands in every text")
+            raise ValueError(f"{name} got an empty {kind}, which every text contains; leave it out")
     return tuple(dict.fromkeys(words))
 
 
-def _require_text(given: object, what: str) -> None:
-    if not isinstance(given, str):
-        raise ValueError(f"{given!r:.60} is not {what}; give a string")
+def _require_text(value: object, name: str) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r:.60} is not {name}; give a string")
     try:
-        given.encode()
+        value.encode()
     except UnicodeError as error:
-        raise ValueError(f"{what} has a lone surrogate, which no UTF-8 text has: {given!r:.60}") from error
+        raise ValueError(f"{name} has a lone surrogate, which is not valid UTF-8: {value!r:.60}") from error

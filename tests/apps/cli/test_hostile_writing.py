@@ -105,7 +105,7 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("generate x --guidance -1", "--guidance -1.0: it must be from 0 to 1,000"),
     ("generate x --temperature=", "--temperature: '' is not a number"),
     ("generate x --new many", "--new: 'many' is not a whole number"),
-    ("generate x --new 0", "--new 0: write at least one token"),
+    ("generate x --new 0", "--new 0: it must be at least 1"),
     ("infill x --room -1", "--room -1: it must be from 1"),
     ("infill x --room 0", "--room 0: it must be from 1"),
     ("infill x [[0]]", "the hole [[0]] has no length"),
@@ -114,13 +114,13 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("infill x [[]]", "the hole [[]] has no length"),
     ("infill x [[1.5]]", "the hole [[1.5]] has no length"),
     ("infill x [[²]]", "the hole [[²]] has no length"),
-    ("infill x [[" + "9" * 30 + "]]", "is too long; a hole has some tokens"),
+    ("infill x [[" + "9" * 30 + "]]", "is too long; use fewer tokens"),
     ("infill x " + "x" * 100_000, "has no hole; write [[n]]"),
     ("generate x --decode-block 0", "--decode-block 0: it must be from 1"),
     ("generate x --cache fast", "--cache 'fast': choose from 'own', 'none', 'exact', 'prefix', 'dual'"),
-    ("generate x --refresh 4", "--refresh 4: it is for approximate caches"),
+    ("generate x --refresh 4", "--refresh 4: it needs an approximate cache"),
     ("infill x --decode-block -1", "--decode-block -1: it must be from 1"),
-    ("generate x --max-new-tokens 0", "--new 0: write at least one token"),
+    ("generate x --max-new-tokens 0", "--new 0: it must be at least 1"),
     ("generate x --n 0", "--rows 0: it must be from 1"),
     ("score x", "give a text: redraft score DIR"),
     ("score x a --draws 0", "--draws 0: it must be from 1 to 4,096"),
@@ -193,7 +193,7 @@ def test_what_is_cold_takes_the_likeliest(cold: float) -> None:
     assert randomness.sample_categorical(log_p, u, cold).tolist() == [1, 0]
     assert randomness.sample_categorical(log_p, u, 1e300).tolist() == [2, 0]  # all that can be, equally
     for wrong in (math.nan, math.inf, -1.0):
-        with pytest.raises(ValueError, match="0 takes the likeliest token"):
+        with pytest.raises(ValueError, match="use 0 for the most likely token"):
             Confidence(wrong)
 
 
@@ -379,18 +379,18 @@ def test_score_by_command(say: Say, refused: Callable[..., str], runs: dict[str,
 
 
 CHOICES = [
-    ("mdlm", "One day.", ["day", "kite"], "has no hole with answers; write [[?]]"),
+    ("mdlm", "One day.", ["day", "kite"], "has no hole for the answers; write [[?]]"),
     ("mdlm", "One [[0]] [[?]].", ["day", "kite"], "the hole [[0]] is neither [[?]] nor [[n]]"),
     ("mdlm", "One [[*]] [[?]].", ["day", "kite"], "the hole [[*]] is neither"),
-    ("mdlm", "One [[?]].", ["day", "day"], "give at least two answers, each of them once"),
+    ("mdlm", "One [[?]].", ["day", "day"], "give 2 to 10,000 answers without duplicates"),
     ("mdlm", "One [[?]].", ["day", ""], "the answer '' has no tokens"),
     ("mdlm", "One [[?]].", ["day", "zog"], "does not know 'zog'"),
     ("mdlm", "Zog [[?]].", ["day", "kite"], "does not know 'Zog'"),
     ("mdlm", "One [[?]].", ["day", "kite " * 500], "tokens are too many: this network knows"),
     ("mdlm", "One [[?]].", ["day", "\udcff"], "is not UTF-8"),
     ("udlm", "One [[?]].", ["day", "kite"], "this model has Interpolating noise; use infill"),
-    ("diffuseq", "One [[?]].", ["day", "kite"], "choose reads masked holes, but this model has Gaussian noise"),
-    ("ar", "One [[2]] [[?]].", ["day", "kite"], "nothing can be said behind a hole that is not filled"),
+    ("diffuseq", "One [[?]].", ["day", "kite"], "choose needs a model with mask noise, but this one has Gaussian"),
+    ("ar", "One [[2]] [[?]].", ["day", "kite"], "cannot predict a hole that follows an unfilled one"),
     ("nowhere", "One [[?]].", ["day", "kite"], "nowhere"),
 ]
 
@@ -412,7 +412,7 @@ def test_choices_by_command(say: Say, runs: dict[str, Path]) -> None:
 RULES = [
     ("mdlm", ["--pattern", "("], "the pattern '(' cannot be read"),
     ("mdlm", ["--pattern", "(?=a)a"], "look-around or a backreference"),
-    ("mdlm", ["--pattern", "zog"], "no tokens that spell a text which obeys"),
+    ("mdlm", ["--pattern", "zog"], "cannot spell any text that obeys"),
     ("mdlm", ["--pattern", "(day ){9}day"], "has at least 10 tokens, but there is room for 5"),
     ("mdlm", ["--pattern", "day", "--pattern", "kite"], "--pattern: 2 patterns for 1 prompts"),
     ("mdlm", ["--required", "kite", "--banned", "kite"], "no text obeys all of"),
@@ -420,7 +420,7 @@ RULES = [
     ("mdlm", ["--schema", '{"type": "tuple"}'], "Unsupported type: tuple"),
     ("mdlm", ["--banned", ""], "give a list of words, none of them empty"),
     ("diffusion_lm", ["--pattern", "(day ){9}day"], "has at least 10 tokens, but there is room for 5"),
-    ("flex", ["--pattern", "day"], "insertion models cannot obey them yet"),
+    ("flex", ["--pattern", "day"], "insertion models do not support constraints"),
 ]
 
 
@@ -450,10 +450,10 @@ def test_rules_and_profiles_by_command(say: Say, refused: Callable[..., str], ru
 def test_models_that_fill_no_holes_and_those_that_are_none(
     refused: Callable[..., str], runs: dict[str, Path], tmp_path: Path
 ) -> None:
-    assert "answers sources and cannot fill holes" in refused("infill", runs["diffuseq"], "One [[2]] day.")
+    assert "answers a source and cannot fill holes" in refused("infill", runs["diffuseq"], "One [[2]] day.")
     main(["train", "tencdm_codec_tiny", *SMALL, "--out", str(tmp_path / "codec")])
     for verb in ("generate", "eval", "levels"):
-        assert "is only a codec; train the diffusion of its latents" in refused(verb, tmp_path / "codec")
+        assert "is only a codec; train a diffusion model on its latents" in refused(verb, tmp_path / "codec")
     main(["noise", str(tmp_path / "codec"), "--strip", str(tmp_path / "tencdm.svg")])  # as the page of TEncDM has it
     assert (tmp_path / "tencdm.svg").read_text("utf-8").startswith("<svg")
 
@@ -599,7 +599,7 @@ def test_progress_speaks_without_a_terminal(capsys: pytest.CaptureFixture[str]) 
 def test_progress_counts(capsys: pytest.CaptureFixture[str]) -> None:
     with Progress("texts written", 500_000) as progress:
         assert str(progress) == "0 of 500,000 texts written"
-        assert list(progress.counting("ab")) == ["a", "b"]
+        assert list(progress.count_steps("ab")) == ["a", "b"]
         assert str(progress) == "0 of 500,000 texts written, step 2 of the next"
         progress.advance(64)
         assert str(progress).startswith("64 of 500,000 texts written, about ")

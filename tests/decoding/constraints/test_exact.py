@@ -26,7 +26,7 @@ from redraft import (
 )
 from redraft.core import CharTokenizer, HybridNoise, TablePrediction
 from redraft.decoding import AnyOrder, OneOf, final_canvas
-from redraft.decoding.constraints import query as asked_module
+from redraft.decoding.constraints import query as query_module
 from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from tests.decoding.constraints.toys import LETTERS, VOCAB, Said, blank, chi_square, law, matching, said, text_of
 
@@ -108,7 +108,7 @@ def test_logarithms_take_over_where_plain_numbers_run_out(monkeypatch: pytest.Mo
     plain = conditioned(log_p, "(ab?)*")
     everywhere = torch.ones(1, 5, dtype=torch.bool)
     expected = plain.at(everywhere), plain.log_match(), plain.draw(everywhere, rng=rng(3)).tokens()
-    monkeypatch.setattr(asked_module, "SAFE_LOG_PROB", 2.0)  # nothing is safe
+    monkeypatch.setattr(query_module, "_SAFE_LOG_PROB", 2.0)  # nothing is safe
     logs = conditioned(log_p, "(ab?)*")
     assert torch.allclose(logs.at(everywhere), expected[0], atol=1e-5)
     assert torch.allclose(logs.log_match(), expected[1], atol=1e-5)

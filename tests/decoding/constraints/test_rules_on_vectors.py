@@ -214,7 +214,7 @@ def test_given_tokens_come_back_as_they_are() -> None:
 def test_rules_that_vectors_cannot_obey_are_refused() -> None:
     model = model_of(Compressed(ENCODER, 11, 4, 8, SIZE, SIZE))
     tokens = constrain(model.to_tokens(model.canvas(new=9)), RULE, WORDS)
-    with pytest.raises(ValueError, match="CompressedCodec decodes one token after another: it cannot obey rules"):
+    with pytest.raises(ValueError, match="CompressedCodec has no logits for each position"):
         model.to_vectors(tokens)
     vectors = model_of(Embedding(8)).canvas(new=9)
     with pytest.raises(ValueError, match=re.escape("use model.to_vectors(constrain(model.to_tokens(canvas)")):

@@ -123,7 +123,8 @@ def test_signal_decreases(kind: type[Schedule], data: st.DataObject, a: float, b
 def test_the_inverse_finds_the_time(kind: type[Schedule], data: st.DataObject, t: float) -> None:
     schedule = data.draw(KINDS[kind])
     kept = schedule.keep(double(t))
-    assert float(schedule.inverse(kept)) == pytest.approx(t, abs=1e-5)
+    if kept > 0:  # Sqrt reaches zero before t = 1: from there on every time has the same signal
+        assert float(schedule.inverse(kept)) == pytest.approx(t, abs=1e-5)
     assert float(schedule.keep(schedule.inverse(kept))) == pytest.approx(float(kept), abs=1e-9)
 
 

@@ -20,7 +20,15 @@ import train_child as child
 from redraft.core import Precision, PrecisionError, block_shapes, choose_precision
 from redraft.core.hardware import forked, precision
 from redraft.core.hardware.precision import _BELOW_AMX, _ISA_ENV, _PRECISION_ENV, _TYPICAL_SHAPES
-from redraft.training import Workers, fit, loop as train, setup, state
+from redraft.training import (
+    fit,
+    loop as train,
+    setup,
+    state,
+)
+from redraft.training.distributed import (
+    _Workers,
+)
 
 Trial = Callable[[object], float]
 
@@ -91,7 +99,7 @@ def test_auto_on_every_kind_of_cpu(inject: Inject, trial: Trial, name: str, word
 @needs_fork
 def test_a_hang_is_fp32(inject: Inject, monkeypatch: pytest.MonkeyPatch) -> None:
     inject(hangs)
-    monkeypatch.setattr(precision, "TRIAL_SECONDS", 0.1)
+    monkeypatch.setattr(precision, "_TRIAL_SECONDS", 0.1)
     assert choose_precision() == Precision("fp32", "a bf16 product does not end within 0.1 seconds")
 
 
@@ -267,7 +275,7 @@ def test_a_run_begun_in_bf16_where_bf16_traps(
 
 
 @dataclass(frozen=True)
-class Fellow(Workers):
+class Fellow(_Workers):
     """One of two workers; what the first says reaches the other."""
 
     said: list[int] = field(default_factory=list)
@@ -303,16 +311,16 @@ def test_no_worker_waits_for_a_first_one_that_cannot(inject: Inject, tmp_path: P
 
 def shorten(monkeypatch: pytest.MonkeyPatch, steps: int, training: Callable[[], object]) -> None:
     """Interrupts a training after some steps."""
-    usual = train.optimizer_step
+    usual = train._optimizer_step
 
-    def update(run: object, state: state.TrainState, *rest: object) -> float:
+    def update(run: object, state: state._TrainState, *rest: object) -> float:
         norm = usual(run, state, *rest)  # type: ignore[arg-type]
         if state.step == steps:
             os.kill(os.getpid(), signal.SIGINT)
         return norm
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, "optimizer_step", update)
+        patch.setattr(train, "_optimizer_step", update)
         with pytest.raises(KeyboardInterrupt):
             training()
 

@@ -468,7 +468,7 @@ def test_configurations_that_make_no_sense() -> None:
         config(counts=True, gap_share=True)
     with pytest.raises(ValueError, match="gaps=None with Insertion; set gaps"):
         config(gaps=None)
-    with pytest.raises(ValueError, match="gaps=12 for Masked"):
+    with pytest.raises(ValueError, match="gaps=12 with Masked"):
         replace(config(), process=Masked(WORDS))
     with pytest.raises(ValueError, match="depends on the time"):
         config(time=None)

@@ -1,0 +1,32 @@
+"""Which values a schema leaves, if they can be listed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redraft.decoding.constraints.schema.document import _Node
+from redraft.decoding.constraints.schema.formula import _Formula, _literals
+from redraft.decoding.constraints.schema.keywords import _equals
+
+_MOST_VALUES = 100
+
+
+def _constants(demands: list[_Formula]) -> list[_Formula] | None:
+    """For each value that obeys all of these formulas, and maybe others, that a value equals it; None if unknown."""
+    nodes = [literal.args[0] for demand in demands for literal in _literals(demand) if literal.op == "fact"]
+    for node in nodes:
+        values = _listed(node)
+        if values is not None and len(values) <= _MOST_VALUES:
+            return list(dict.fromkeys(_equals(node, value) for value in values))
+    return None
+
+
+def _listed(node: _Node) -> list[Any] | None:
+    if node.has("const"):
+        return [node.get("const")]
+    if isinstance(node.get("enum"), list):
+        return node.get("enum")
+    if node.get("type") in ("boolean", "null"):
+        return [True, False] if node.get("type") == "boolean" else [None]
+    others = [*([] if node.target is None else [node.target]), *node.several("allOf")]
+    return next((found for other in others if (found := _listed(other.plain)) is not None), None)

@@ -1,0 +1,370 @@
+"""A schema document: its drafts, references and places, as nodes that are equal if they say the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+from urllib.parse import unquote, urldefrag, urljoin
+
+from redraft.decoding.constraints.schema.formula import _Formula
+
+_Schema = dict[str, Any] | bool
+
+# Keywords by where they hold schemas.
+_MAPS = ("properties", "patternProperties", "dependentSchemas", "dependencies", "definitions", "$defs")
+_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
+_SINGLE = ("items", "additionalItems", "contains", "additionalProperties", "propertyNames", "not", "if", "then",
+           "else", "unevaluatedItems", "unevaluatedProperties", "contentSchema")  # fmt: skip
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
+_NO_SCHEMAS = ("definitions", "$defs", "contentSchema")  # that say nothing about a value
+
+_ASSERTIONS = (
+    "$ref", "type", "enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "minimum", "maximum", "exclusiveMinimum",
+    "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern", "format", "prefixItems", "items", "minItems",
+    "maxItems", "contains", "uniqueItems", "unevaluatedItems", "properties", "patternProperties",
+    "additionalProperties", "propertyNames", "required", "minProperties", "maxProperties", "dependentRequired",
+    "dependentSchemas", "dependencies", "unevaluatedProperties",
+)  # fmt: skip
+_ANNOTATIONS = ("title", "description", "default", "examples", "$comment")
+_REFUSED = {
+    "$dynamicRef": "is resolved while a value is checked",
+    "$recursiveRef": "is resolved while a value is checked",
+    "extends": "belongs to draft 3",
+    "disallow": "belongs to draft 3",
+    "divisibleBy": "belongs to draft 3",
+}
+
+# The drafts that know a keyword, first and last; all others are known to all.
+_KNOWN = {
+    **dict.fromkeys(("const", "contains", "propertyNames"), (6, 2020)),
+    **dict.fromkeys(("if", "then", "else"), (7, 2020)),
+    **dict.fromkeys(("dependentRequired", "dependentSchemas", "minContains", "maxContains"), (2019, 2020)),
+    **dict.fromkeys(("unevaluatedItems", "unevaluatedProperties"), (2019, 2020)),
+    "prefixItems": (2020, 2020),
+    "additionalItems": (4, 2019),
+    "dependencies": (4, 7),
+}
+
+
+class SchemaRefused(ValueError):
+    """A schema with a keyword that cannot be obeyed exactly."""
+
+    def __init__(self, keyword: str, pointer: str, why: str) -> None:
+        super().__init__(f"the JSON schema cannot be obeyed exactly: {keyword!r} at {pointer or '#'} {why}")
+
+
+@dataclass(frozen=True, eq=False)
+class _Node:
+    """A schema at a place of a document."""
+
+    document: _Document
+    schema: _Schema
+    pointer: str
+    base: str
+
+    def __repr__(self) -> str:
+        return self.pointer
+
+    def get(self, keyword: str) -> Any:
+        """What a keyword says, None if it is absent or not part of the draft."""
+        if isinstance(self.schema, bool) or not self.document.knows(keyword):
+            return None
+        if self.bare_reference and keyword != "$ref":
+            return None
+        return self.schema.get(keyword)
+
+    def has(self, keyword: str) -> bool:
+        """Whether a keyword is there and counts; `const` may be null."""
+        return (
+            isinstance(self.schema, dict)
+            and keyword in self.schema
+            and (
+                self.get(keyword) is not None
+                or (keyword == "const" and self.document.knows(keyword) and not self.bare_reference)
+            )
+        )
+
+    @property
+    def asserts(self) -> bool:
+        """Whether it says anything about a value."""
+        return any(map(self.has, _ASSERTIONS))
+
+    @cached_property
+    def meanings(self) -> dict[str, _Formula | None]:
+        """What it says about each kind of value, as far as that was asked for."""
+        return {}
+
+    @property
+    def bare_reference(self) -> bool:
+        """Whether the siblings of a reference are ignored, as drafts up to 7 have it."""
+        return (
+            self.document.strict
+            and self.document.draft <= 7
+            and isinstance(self.schema, dict)
+            and isinstance(self.schema.get("$ref"), str)
+        )
+
+    def child(self, schema: Any, *steps: str | int) -> _Node:
+        """A schema below this one."""
+        pointer = "/".join([self.pointer, *(str(step).replace("~", "~0").replace("/", "~1") for step in steps)])
+        if not isinstance(schema, dict | bool):
+            raise SchemaRefused(str(steps[0]), self.pointer, f"has {schema!r:.40} where a schema belongs")
+        return self.document.node(schema, pointer, self.base)
+
+    def at(self, keyword: str) -> _Node | None:
+        """The schema of a keyword that has one."""
+        schema = self.get(keyword)
+        return None if schema is None else self.child(schema, keyword)
+
+    def several(self, keyword: str) -> list[_Node]:
+        """The schemas of a keyword that has a list of them."""
+        schemas = self.get(keyword)
+        if schemas is None:
+            return []
+        if not isinstance(schemas, list):
+            raise self.refused(keyword, "must be a list of schemas")
+        return [self.child(schema, keyword, i) for i, schema in enumerate(schemas)]
+
+    def named(self, keyword: str) -> dict[str, _Node]:
+        """The schemas of a keyword that has them by name."""
+        schemas = self.get(keyword)
+        if schemas is None:
+            return {}
+        if not isinstance(schemas, dict):
+            raise self.refused(keyword, "must be an object with schemas")
+        return {name: self.child(schema, keyword, name) for name, schema in schemas.items()}
+
+    def refused(self, keyword: str, why: str) -> SchemaRefused:
+        return SchemaRefused(keyword, self.pointer, why)
+
+    @cached_property
+    def target(self) -> _Node | None:
+        """What `$ref` refers to."""
+        reference = self.get("$ref")
+        if not isinstance(reference, str):
+            return None
+        return self.document.resolved(self, reference)
+
+    @cached_property
+    def plain(self) -> _Node:
+        """The node that says the same: behind references that stand alone."""
+        node, seen = self, {self}
+        while node.target is not None and not node._says_more:
+            node = node.target
+            if node in seen:
+                raise self.refused("$ref", "refers to itself")
+            seen.add(node)
+        return node
+
+    @property
+    def _says_more(self) -> bool:
+        assert isinstance(self.schema, dict)
+        if self.bare_reference:
+            return False
+        return any(key not in (*_ANNOTATIONS, *_NO_SCHEMAS, "$ref", "$schema", "$id", "id") for key in self.schema)
+
+    # --- the graph ---
+
+    @cached_property
+    def beside(self) -> list[_Node]:
+        """Schemas about the same value."""
+        found = [self.target] if self.target is not None else []
+        for keyword in _IN_PLACE:
+            found += self._below(keyword)
+        return [node.plain for node in found]
+
+    def _below(self, keyword: str) -> list[_Node]:
+        value = self.get(keyword)
+        return [
+            self.child(schema, *steps) for steps, schema in _held(keyword, value) if isinstance(schema, dict | bool)
+        ]
+
+    @cached_property
+    def cluster(self) -> list[_Node]:
+        """All schemas about the same value, this one first."""
+        found = {self: None}
+        queue = [self]
+        for node in queue:  # grows while it is read
+            fresh = [other for other in node.beside if other not in found]
+            found.update(dict.fromkeys(fresh))
+            queue += [other for other in dict.fromkeys(fresh)]
+        return list(found)
+
+    @property
+    def loop(self) -> int | None:
+        """The number of the group of schemas that contain each other, None if this one does not contain itself."""
+        return self.document.loops.get(self)
+
+
+def _held(keyword: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """The schemas that a keyword holds, and the steps to them."""
+    if keyword in _MAPS and isinstance(value, dict):
+        yield from (((keyword, name), schema) for name, schema in value.items())
+    elif keyword in _LISTS and isinstance(value, list):
+        yield from (((keyword, i), schema) for i, schema in enumerate(value))
+    elif keyword in _SINGLE and value is not None:
+        yield (keyword,), value
+
+
+class _Document:
+    """A schema with all that it refers to.
+
+    strict: only the keywords of its draft count, and siblings of `$ref` only from 2019-09 on; otherwise all of them do.
+    """
+
+    def __init__(self, root: _Schema, draft: int, strict: bool) -> None:
+        self.draft, self.strict = draft, strict
+        self._nodes: dict[tuple[str, object], _Node] = {}
+        self._essences: dict[object, int] = {}
+        self._known: dict[int, tuple[Any, int]] = {}  # with the value itself, so that no other one gets its id
+        self._places: dict[str, tuple[Any, str, str]] = {}  # by address: schema, pointer, base
+        self._index(root, "#", "")
+        self._places.setdefault("", (root, "#", ""))
+        self.root = self.node(root, "#", self._based(root, ""))
+
+    def knows(self, keyword: str) -> bool:
+        first, last = _KNOWN.get(keyword, (0, 9999))
+        return not self.strict or first <= self.draft <= last
+
+    def node(self, schema: _Schema, pointer: str, base: str) -> _Node:
+        """The node of a schema, the same one for schemas that differ in annotations alone."""
+        base = self._based(schema, base)
+        key = base, self._essence(schema)
+        if key not in self._nodes:
+            if isinstance(schema, dict):
+                for keyword in _REFUSED.keys() & schema.keys():
+                    raise SchemaRefused(keyword, pointer, _REFUSED[keyword])
+            self._nodes[key] = _Node(self, schema, pointer, base)
+        return self._nodes[key]
+
+    def _essence(self, value: Any) -> int:
+        """A number that equal values share; annotations that are strings do not count."""
+        if isinstance(value, dict | list):
+            if id(value) not in self._known:
+                self._known[id(value)] = value, self._number(self._parts(value))
+            return self._known[id(value)][1]
+        return self._number((type(value).__name__, value))
+
+    def _parts(self, value: dict | list) -> object:
+        if isinstance(value, list):
+            return ("list", *(self._essence(part) for part in value))
+        kept = ((k, v) for k, v in value.items() if not (k in _ANNOTATIONS and isinstance(v, str)))
+        return ("dict", *((k, self._raw(v) if k in ("enum", "const") else self._essence(v)) for k, v in kept))
+
+    def _raw(self, value: Any) -> int:
+        return self._number(("raw", repr(value)))
+
+    def _number(self, parts: object) -> int:
+        return self._essences.setdefault(parts, len(self._essences))
+
+    # --- references ---
+
+    def _own_id(self, schema: Any) -> str:
+        found = schema.get("id" if self.draft == 4 else "$id") if isinstance(schema, dict) else None
+        return found if isinstance(found, str) else ""
+
+    def _based(self, schema: Any, base: str) -> str:
+        own = urldefrag(self._own_id(schema)).url
+        return urljoin(base, own) if own else base
+
+    def _index(self, schema: Any, pointer: str, base: str) -> None:
+        """Notes every address that the document gives to a part of itself."""
+        queue = [(schema, pointer, base)]
+        while queue:
+            schema, pointer, base = queue.pop()
+            if not isinstance(schema, dict):
+                continue
+            base = self._based(schema, base)
+            for address in self._addresses(schema, base):
+                self._places.setdefault(address, (schema, pointer, base))
+            for keyword, value in schema.items():
+                for steps, below in _held(keyword, value):
+                    queue.append((below, "/".join([pointer, *map(str, steps)]), base))
+
+    def _addresses(self, schema: dict[str, Any], base: str) -> Iterator[str]:
+        own, fragment = urldefrag(self._own_id(schema))
+        if own:
+            yield base
+        if fragment:
+            yield f"{base}#{fragment}"
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(schema.get(keyword), str):
+                yield f"{base}#{schema[keyword]}"
+
+    def resolved(self, node: _Node, reference: str) -> _Node:
+        address = urljoin(node.base, reference) if node.base else reference
+        url, fragment = urldefrag(address)
+        place = self._places.get(url, self._places[""] if url == node.base == "" else None)
+        if place is None and url == urldefrag(self.root.base).url:
+            place = self._places[""]
+        if fragment and not fragment.startswith("/"):
+            place = self._places.get(f"{url}#{fragment}")
+        if place is None:
+            raise node.refused("$ref", f"refers to {reference!r:.60}, which is not in the document")
+        schema, pointer, base = place
+        base = self._based(schema, base)
+        for step in fragment.split("/")[1:] if fragment.startswith("/") else ():
+            name = unquote(step).replace("~1", "/").replace("~0", "~")
+            try:
+                schema = schema[int(name)] if isinstance(schema, list) else schema[name]
+            except (KeyError, ValueError, IndexError, TypeError):
+                raise node.refused("$ref", f"refers to {reference!r:.60}, which does not exist") from None
+            pointer, base = f"{pointer}/{step}", self._based(schema, base)
+        if not isinstance(schema, dict | bool):
+            raise node.refused("$ref", f"refers to {reference!r:.60}, which is no schema")
+        return self.node(schema, pointer, base)
+
+    # --- schemas that contain themselves ---
+
+    @cached_property
+    def loops(self) -> dict[_Node, int]:
+        """The nodes that contain themselves, by groups that contain each other (Tarjan, without recursion)."""
+        order: dict[_Node, int] = {}
+        low: dict[_Node, int] = {}
+        stack: list[_Node] = []
+        inside: set[_Node] = set()
+        found: dict[_Node, int] = {}
+        work: list[tuple[_Node, Iterator[_Node]]] = []
+
+        def enter(node: _Node) -> None:
+            order[node] = low[node] = len(order)
+            stack.append(node)
+            inside.add(node)
+            work.append((node, iter(_reachable(node))))
+
+        enter(self.root.plain)
+        while work:
+            node, rest = work[-1]
+            after = next(rest, None)
+            if after is None:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == order[node]:
+                    group = [stack.pop()]
+                    while group[-1] is not node:
+                        group.append(stack.pop())
+                    inside -= set(group)
+                    if len(group) > 1 or node in _reachable(node):
+                        found.update(dict.fromkeys(group, order[node]))
+            elif after not in order:
+                enter(after)
+            elif after in inside:
+                low[node] = min(low[node], order[after])
+        return found
+
+
+def _reachable(node: _Node) -> list[_Node]:
+    """All nodes one step away; what is refused is an error only where it is needed."""
+    found: dict[_Node, None] = {}
+    for keyword in (*_MAPS, *_LISTS, *_SINGLE):
+        for steps, schema in () if keyword in _NO_SCHEMAS else _held(keyword, node.get(keyword)):
+            with suppress(SchemaRefused):
+                found[node.child(schema, *steps).plain] = None
+    with suppress(SchemaRefused):
+        if node.target is not None:
+            found[node.target.plain] = None
+    return list(found)

@@ -1,0 +1,222 @@
+"""Reads regular expressions in the syntax of ECMAScript; whatever Python would read otherwise is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from redraft.decoding.constraints.schema.characters import (
+    _LINE_ENDS,
+    Ranges,
+    _category,
+    _class_of,
+    _complement,
+    _disputed,
+)
+
+_MOST_REPEATS = 5_000
+_CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
+_Disputed = list[tuple[int, int]]
+
+
+class _Unreadable(ValueError):
+    """A regular expression that cannot be followed, and why."""
+
+
+@dataclass(frozen=True)
+class _Expression:
+    """op: set, then, or, repeat, begin, end, look, look_not."""
+
+    op: str
+    args: tuple[_Expression, ...] = ()
+    ranges: tuple[tuple[int, int], ...] = ()
+    counts: tuple[int, int | None] = (0, None)
+
+
+@lru_cache(1024)
+def _parsed(source: str) -> tuple[_Expression, tuple[tuple[int, int], ...], bool]:
+    """The tree, the characters about which engines disagree, and whether there is a $."""
+    reader = _Reader(source)
+    try:
+        tree = reader.alternatives()
+    except RecursionError:
+        raise _Unreadable("has too many brackets inside each other") from None
+    if reader.at < len(source):
+        raise _Unreadable("has a ) without a (")
+    return tree, tuple(sorted(set(reader.disputed))), reader.ends
+
+
+class _Reader:
+    def __init__(self, source: str) -> None:
+        self.source, self.at = source, 0
+        self.disputed: _Disputed = []
+        self.ends = False
+
+    def peek(self, text: str) -> bool:
+        return self.source.startswith(text, self.at)
+
+    def take(self, text: str) -> bool:
+        found = self.peek(text)
+        self.at += len(text) * found
+        return found
+
+    def next(self) -> str:
+        if self.at >= len(self.source):
+            raise _Unreadable("ends too early")
+        self.at += 1
+        return self.source[self.at - 1]
+
+    # --- structure ---
+
+    def alternatives(self) -> _Expression:
+        found = [self.sequence()]
+        while self.take("|"):
+            found.append(self.sequence())
+        return found[0] if len(found) == 1 else _Expression("or", tuple(found))
+
+    def sequence(self) -> _Expression:
+        found: list[_Expression] = []
+        while self.at < len(self.source) and not self.peek("|") and not self.peek(")"):
+            found.append(self.repeated(self.single()))
+        return found[0] if len(found) == 1 else _Expression("then", tuple(found))
+
+    def repeated(self, part: _Expression) -> _Expression:
+        counts = self.counts()
+        if counts is None:
+            return part
+        if part.op in ("begin", "end", "look", "look_not"):
+            raise _Unreadable(f"repeats {'an anchor' if len(part.op) < 4 or part.op == 'begin' else 'a look-ahead'}")
+        self.take("?")  # lazy: the same strings
+        if any(map(self.peek, "*+?")):
+            raise _Unreadable("repeats a repetition")
+        return _Expression("repeat", (part,), counts=counts)
+
+    def counts(self) -> tuple[int, int | None] | None:
+        for sign, counts in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+            if self.take(sign):
+                return counts
+        end = self.source.find("}", self.at)
+        if not self.peek("{") or end < 0:
+            return None
+        least, comma, most = self.source[self.at + 1 : end].partition(",")
+        if not comma and not least.isdecimal():
+            return None  # a brace that means itself
+        if not least.isdecimal() or (most and not most.isdecimal()):
+            if least.strip() or not (most.isdecimal() or not most):
+                return None
+            raise _Unreadable("has {,n}, which engines read differently; write {0,n}")
+        self.at = end + 1
+        counts = int(least), int(least) if not comma else int(most) if most else None
+        if max(counts[0], counts[1] or 0) > _MOST_REPEATS:
+            raise _Unreadable(f"repeats something more than {_MOST_REPEATS:,} times")
+        if counts[1] is not None and counts[1] < counts[0]:
+            raise _Unreadable("has {m,n} with n below m")
+        return counts
+
+    def single(self) -> _Expression:
+        letter = self.next()
+        if letter == "(":
+            return self.group()
+        if letter == "[":
+            return _Expression("set", ranges=tuple(self.bracket()))
+        if letter == "\\":
+            return _Expression("set", ranges=tuple(self.escape(inside=False)))
+        if letter == ".":
+            self.disputed += _disputed(".")
+            return _Expression("set", ranges=tuple(_complement(_LINE_ENDS)))
+        if letter in "^$":
+            self.ends |= letter == "$"
+            return _Expression("begin" if letter == "^" else "end")
+        if letter in "*+?":
+            raise _Unreadable("repeats nothing")
+        return _Expression("set", ranges=((ord(letter), ord(letter)),))
+
+    def group(self) -> _Expression:
+        op = ""
+        if self.take("?="):
+            op = "look"
+        elif self.take("?!"):
+            op = "look_not"
+        elif self.peek("?<=") or self.peek("?<!"):
+            raise _Unreadable("has look-behind")
+        elif self.take("?<"):
+            name = self.source[self.at : self.source.find(">", self.at)]
+            if not name.isidentifier():
+                raise _Unreadable("has a group without a name")
+            self.at += len(name) + 1
+        elif not self.take("?:") and self.peek("?"):
+            raise _Unreadable("has inline flags or another extension")
+        found = self.alternatives()
+        if not self.take(")"):
+            raise _Unreadable("has a ( without a )")
+        return _Expression(op, (found,)) if op else found
+
+    # --- characters ---
+
+    def escape(self, inside: bool) -> Ranges:
+        letter = self.next()
+        if letter in "dDwWsS":
+            self.disputed += _disputed(letter.lower())
+            return _class_of(letter)
+        if letter in "pP":
+            return self.category(letter)
+        if letter in _CONTROLS and not (letter == "0" and self.source[self.at : self.at + 1].isdigit()):
+            return [(_CONTROLS[letter],) * 2]
+        if letter == "b" and inside:
+            return [(8, 8)]
+        if letter in "bB":
+            raise _Unreadable(rf"has \{letter}, which looks at neighboring characters")
+        if letter in "xu":
+            return self.code(2 if letter == "x" else 4)
+        if letter.isdigit() or letter == "k":
+            raise _Unreadable("has a back-reference")
+        if letter.isalnum() and letter.isascii():
+            raise _Unreadable(rf"has the escape \{letter}, which engines read differently")
+        return [(ord(letter),) * 2]
+
+    def code(self, digits: int) -> Ranges:
+        text = self.source[self.at : self.at + digits]
+        try:
+            point = int(text, 16) if len(text) == digits and text.isalnum() else -1
+        except ValueError:
+            point = -1
+        if point < 0 or 0xD800 <= point < 0xE000:
+            raise _Unreadable("has an escape for half a character, or an incomplete one")
+        self.at += digits
+        return [(point, point)]
+
+    def category(self, letter: str) -> Ranges:
+        end = self.source.find("}", self.at)
+        name = self.source[self.at + 1 : end] if self.peek("{") and end > 0 else ""
+        for prefix in ("General_Category=", "gc="):
+            name = name.removeprefix(prefix)
+        found = _category(name) if name.isidentifier() else None
+        if found is None:
+            raise _Unreadable(rf"has \{letter}{{{name}}}, which is no general category")
+        self.at = end + 1
+        return list(found) if letter == "p" else _complement(list(found))
+
+    def bracket(self) -> Ranges:
+        inverted, found = self.take("^"), []
+        if self.peek("]"):
+            raise _Unreadable("has an empty [], which engines read differently")
+        while not self.take("]"):
+            first = self.member()
+            if not (self.peek("-") and not self.peek("-]")):
+                found += first
+                continue
+            before = self.at
+            self.at += 1
+            last = self.member()
+            if len(first) == len(last) == 1 and first[0][0] == first[0][1] and last[0][0] == last[0][1]:
+                if last[0][0] < first[0][0]:
+                    raise _Unreadable("has a range that runs backwards")
+                found.append((first[0][0], last[0][1]))
+            else:  # [\w-.]: the hyphen means itself
+                self.at = before + 1
+                found += [*first, (45, 45)]
+        return _complement(found) if inverted else found
+
+    def member(self) -> Ranges:
+        letter = self.next()
+        return self.escape(inside=True) if letter == "\\" else [(ord(letter),) * 2]

@@ -1,0 +1,27 @@
+"""How much of a schema's texts is kept: smaller limits make smaller automata, never other rules."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """Texts beyond these limits are not written."""
+
+    recursion: int = 4  # levels of objects and arrays that contain themselves
+    untyped: int = 2  # levels of values of which the schema says nothing
+    characters: int = 64  # of strings whose length is counted
+    items: int = 8  # of arrays whose length is counted
+    optional_depth: int | None = None  # optional properties are written above this level; None: everywhere
+
+
+_TIERS = (
+    _Limits(),
+    _Limits(recursion=2, untyped=1, characters=32, items=3),
+    _Limits(recursion=1, untyped=1, characters=12, items=1),
+    _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=3),
+    _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=2),
+    _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=1),
+    _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=0),
+)

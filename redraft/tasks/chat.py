@@ -1,4 +1,4 @@
-"""The answer to a conversation: its ids come from a chat template, so they are given as ids, not as text."""
+"""Chat: replies to a conversation. The prompt is given as ids, because a chat template makes it."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ from redraft.tasks.engine.stop_strings import with_stop_strings
 from redraft.tasks.generation import plan_generation
 
 
-def plan_chat_reply(it: TextModel, messages: Sequence[Mapping[str, str]], asked: GenerationSettings) -> DecodingPlan:
-    """How to write the next message of a conversation, each {"role": "user", "content": "…"}.
+def plan_chat_reply(
+    model: TextModel, messages: Sequence[Mapping[str, str]], settings: GenerationSettings
+) -> DecodingPlan:
+    """Plans the next message of a conversation, given as messages {"role": "user", "content": "…"}.
 
-    By the chat template of the model; models trained on pairs answer the last message; others go on with the text of
-    all messages.
+    With a chat template, the whole conversation is the prompt. Without one, models trained on pairs answer the last
+    message, and other models continue the text of all messages.
     """
-    if isinstance(it.tokenizer, HubTokenizer) and it.tokenizer.template is not None:
-        return _by_template(it, tuple(prompt_ids(it.tokenizer, messages)), asked)
-    if it.needs_source:
-        return plan_generation(it, "", replace(asked, source=messages[-1]["content"]))
-    return plan_generation(it, "\n".join(message["content"] for message in messages), asked)
+    if isinstance(model.tokenizer, HubTokenizer) and model.tokenizer.template is not None:
+        return _by_template(model, tuple(prompt_ids(model.tokenizer, messages)), settings)
+    if model.needs_source:
+        return plan_generation(model, "", replace(settings, source=messages[-1]["content"]))
+    return plan_generation(model, "\n".join(message["content"] for message in messages), settings)
 
 
-def _by_template(it: TextModel, ids: tuple[int, ...], asked: GenerationSettings) -> DecodingPlan:
-    size = new_token_count(it, asked, len(ids))
+def _by_template(model: TextModel, ids: tuple[int, ...], settings: GenerationSettings) -> DecodingPlan:
+    size = new_token_count(model, settings, len(ids))
 
-    def compose(some: Sequence[str]) -> Canvas:
-        canvas = it.lm.compose([[ids, it.hole(size)]] * len(some))
-        return with_stop_strings(canvas, asked.stop, it.tokenizer)
+    def compose(prompts: Sequence[str]) -> Canvas:
+        canvas = model.lm.compose([[ids, model.hole(size)]] * len(prompts))
+        return with_stop_strings(canvas, settings.stop, model.tokenizer)
 
-    made = make_plan(it, TextRequest([""], compose, len(ids) + size, size), asked)
-    return made.with_notes(*length_warning(it, len(ids) + size))
+    plan = make_plan(model, TextRequest([""], compose, len(ids) + size, size), settings)
+    return plan.with_notes(*length_warning(model, len(ids) + size))

@@ -41,43 +41,43 @@ def generate(
 def generate(
     model: ModelOrPath, prompts: str | Sequence[str] = "", *, stream: bool = False, **options: Any
 ) -> TextResults | Iterator[PartialText]:
-    """Texts that begin with the prompts, `n` for each, in the order of the prompts.
+    """Generate `n` texts for each prompt, in the order of the prompts.
 
-    A text depends on its prompt, the seed and its number among the texts of that prompt, not on other prompts, the
-    batch, or whether it is streamed.
+    A text depends on its prompt, the seed and its index among the texts of that prompt, but not on other prompts, the
+    batch size, or whether it is streamed.
 
     Args:
-        model: a trained model, or the directory of one. A directory knows its run: its sampler, its length, its classes
-        prompts: the beginning of a text, or a list of them, of any lengths
-        stream: return an iterator of drafts, one after each step, instead of the finished record
-        options: the fields of `GenerationSettings`, by name: max_new_tokens, steps, seed, temperature, … ; also by names that
-            other projects use (gen_length, num_return_sequences, …)
+        model: a trained model, or its directory, which also provides the sampler, length and classes of its run
+        prompts: the beginning of a text, or a list of beginnings of any lengths
+        stream: return an iterator of partial texts after each step instead of the results
+        options: the fields of `GenerationSettings`, by name: max_new_tokens, steps, seed, temperature, …; the names
+            that other projects use also work (gen_length, num_return_sequences, …)
     """
-    made = plan_generation(as_text_model(model), prompts, settings_from(GenerationSettings, options))
-    return made.stream() if stream else made.results()
+    plan = plan_generation(as_text_model(model), prompts, settings_from(GenerationSettings, options))
+    return plan.stream() if stream else plan.results()
 
 
-def plan_generation(it: TextModel, prompts: str | Sequence[str], asked: GenerationSettings) -> DecodingPlan:
-    """How to generate; whatever the model cannot do is refused here, before anything is written."""
+def plan_generation(model: TextModel, prompts: str | Sequence[str], settings: GenerationSettings) -> DecodingPlan:
+    """Plans generation. Raises here, before decoding, if the model does not support a setting."""
     prompts = require_texts("prompts", prompts)
-    if asked.draft is not None:
-        asked = replace(asked, sampler=speculative_sampler(it, asked), draft=None)  # type: ignore[arg-type]
-    require_source(it, asked)
-    label = label_id(it, asked)
-    require_guidable(it, asked, label, prompts)
-    given, question = source_token_count(it, asked), it.source_turn(asked.source)
-    used = {prompt: it.token_count(prompt) + given for prompt in prompts}
-    holes = {prompt: new_token_count(it, asked, used[prompt]) for prompt in used}
+    if settings.draft is not None:
+        settings = replace(settings, sampler=speculative_sampler(model, settings), draft=None)  # type: ignore[arg-type]
+    require_source(model, settings)
+    label = label_id(model, settings)
+    require_guidable(model, settings, label, prompts)
+    source_tokens, source_turn = source_token_count(model, settings), model.source_turn(settings.source)
+    used = {prompt: model.token_count(prompt) + source_tokens for prompt in prompts}
+    holes = {prompt: new_token_count(model, settings, used[prompt]) for prompt in used}
     length, most = max(used[prompt] + holes[prompt] for prompt in used), max(holes.values())
 
-    def compose(some: Sequence[str]) -> Canvas:
-        rows: list[list[Any]] = [[*question, prompt, it.hole(holes[prompt])] for prompt in some]
-        beside = asked.source is not None and not question
-        canvas = it.lm.compose(rows, [asked.source or ""] * len(rows) if beside else None)
-        canvas = with_stop_strings(canvas, asked.stop, it.tokenizer)
-        return canvas if label is None else it.lm.labelled(canvas, label)
+    def compose(batch: Sequence[str]) -> Canvas:
+        rows: list[list[Any]] = [[*source_turn, prompt, model.hole(holes[prompt])] for prompt in batch]
+        has_sources = settings.source is not None and not source_turn
+        canvas = model.lm.compose(rows, [settings.source or ""] * len(rows) if has_sources else None)
+        canvas = with_stop_strings(canvas, settings.stop, model.tokenizer)
+        return canvas if label is None else model.lm.with_labels(canvas, label)
 
-    fixed = isinstance(it.hole(0), int)
-    order = TextRequest(prompts, compose, length if fixed else max(used.values()), most, room=0 if fixed else most)
-    made = make_plan(it, order, asked, partial(with_guidance, it, asked))
-    return made.with_notes(*length_warning(it, length))
+    fixed = isinstance(model.hole(0), int)
+    request = TextRequest(prompts, compose, length if fixed else max(used.values()), most, room=0 if fixed else most)
+    plan = make_plan(model, request, settings, partial(with_guidance, model, settings))
+    return plan.with_notes(*length_warning(model, length))

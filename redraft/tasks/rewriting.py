@@ -1,4 +1,4 @@
-"""`rewrite`: a text becomes another one, by a model that answers sources, or edited in place."""
+"""`rewrite`: a seq2seq model answers the text, any other model edits it in place."""
 
 from __future__ import annotations
 
@@ -32,119 +32,125 @@ from redraft.tasks.generation import plan_generation
 
 
 def rewrite(model: ModelOrPath, texts: str | Sequence[str], **options: Any) -> TextResults:
-    """Each text rewritten, `n` times.
+    """Rewrite each text `n` times.
 
-    A model that was trained on pairs reads the text as its source and writes the answer. Any other edits it in place:
-    the text is noised to the time `strength` and written again from there, and pinned words stay.
+    A model trained on pairs reads the text as its source and writes an answer. Any other model edits it in place: it
+    noises the text to the time `strength`, except for pinned words, and denoises it from there.
 
     Args:
-        model: a trained model, or the directory of one
+        model: a trained model, or its directory
         texts: a text, or a list of them
         options: the fields of `RewriteSettings`, by name: strength, pinned, candidates, n, steps, seed, …
     """
-    it, asked = as_text_model(model), settings_from(RewriteSettings, options)
-    found = require_texts("texts", texts)
-    return keep_best(TextResults.joined(made.results() for made in plan_rewrite(it, found, asked)), asked.candidates)
+    text_model, settings = as_text_model(model), settings_from(RewriteSettings, options)
+    plans = plan_rewrite(text_model, texts, settings)
+    return keep_best(TextResults.joined(plan.results() for plan in plans), settings.candidates)
 
 
-def keep_best(record: TextResults, candidates: int) -> TextResults:
-    """Of every so many texts the one most like all of them (minimum Bayes risk); what the others cost counts too."""
+def keep_best(results: TextResults, candidates: int) -> TextResults:
+    """Keeps the minimum-Bayes-risk text of each group of candidates; the cost includes the rejected ones."""
     if candidates == 1:
-        return record
-    groups = [record.written[i : i + candidates] for i in range(0, len(record), candidates)]
+        return results
+    groups = [results.written[i : i + candidates] for i in range(0, len(results), candidates)]
     best = tuple(replace(_consensus(group), row=row) for row, group in enumerate(groups))
-    return replace(record, written=best, nfe=record.nfe * candidates)
+    return replace(results, written=best, nfe=results.nfe * candidates)
 
 
 def _consensus(group: Sequence[TextResult]) -> TextResult:
-    text = minimum_bayes_risk([each.text for each in group])
-    return next(each for each in group if each.text == text)
+    text = minimum_bayes_risk([candidate.text for candidate in group])
+    return next(candidate for candidate in group if candidate.text == text)
 
 
-def plan_rewrite(it: TextModel, texts: str | Sequence[str], asked: RewriteSettings) -> list[DecodingPlan]:
-    """How to rewrite each text, with all candidates to choose from; whatever the model cannot do is refused here."""
-    found = require_texts("texts", texts)
-    if it.classes and not it.condition_optional:
-        raise ValueError("this model writes texts of a class, and rewrite takes none; use redraft generate --label")
-    made = [_answer(it, text, asked) if it.needs_source else _edit(it, text, asked) for text in found]
-    return [each.offset_by(number, found[:number].count(found[number])) for number, each in enumerate(made)]
+def plan_rewrite(model: TextModel, texts: str | Sequence[str], settings: RewriteSettings) -> list[DecodingPlan]:
+    """Plans the rewriting of each text, with all its candidates. Raises if the model does not support a setting."""
+    texts = require_texts("texts", texts)
+    if model.classes and not model.condition_optional:
+        raise ValueError("this model needs a class, which rewrite does not take; use redraft generate --label")
+    plans = [_answer(model, text, settings) if model.needs_source else _edit(model, text, settings) for text in texts]
+    return [plan.offset_by(i, texts[:i].count(texts[i])) for i, plan in enumerate(plans)]
 
 
-def _answer(it: TextModel, text: str, asked: RewriteSettings) -> DecodingPlan:
-    """The text as the source of a new one."""
+def _answer(model: TextModel, text: str, settings: RewriteSettings) -> DecodingPlan:
+    """Plans an answer with the text as its source."""
     for name in ("strength", "pinned"):
-        if getattr(asked, name) not in (None, ()):
+        if getattr(settings, name) not in (None, ()):
             raise ArgumentError(
                 name, f"{name}=… is for texts edited in place; this model reads the text as a source and answers it"
             )
-    shared = {field.name: getattr(asked, field.name) for field in fields(DecodingSettings)}
-    made = plan_generation(it, "", GenerationSettings(**shared | {"n": asked.n * asked.candidates}, source=text))
-    order = made.request
-    return replace(made, request=replace(order, prompts=[text], compose=lambda some: order.compose([""] * len(some))))
+    options = {field.name: getattr(settings, field.name) for field in fields(DecodingSettings)}
+    options |= {"n": settings.n * settings.candidates, "source": text}
+    plan = plan_generation(model, "", GenerationSettings(**options))
+    compose = plan.request.compose
+    request = replace(plan.request, prompts=[text], compose=lambda texts: compose([""] * len(texts)))
+    return replace(plan, request=request)
 
 
-def _edit(it: TextModel, text: str, asked: RewriteSettings) -> DecodingPlan:
-    """The text noised and written again."""
-    if asked.ruled:
-        raise ValueError("rules are for new text, and here most of it stays; use redraft infill with holes to fill")
+def _edit(model: TextModel, text: str, settings: RewriteSettings) -> DecodingPlan:
+    """Plans an edit: the text is noised and denoised again."""
+    if settings.ruled:
+        raise ValueError("rules apply to new text, but most of an edited text stays; use redraft infill with holes")
     if not text.strip():
-        raise ArgumentError("texts", "the text is empty: there is nothing to edit; redraft generate writes a new one")
-    row = it.encode_row(text)
-    fixed = _fixed(it, row, asked.pinned)
-    if it.lm.codec is not None and it.lm.codec.latents is not None and asked.pinned:
-        raise ArgumentError("pinned", "pinned=…: this model compresses whole texts, so no word has a place of its own")
-    room = max(8, len(row) // 4) if inserts_tokens(it.lm.process) else 0
-    order = TextRequest([text], partial(_draft, it, row, fixed, room), len(row), len(row), room=room)
-    strength = 0.5 if asked.strength is None else asked.strength
+        raise ArgumentError(
+            "texts", "the text is empty, so there is nothing to edit; use redraft generate for a new text"
+        )
+    row = model.encode_row(text)
+    fixed = _fixed(model, row, settings.pinned)
+    if model.lm.codec is not None and model.lm.codec.latents is not None and settings.pinned:
+        raise ArgumentError(
+            "pinned", "pinned=…: this model compresses whole texts, so single words cannot be kept; leave it out"
+        )
+    room = max(8, len(row) // 4) if inserts_tokens(model.lm.process) else 0
+    request = TextRequest([text], partial(_draft, model, row, fixed, room), len(row), len(row), room=room)
+    strength = 0.5 if settings.strength is None else settings.strength
 
     def edited(sampler: Sampler) -> Sampler:
         return SDEdit(sampler, strength)
 
-    return make_plan(it, order, replace(asked, n=asked.n * asked.candidates), edited)
+    return make_plan(model, request, replace(settings, n=settings.n * settings.candidates), edited)
 
 
-def _draft(it: TextModel, row: Sequence[int], fixed: Sequence[bool], room: int, some: Sequence[str]) -> Canvas:
-    """A canvas on which the text stands, and pinned tokens are fixed."""
-    model, device = it.lm, next(it.lm.parameters()).device
-    ids = torch.tensor([list(row)] * len(some), device=device)
-    held = torch.tensor([list(fixed)] * len(some), device=device)
-    if inserts_tokens(model.process):
-        return _roomy(it, ids, held, room)
-    if model.codec is None:
-        return Canvas(ids, held)
+def _draft(model: TextModel, row: Sequence[int], fixed: Sequence[bool], room: int, prompts: Sequence[str]) -> Canvas:
+    """A canvas that holds the text as a draft, with pinned tokens fixed."""
+    lm, device = model.lm, next(model.lm.parameters()).device
+    ids = torch.tensor([list(row)] * len(prompts), device=device)
+    fixed_rows = torch.tensor([list(fixed)] * len(prompts), device=device)
+    if inserts_tokens(lm.process):
+        return _with_room(model, ids, fixed_rows, room)
+    if lm.codec is None:
+        return Canvas(ids, fixed_rows)
     with torch.no_grad():
-        encoded = model.encode(Batch.of(ids))
-    return Canvas(encoded.x, held if model.codec.latents is None else torch.zeros_like(encoded.learn))
+        encoded = lm.encode(Batch.of(ids))
+    return Canvas(encoded.x, fixed_rows if lm.codec.latents is None else torch.zeros_like(encoded.learn))
 
 
-def _roomy(it: TextModel, ids: Tensor, held: Tensor, room: int) -> Canvas:
-    """The same for insertion: the text may become longer."""
-    positions = it.lm.config.network.positions
+def _with_room(model: TextModel, ids: Tensor, fixed: Tensor, room: int) -> Canvas:
+    """A draft for insertion models, with room for the text to become longer."""
+    positions = model.lm.config.network.positions
     room = room if positions is None else max(0, min(room, positions - 1 - ids.shape[1]))
-    z = F.pad(ids, (0, room), value=it.lm.config.vocab.filler)
+    z = F.pad(ids, (0, room), value=model.lm.config.vocab.filler)
     pad = torch.arange(z.shape[1], device=ids.device).expand_as(z) >= ids.shape[1]
     gaps = torch.ones(len(z), z.shape[1] + 1, dtype=torch.bool, device=ids.device)
-    return Canvas(z, F.pad(held, (0, room)), Context(pad=pad), open=gaps)
+    return Canvas(z, F.pad(fixed, (0, room)), Context(pad=pad), open=gaps)
 
 
-def _fixed(it: TextModel, row: Sequence[int], pinned: Sequence[str]) -> list[bool]:
-    """Which tokens of a row stay: the start token, and all that pinned words touch, wherever they stand."""
-    pieces, places = token_texts(it.tokenizer, list(row)), set[int]()
+def _fixed(model: TextModel, row: Sequence[int], pinned: Sequence[str]) -> list[bool]:
+    """Marks the tokens of a row that stay: the start token, and every occurrence of a pinned word."""
+    pieces, pinned_tokens = token_texts(model.tokenizer, list(row)), set[int]()
     ends = list(accumulate(map(len, pieces)))
     text = "".join(pieces)
     for word in pinned:
-        found = list(re.finditer(rf"(?<!\w){re.escape(word.strip())}(?!\w)", text))
-        if not found:
+        matches = list(re.finditer(rf"(?<!\w){re.escape(word.strip())}(?!\w)", text))
+        if not matches:
             raise ArgumentError("pinned", f"pinned={word!r}: the text has no such word; {_nearest(word, text)}")
-        places |= {i for match in found for i in _touched(ends, *match.span())}
-    return [token == it.lm.config.vocab.bos or i in places for i, token in enumerate(row)]
+        pinned_tokens |= {i for match in matches for i in _overlapping_tokens(ends, *match.span())}
+    return [token == model.lm.config.vocab.bos or i in pinned_tokens for i, token in enumerate(row)]
 
 
-def _touched(ends: Sequence[int], begin: int, end: int) -> range:
-    """The tokens that write characters begin..end."""
+def _overlapping_tokens(ends: Sequence[int], begin: int, end: int) -> range:
+    """Indices of the tokens that overlap characters begin..end."""
     return range(bisect_right(ends, begin), bisect_left(ends, end) + 1)
 
 
 def _nearest(word: str, text: str) -> str:
     close = get_close_matches(word, sorted(set(split_words(text))), n=2)
-    return f"did you mean {' or '.join(close)}?" if close else "pin words that it has"
+    return f"did you mean {' or '.join(close)}?" if close else "pin words that are in the text"

@@ -1,4 +1,4 @@
-"""`score`: how likely a model finds given texts."""
+"""`score`: the probability of texts under a model."""
 
 from __future__ import annotations
 
@@ -22,43 +22,45 @@ from redraft.training.heldout import NATS_PER_BIT, Likelihood, likelihood
 
 @dataclass(frozen=True)
 class ScoreResult:
-    """How likely one text is."""
+    """The probability of one text, in bits."""
 
     text: str
-    """The text as it was given."""
+    """The text as given."""
     bits: float
-    """−log2 p of the whole text, its end included: exactly, or at most this."""
+    """−log2 p of the whole text including its end, or an upper bound of it (see `ScoreResults.exact`)."""
     stderr: float
-    """Standard error of the bits, by the draws; 0 where they are exact."""
+    """Standard error of the bits over the draws; 0 if they are exact."""
     tokens: int
-    """Tokens that were scored, the end token included."""
+    """Number of scored tokens, including the end token."""
     row: int = 0
-    """The number of the text in its call."""
+    """Index of the text in the call."""
 
     @property
     def bits_per_token(self) -> float:
+        """Bits divided by scored tokens."""
         return self.bits / max(1, self.tokens)
 
     @property
     def bits_per_char(self) -> float:
+        """Bits divided by characters."""
         return self.bits / max(1, len(self.text))
 
 
 @dataclass(frozen=True)
 class ScoreResults(Sequence[ScoreResult]):
-    """How likely a model finds some texts, and what it cost to know; a sequence of `ScoreResult`."""
+    """The scores of one call and their cost; a sequence of `ScoreResult`."""
 
     scored: tuple[ScoreResult, ...]
     exact: bool
-    """True: −log p itself, of a model that writes one token after the other; False: an upper bound, by `draws`."""
+    """True if bits are −log2 p itself (autoregressive models); False if they estimate an upper bound from draws."""
     nfe: float
     """Network calls per text."""
     seconds: float
-    """Time spent on scoring."""
+    """Scoring time, without loading the model."""
     seed: int = 0
     """The seed of the call."""
     run: str = ""
-    """The digest of the run or model."""
+    """Digest of the run, or of the model if it has none."""
 
     @overload
     def __getitem__(self, index: int) -> ScoreResult: ...
@@ -74,61 +76,62 @@ class ScoreResults(Sequence[ScoreResult]):
 
     @property
     def bits_per_token(self) -> float:
-        """Over all texts."""
-        return sum(each.bits for each in self) / max(1, sum(each.tokens for each in self))
+        """Mean over all tokens of all texts."""
+        return sum(result.bits for result in self) / max(1, sum(result.tokens for result in self))
 
     @property
     def bits_per_char(self) -> float:
-        """Over all texts."""
-        return sum(each.bits for each in self) / max(1, sum(len(each.text) for each in self))
+        """Mean over all characters of all texts."""
+        return sum(result.bits for result in self) / max(1, sum(len(result.text) for result in self))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """One object per text, each with what the call cost."""
+        """One object per text, each with the cost of the call."""
         cost = {"exact": self.exact, "seed": self.seed, "run": self.run, "nfe": self.nfe, "seconds": self.seconds}
-        return [_plain(each) | cost for each in self]
+        return [_result_json(result) | cost for result in self]
 
 
-def _plain(each: ScoreResult) -> dict[str, Any]:
-    first = {"text": each.text, "row": each.row, "bits": each.bits, "stderr": each.stderr, "tokens": each.tokens}
-    return first | {"bits_per_token": each.bits_per_token, "bits_per_char": each.bits_per_char}
+def _result_json(result: ScoreResult) -> dict[str, Any]:
+    names = ("text", "row", "bits", "stderr", "tokens", "bits_per_token", "bits_per_char")
+    return {name: getattr(result, name) for name in names}
 
 
 def score(model: ModelOrPath, texts: str | Sequence[str], **options: Any) -> ScoreResults:
-    """How many bits each text has under the model: exactly for models that write token by token, else an upper bound.
+    """Score texts in bits, −log2 p: exactly for autoregressive models, as an upper bound for others.
 
-    model: a trained model, or the directory of one. A directory knows how its rows were framed in training.
-    texts: a text, or a list of them, each of them whole: its end is scored too.
-    options: the fields of `ScoreSettings`, by name: draws, seed.
+    Args:
+        model: a trained model, or its directory, which also says how rows were framed in training
+        texts: a whole text, or a list of them; the end of each text is scored too
+        options: the fields of `ScoreSettings`, by name: draws, seed
     """
-    asked, it = settings_from(ScoreSettings, options), as_text_model(model)
-    found = require_texts("texts", texts)
-    _require_free(it)
-    rows = [it.encode_row(text) for text in found]
-    size = batch_size(it, None, max(map(len, rows)))
-    batches = [_batch(it, rows[i : i + size], i) for i in range(0, len(rows), size)]
+    settings, text_model = settings_from(ScoreSettings, options), as_text_model(model)
+    texts = require_texts("texts", texts)
+    _require_unconditional(text_model)
+    rows = [text_model.encode_row(text) for text in texts]
+    size = batch_size(text_model, None, max(map(len, rows)))
+    batches = [_batch(text_model, rows[i : i + size], i) for i in range(0, len(rows), size)]
     clock = time.perf_counter()
-    with count_calls(it.lm) as counted:
-        bits = likelihood(it.lm, batches, draws=asked.draws, seed=asked.seed, texts=found)
-    seconds = time.perf_counter() - clock
-    exact = it.lm.block == 1 and isinstance(it.lm.process, Masked)
-    return ScoreResults(_each(found, bits), exact, counted.rows / len(rows), seconds, asked.seed, it.name)
+    with count_calls(text_model.lm) as counted:
+        result = likelihood(text_model.lm, batches, draws=settings.draws, seed=settings.seed, texts=texts)
+    seconds, nfe = time.perf_counter() - clock, counted.rows / len(rows)
+    exact = text_model.lm.block == 1 and isinstance(text_model.lm.process, Masked)
+    return ScoreResults(_text_scores(texts, result), exact, nfe, seconds, settings.seed, text_model.name)
 
 
-def _each(texts: Sequence[str], found: Likelihood) -> tuple[ScoreResult, ...]:
-    bits, errors = (found.row_nats / NATS_PER_BIT).tolist(), (found.row_variance.sqrt() / NATS_PER_BIT).tolist()
-    values = zip(texts, bits, errors, found.row_tokens.tolist(), strict=True)
+def _text_scores(texts: Sequence[str], result: Likelihood) -> tuple[ScoreResult, ...]:
+    bits, errors = (result.row_nats / NATS_PER_BIT).tolist(), (result.row_variance.sqrt() / NATS_PER_BIT).tolist()
+    values = zip(texts, bits, errors, result.row_tokens.tolist(), strict=True)
     return tuple(ScoreResult(text, value, error, count, row) for row, (text, value, error, count) in enumerate(values))
 
 
-def _require_free(it: TextModel) -> None:
-    """Models that need a source or a class have no likelihood without one."""
-    if it.needs_source or (it.classes and not it.condition_optional):
+def _require_unconditional(model: TextModel) -> None:
+    """Raises for models that need a source or a class, because they have no likelihood without one."""
+    if model.needs_source or (model.classes and not model.condition_optional):
         raise ValueError("this model needs a source or a class, which score does not take; use redraft.likelihood")
 
 
-def _batch(it: TextModel, rows: Sequence[list[int]], first: int) -> Batch:
-    """Rows side by side; row i draws from the key (seed, number of the text)."""
-    vocab = it.lm.config.vocab
+def _batch(model: TextModel, rows: Sequence[list[int]], first: int) -> Batch:
+    """A padded batch; row i draws from the key (seed, first + i)."""
+    vocab = model.lm.config.vocab
     tokens, pad = pad_rows(rows, max(map(len, rows)), vocab)
     given = torch.arange(tokens.shape[1]) < int(vocab.bos is not None and rows[0][0] == vocab.bos)
     sample = torch.arange(first, first + len(rows))

@@ -77,12 +77,12 @@ def test_several_holes_and_templates_share_the_pass() -> None:
 @pytest.mark.parametrize(
     ("template", "answers", "line"),
     [
-        ("the cat", ["a", "the"], "has no hole with answers; write [[?]]"),
+        ("the cat", ["a", "the"], "has no hole for the answers; write [[?]]"),
         ("the [[x]] [[?]]", ["a", "the"], "the hole [[x]] is neither [[?]] nor [[n]]"),
         ("the [[*]] [[?]]", ["a", "the"], "the hole [[*]] is neither"),
         ("the [[?]]", "cat", "answers='cat': give a list of texts"),
-        ("the [[?]]", ["cat"], "give at least two answers"),
-        ("the [[?]]", ["cat", "cat"], "each of them once"),
+        ("the [[?]]", ["cat"], "give 2 to 10,000 answers"),
+        ("the [[?]]", ["cat", "cat"], "answers without duplicates"),
         ("the [[?]]", [["cat", "mat"], ["a", "the"]], "2 lists for 1 holes"),
         ("the [[?]]", ["cat", 7], "give one list for each"),
         ("the [[?]]", ["cat", ""], "the answer '' has no tokens"),
@@ -176,11 +176,11 @@ def test_unicode_answers_of_several_tokens() -> None:
 
 
 def test_other_models_are_refused() -> None:
-    with pytest.raises(ArgumentError, match="nothing can be said behind a hole that is not filled"):
+    with pytest.raises(ArgumentError, match="cannot predict a hole that follows an unfilled one"):
         redraft.choose(CAUSAL, "a [[2]] [[?]]", ["cat", "mat"])
     with pytest.raises(ArgumentError, match="ask about one hole at a time, the first one first"):
         redraft.choose(BLOCKS, "a [[?]] on [[?]]", ["cat", "mat"])
-    with pytest.raises(ValueError, match="choose reads masked holes, but this model has Interpolating noise"):
+    with pytest.raises(ValueError, match="choose needs a model with mask noise, but this one has Interpolating"):
         redraft.choose(model_of(process=Interpolating(WORDS.vocab)), "a [[?]]", ["cat", "mat"])
 
 
@@ -196,5 +196,5 @@ def test_the_shell_chooses_too(tmp_path: Path) -> None:
     assert json.loads(found.stdout)["probabilities"] == pytest.approx(list(expected.probabilities), rel=1e-4)
     wrong = run("choose", str(tmp_path / "model"), "the cat sat.", "--answers", "cat", "mat")
     assert wrong.returncode == 2
-    assert "has no hole with answers" in wrong.stderr
+    assert "has no hole for the answers" in wrong.stderr
     assert "Traceback" not in wrong.stderr

@@ -239,7 +239,7 @@ def test_other_models_score_a_bound() -> None:
         ("a", {"draws": 10**9}, "it must be from 1 to 4,096"),
         ("a", {"seed": -1}, "seed=-1: it must be from 0"),
         ("a", {"seed": "x"}, "seed='x': it must be a whole number"),
-        ("a", {"steps": 3}, "steps=… is not an argument here; there are draws, seed"),
+        ("a", {"steps": 3}, "steps=… is not an argument here; choose from draws, seed"),
         ("a", {"diffusion_read_only": True}, "diffusion_read_only=… is not an argument here"),
     ],
 )
@@ -334,7 +334,7 @@ def test_guidance_by_the_prompt() -> None:
 
 
 WRONG = [
-    ({"max_new_tokens": 0}, "max_new_tokens", "max_new_tokens=0: write at least one token"),
+    ({"max_new_tokens": 0}, "max_new_tokens", "max_new_tokens=0: it must be at least 1"),
     ({"max_new_tokens": "many"}, "max_new_tokens", "max_new_tokens='many': it must be a whole number"),
     ({"steps": 1.5}, "steps", "steps=1.5: it must be a whole number"),
     ({"steps": True}, "steps", "steps=True: it must be a whole number"),
@@ -347,7 +347,7 @@ WRONG = [
     ({"decode_block": 0}, "decode_block", "decode_block=0: it must be from 1"),
     ({"cache": "fast"}, "cache", "cache='fast': choose from 'own', 'none', 'exact', 'prefix', 'dual'"),
     ({"cache": "dual", "refresh": 0}, "refresh", "refresh=0: it must be from 1"),
-    ({"refresh": 4}, "refresh", "refresh=4: it is for approximate caches; use cache='dual'"),
+    ({"refresh": 4}, "refresh", "refresh=4: it needs an approximate cache; use cache='dual'"),
     ({"negative_prompt": "b"}, "negative_prompt", "needs a prompt, guidance=… above 1"),
     ({"top_k": 0}, "top_k", "top_k=0: it must be from 1"),
     ({"top_p": 1.5}, "top_p", "top_p=1.5: it must be from"),
@@ -364,7 +364,7 @@ WRONG = [
     ({"max_tokens": 3, "gen_length": 3}, "gen_length", "max_tokens=… and gen_length=… mean the same"),
     ({"remasking": "best"}, "remasking", "remasking='best': choose from 'low_confidence', 'random'"),
     ({"cfg_scale": "x"}, "cfg_scale", "cfg_scale='x': it must be a number"),
-    ({"alg_temp": 0.5}, "alg_temp", "the order of writing is not drawn here"),
+    ({"alg_temp": 0.5}, "alg_temp", "the unmasking order is not sampled here"),
     ({"diffusion_seed_canvas": "x"}, "diffusion_seed_canvas", "call infill"),
     ({}, "max_new_tokens", "set it, for example max_new_tokens=100"),
 ]

@@ -108,5 +108,5 @@ def test_draws_have_the_weights_of_both(both: tuple[DiffusionLM, ByCausal], p_va
 
 
 def test_causal_models_are_refused(both: tuple[DiffusionLM, ByCausal]) -> None:
-    with pytest.raises(ValueError, match="sees both sides"):
+    with pytest.raises(ValueError, match="with full attention"):
         final_canvas(ProposeAndJudge(both[1])(both[1].model, both[1].model.process, canvas(), rng=rng(0)))

@@ -58,7 +58,7 @@ def test_latents_are_edited_as_a_whole() -> None:
     it = fresh("ld4tg_tiny")
     (found,) = rewrite(it, DRAFT, strength=0.3, steps=2)
     assert found.tokens
-    with pytest.raises(ArgumentError, match="no word has a place of its own"):
+    with pytest.raises(ArgumentError, match="single words cannot be kept"):
         rewrite(it, DRAFT, pinned="Anna")
 
 
@@ -156,7 +156,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: rewrite(fresh("mdlm_tiny"), []), "at least one text"),
     (lambda: rewrite(fresh("mdlm_tiny"), "Once upon"), "does not know"),
     (lambda: rewrite(fresh("mdlm_tiny"), "One day. " * 40), "longer than the rows of this model"),
-    (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, pattern=".*"), "rules are for new text"),
+    (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, pattern=".*"), "rules apply to new text"),
     (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, source="x"), "not an argument here"),
 ]
 

@@ -182,7 +182,7 @@ def test_wrong_stop_strings(stop: Any) -> None:
 
 
 def test_a_rule_ends_its_text_itself() -> None:
-    with pytest.raises(ArgumentError, match="stop=… might end a text before it obeys pattern="):
+    with pytest.raises(ArgumentError, match="stop=… could end a text before it satisfies pattern="):
         redraft.generate(model_of(), "a", max_new_tokens=2, stop=".", pattern="[a-z ]+")
 
 

@@ -18,7 +18,6 @@ from redraft.tasks import ArgumentError, ControlRequest, ControlSettings, TextMo
 from redraft.training import (
     STORY_LANGUAGE,
     STORY_TAGS,
-    TAGS,
     AttributeObjective,
     LabeledRows,
     Run,
@@ -26,6 +25,9 @@ from redraft.training import (
     StoryClasses,
     presets,
     tag_words,
+)
+from redraft.training.data.corpora.story_tags import (
+    _TAGS,
 )
 from redraft.training.runs import variations
 
@@ -44,7 +46,7 @@ def fresh(name: str) -> TextModel:
 
 def test_every_word_of_the_grammar_has_a_part_of_speech() -> None:
     assert set(STORY_LANGUAGE.words()) <= STORY_TAGS.keys()
-    assert set(STORY_TAGS.values()) == set(TAGS)
+    assert set(STORY_TAGS.values()) == set(_TAGS)
     assert tag_words("One day, Anna felt sad. Xyz") == (
         *("NUM", "NOUN", "PUNCT", "PROPN", "VERB", "ADJ", "PUNCT", "X"),
     )
@@ -91,11 +93,11 @@ def test_vectors_without_words_are_refused() -> None:
     it = fresh("mdlm_tiny")
     run = variations._with_head(presets.diffusion_lm_tiny(), PredictX(), SquaredError())
     vectors = TextModel(DiffusionLM(run.model, run.tokenizer), run)
-    with pytest.raises(ArgumentError, match="names words, or a tagger"):
+    with pytest.raises(ArgumentError, match="predicts words, or a tagger"):
         control(vectors, pos=POS)
     canvas = vectors.lm.canvas(new=4)
     guided = PositionClassifier(torch.zeros(4, it.lm.config.vocab.size))(vectors.lm)
-    with pytest.raises(ValueError, match="predicts none"):
+    with pytest.raises(ValueError, match="network lacks"):
         guided(canvas.z, torch.ones(1, 1), canvas.context)
 
 
@@ -163,9 +165,9 @@ def test_the_attribute_layer_is_trained_beside_its_model() -> None:
 
 
 def test_what_is_demanded_comes_first() -> None:
-    assert "DemandedFirst(pick=AnyOrder" in (found := control(fresh("mdlm_tiny"), required="kite", length=9)).sampler
+    assert "RequiredFirst(pick=AnyOrder" in (found := control(fresh("mdlm_tiny"), required="kite", length=9)).sampler
     assert found.nfe == 9
-    assert "DemandedFirst(pick=Entropy" in control(fresh("mdlm_tiny"), pos="NOUN * NOUN", required="kite").sampler
+    assert "RequiredFirst(pick=Entropy" in control(fresh("mdlm_tiny"), pos="NOUN * NOUN", required="kite").sampler
     assert "Demanded" not in control(fresh("mdlm_tiny"), required="kite", length=3, sampler="confidence").sampler
 
 
@@ -193,10 +195,10 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: control(fresh("mdlm_tiny"), length=99), "too many: the rows of this model have 68"),
     (lambda: control(fresh("mdlm_tiny"), attributes="mood"), "write NAME=VALUE"),
     (lambda: control(fresh("mdlm_tiny"), attributes="mood=happy"), "choose from bored"),
-    (lambda: control(fresh("mdlm_tiny"), attributes="taste=sour"), "the texts of this model have no 'taste'"),
+    (lambda: control(fresh("mdlm_tiny"), attributes="taste=sour"), "the texts of this model have no attribute 'taste'"),
     (lambda: control(fresh("mdlm_tiny"), attributes="mood=sad", scale=1.0), "attribute layer"),
     (lambda: control(fresh("mdlm_tiny"), pos="NOUN", scale=-1.0), "from 0 to 1,000"),
-    (lambda: control(fresh("flex_tiny"), pos="NOUN"), "moves words"),
+    (lambda: control(fresh("flex_tiny"), pos="NOUN"), "inserts words"),
     (lambda: control(TextModel(fresh("mdlm_tiny").lm), required="kite"), "set length"),
     (lambda: control(fresh("diffuseq_tiny"), length=3), "needs a source or a class"),
 ]

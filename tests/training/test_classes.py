@@ -55,7 +55,6 @@ from redraft.training import (
     StoryClasses,
     StoryCorpus,
     TokenCrossEntropy,
-    drop_condition,
     export,
     first_batches,
     fit,
@@ -63,6 +62,9 @@ from redraft.training import (
     load_rows,
     mean_coverage,
     presets,
+)
+from redraft.training.objectives.conditioning import (
+    _drop_condition,
 )
 from redraft.training.runs import variations
 
@@ -224,18 +226,18 @@ def test_framings_say_what_they_need() -> None:
 def test_to_lose_a_label_is_to_have_none(model: DiffusionLM) -> None:
     z, t = noisy()
     told = Context(label=torch.tensor([1, 0, 1]))
-    lost = drop_condition(model, told, 1.0, rng=randomness.rng(0, 3))
+    lost = _drop_condition(model, told, 1.0, rng=randomness.rng(0, 3))
     assert lost.label.tolist() == [2, 2, 2]  # type: ignore[union-attr]
     assert torch.equal(model(z, t, lost).x, model(z, t, Context()).x), "bit for bit"
     assert not torch.allclose(model(z, t, told).x, model(z, t, Context()).x, atol=1e-2)
-    assert drop_condition(model, told, 0.0, rng=randomness.rng(0, 3)) is told
-    assert drop_condition(model, Context(), 1.0, rng=randomness.rng(0, 3)) == Context()
+    assert _drop_condition(model, told, 0.0, rng=randomness.rng(0, 3)) is told
+    assert _drop_condition(model, Context(), 1.0, rng=randomness.rng(0, 3)) == Context()
 
 
 def test_the_chosen_share_loses_its_label_row_by_row(model: DiffusionLM) -> None:
     rows = 400
     told = Context(label=torch.arange(rows) % 2)
-    lost = drop_condition(model, told, 0.25, rng=randomness.rng(0, rows)).label
+    lost = _drop_condition(model, told, 0.25, rng=randomness.rng(0, rows)).label
     assert lost is not None
     gone = lost == 2
     assert 70 < int(gone.sum()) < 130

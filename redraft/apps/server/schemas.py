@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_t
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from redraft.apps.server.errors import ApiError, _bad_request
+from redraft.apps.server.errors import _ApiError, _bad_request
 from redraft.tasks.arguments.aliases import ALIASES
 from redraft.tasks.arguments.settings import ControlSettings, GenerationSettings, InfillSettings, RewriteSettings
 
-Body = TypeVar("Body", bound="StrictModel")
+_Body = TypeVar("_Body", bound="StrictModel")
 _MAX_TEXT = 200_000  # characters of one text
 _TOP = {  # our argument → OpenAI's, at the top level
     "n": "n",
@@ -62,7 +62,7 @@ def _extras(name: str, kind: type[Any], doc: str, more: Mapping[str, Any]) -> ty
             definitions[item.name] = (hint | None, Field(None, description=description))
     for alias, meaning in ALIASES.items():
         if meaning.name in definitions or f"{meaning.name}_" in definitions:
-            definitions[alias] = (Any, Field(None, description=f"Name of {meaning.name} in {meaning.of}."))
+            definitions[alias] = (Any, Field(None, description=f"Name of {meaning.name} in {meaning.project}."))
     return create_model(name, __base__=StrictModel, __doc__=doc, **(definitions | dict(more)))
 
 
@@ -262,7 +262,7 @@ class TraceBody(CompletionBody):
     format: Literal["ndjson", "sse"] | None = None
 
 
-def parse_body(kind: type[Body], raw: bytes) -> Body:
+def _parse_body(kind: type[_Body], raw: bytes) -> _Body:
     """Parses and validates the body of a request; raises an error that names the parameter."""
     try:
         content = json.loads(raw, parse_constant=_no_constant)
@@ -301,7 +301,7 @@ def _require_unicode(value: Any, depth: int = 0) -> None:
         _require_unicode(part, depth + 1)
 
 
-def _first_error(error: ValidationError, content: dict[str, Any]) -> ApiError:
+def _first_error(error: ValidationError, content: dict[str, Any]) -> _ApiError:
     """Converts the first validation error, with the parameter as the client named it."""
     first = error.errors(include_url=False, include_context=False)[0]
     path = [str(part) for part in first["loc"]]

@@ -1,4 +1,4 @@
-"""Names that other projects use for our arguments: one table, for Python and for the server."""
+"""Names that other projects use for Redraft's arguments: one table for Python and the server."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ _S = TypeVar("_S")
 
 @dataclass(frozen=True)
 class _ArgumentAlias:
-    """Another name of an argument: whose it is, and how its value becomes ours."""
+    """The argument behind a name of another project, and the conversion of its value."""
 
     name: str
-    of: str
-    value: Callable[[str, Any], Any] = lambda _, value: value
+    project: str
+    convert: Callable[[str, Any], Any] = lambda _, value: value
 
 
-def _named(**names: str) -> Callable[[str, Any], str]:
-    """One of a few words for one of ours."""
+def _rename_value(**names: str) -> Callable[[str, Any], str]:
+    """Converts a value of the other project to Redraft's name for it."""
 
-    def value(alias: str, given: Any) -> str:
+    def convert(alias: str, given: Any) -> str:
         if not isinstance(given, str) or given not in names:
             raise ArgumentError(alias, f"{alias}={given!r}: choose from {', '.join(map(repr, names))}")
         return names[given]
 
-    return value
+    return convert
 
 
-def _switched(on: str) -> Callable[[str, Any], str]:
-    """True for one of our words, False for "free"."""
+def _switch(on: str) -> Callable[[str, Any], str]:
+    """Converts True to `on` and False to "free"."""
 
-    def value(alias: str, given: Any) -> str:
+    def convert(alias: str, given: Any) -> str:
         if not isinstance(given, bool):
             raise ArgumentError(alias, f"{alias}={given!r}: it must be True or False")
         return on if given else "free"
 
-    return value
+    return convert
 
 
-def _scale(alias: str, given: Any) -> float:
-    """LLaDA's scale w is 0 for no guidance, ours γ is 1: γ = w + 1."""
+def _guidance_scale(alias: str, given: Any) -> float:
+    """Converts LLaDA's scale w, which is 0 without guidance, to γ = w + 1, which is 1 without guidance."""
     if not isinstance(given, int | float) or isinstance(given, bool):
         raise ArgumentError(alias, f"{alias}={given!r}: it must be a number")
     _require_between(alias, given, -1, 999)
@@ -60,15 +60,15 @@ ALIASES: Mapping[str, _ArgumentAlias] = {
     "gen_length": _ArgumentAlias("max_new_tokens", "LLaDA"),
     "block_length": _ArgumentAlias("decode_block", "LLaDA"),
     "block_size": _ArgumentAlias("decode_block", "SGLang, dllm"),
-    "remasking": _ArgumentAlias("sampler", "LLaDA", _named(low_confidence="confidence", random="any-order")),
-    "cfg_scale": _ArgumentAlias("guidance", "LLaDA", _scale),
+    "remasking": _ArgumentAlias("sampler", "LLaDA", _rename_value(low_confidence="confidence", random="any-order")),
+    "cfg_scale": _ArgumentAlias("guidance", "LLaDA", _guidance_scale),
     "alg": _ArgumentAlias(
         "sampler",
         "Dream",
-        _named(origin="ancestral", maskgit_plus="confidence", topk_margin="margin", entropy="entropy"),
+        _rename_value(origin="ancestral", maskgit_plus="confidence", topk_margin="margin", entropy="entropy"),
     ),
-    "logits_eos_inf": _ArgumentAlias("end_token", "LLaDA", _switched("never")),
-    "confidence_eos_eot_inf": _ArgumentAlias("end_token", "LLaDA", _switched("last")),
+    "logits_eos_inf": _ArgumentAlias("end_token", "LLaDA", _switch("never")),
+    "confidence_eos_eot_inf": _ArgumentAlias("end_token", "LLaDA", _switch("last")),
     "guided_regex": _ArgumentAlias("pattern", "vLLM"),
     "regex": _ArgumentAlias("pattern", "SGLang"),
     "guided_json": _ArgumentAlias(
@@ -78,34 +78,34 @@ ALIASES: Mapping[str, _ArgumentAlias] = {
     "diffusion_max_steps": _ArgumentAlias("steps", "vLLM"),
     "max_denoising_steps": _ArgumentAlias("steps", "vLLM"),
 }
-_UNSUPPORTED_NAMES: Mapping[str, str] = {  # names that are known, and what to do instead
-    "alg_temp": "the order of writing is not drawn here; leave it out, or use sampler='any-order'",
+_UNSUPPORTED_NAMES: Mapping[str, str] = {  # name → what to do instead
+    "alg_temp": "the unmasking order is not sampled here; leave it out, or use sampler='any-order'",
     "diffusion_seed_canvas": "write the canvas as a text with holes and call infill",
     "diffusion_pinned": "given text is always kept; write holes [[n]] where it may change and call infill",
-    "diffusion_read_only": "call score for probabilities of a text that stays as it is",
+    "diffusion_read_only": "call score for the probability of an unchanged text",
     "diffusion_constrained": "leave it out",
 }
 
 
 def settings_from(kind: type[_S], options: Mapping[str, Any]) -> _S:
-    """The settings that keyword arguments name, by our names or by those of others; each may be named once."""
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    found: dict[str, Any] = {}
-    told: dict[str, str] = {}
+    """Builds settings from keyword arguments, by Redraft's names or those of other projects; raises on duplicates."""
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    given_as: dict[str, str] = {}
     for given, value in options.items():
         alias = ALIASES.get(given)
-        name = given if alias is None or given in known else alias.name
-        if name not in known:
-            raise ArgumentError(given, f"{given}=… is not an argument here; {_advice(given, known)}")
-        if name in told:
-            raise ArgumentError(given, f"{told[name]}=… and {given}=… mean the same; give one of them")
-        told[name] = given
-        found[name] = value if name == given or alias is None else alias.value(given, value)
-    return kind(**found)
+        name = given if alias is None or given in names else alias.name
+        if name not in names:
+            raise ArgumentError(given, f"{given}=… is not an argument here; {_advice(given, names)}")
+        if name in given_as:
+            raise ArgumentError(given, f"{given_as[name]}=… and {given}=… mean the same; give one of them")
+        given_as[name] = given
+        values[name] = value if name == given or alias is None else alias.convert(given, value)
+    return kind(**values)
 
 
-def _advice(given: str, known: list[str]) -> str:
+def _advice(given: str, names: list[str]) -> str:
     if given in _UNSUPPORTED_NAMES:
         return _UNSUPPORTED_NAMES[given]
-    close = get_close_matches(given, known, n=2, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+    close = get_close_matches(given, names, n=2, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""The arguments about what a text must obey, and how a canvas gets the rule; the arguments need no torch."""
+"""Constraints on generated text: their settings, which need no torch, and how they are placed on a canvas."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from redraft.decoding.constraints.rules import Rule
     from redraft.models.diffusion_lm import DiffusionLM
 
-HoleRules: TypeAlias = "tuple[tuple[int, Rule | None], ...]"  # how many tokens each hole has, and what it must obey
+HoleRules: TypeAlias = "tuple[tuple[int, Rule | None], ...]"  # for each hole: number of tokens, and rule
 
 
 class ArgumentError(ValueError):
-    """A wrong argument: its name, so that a server can say which one, and one line that says what to do."""
+    """An invalid argument: its name, which a server can report, and a one-line reason that says what to do."""
 
     def __init__(self, argument: str, reason: str) -> None:
         super().__init__(reason)
@@ -29,22 +29,22 @@ class ArgumentError(ValueError):
 
 @dataclass(frozen=True)
 class _RuleSettings:
-    """What every text must obey; holes by themselves, and beginnings that are given do not count."""
+    """Constraints on the generated text. Prompts do not count; each hole is constrained separately."""
 
     pattern: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="REGEX", help_behavior_hint="")] = ()
-    """A regular expression that what is written matches as a whole, for example "[A-Z][a-z ]+[.]". Given several times:
-    one for each prompt, or for each hole. In Python also a list, with None for what is free; for several templates a
-    list of such lists."""
+    """A regular expression that the whole generated text must match, e.g. "[A-Z][a-z ]+[.]". Repeat the flag to give
+    one per prompt or hole. In Python also a list, with None for no constraint, or a list of lists for several
+    templates."""
     schema: Annotated[str | None, arg(metavar="JSON", help_behavior_hint="")] = None
-    """A JSON schema of what is written; on the command line also a file that holds it."""
+    """A JSON schema that the generated text must satisfy; on the command line also a file that holds it."""
     banned: Annotated[tuple[str, ...], arg(metavar="WORD")] = ()
-    """Words that are not written."""
+    """Words the text must not contain."""
     required: Annotated[tuple[str, ...], arg(metavar="WORD")] = ()
-    """Words that are written."""
+    """Words the text must contain."""
 
     def __post_init__(self) -> None:
         if isinstance(self.schema, Mapping):
-            object.__setattr__(self, "schema", _dumped(self.schema))
+            object.__setattr__(self, "schema", _to_json(self.schema))
         object.__setattr__(self, "pattern", _patterns(self.pattern))
         if self.schema is not None and not isinstance(self.schema, str):
             raise ArgumentError("schema", f"schema={self.schema!r:.60}: it must be a text")
@@ -53,34 +53,36 @@ class _RuleSettings:
 
     @property
     def every_pattern(self) -> tuple[str, ...]:
-        """The patterns, whichever prompt or hole they are for."""
-        return tuple(_flat(self.pattern))
+        """All patterns of all prompts and holes."""
+        return tuple(_flatten(self.pattern))
 
     @property
     def ruled(self) -> bool:
-        """Whether there is anything to obey."""
+        """Whether there is any constraint."""
         return bool(self.pattern or self.schema is not None or self.banned or self.required)
 
     def rules(self, prompts: int) -> tuple[Rule | None, ...]:
         """One rule for each prompt."""
-        return tuple(map(self._rule, self._spread(self.pattern, prompts, "prompts")))
+        return tuple(map(self._rule, self._repeat(self.pattern, prompts, "prompts")))
 
     def hole_rules(self, template: int, templates: int, holes: int) -> tuple[Rule | None, ...]:
-        """One rule for each hole of a template, of which this one has a number."""
-        given: Any = self.pattern
-        if any(isinstance(each, tuple) for each in given):
-            given = self._spread(given, templates, "templates")[template]
-        return tuple(map(self._rule, self._spread(given if isinstance(given, tuple) else (given,), holes, "holes")))
+        """One rule for each hole of a template, which is number `template` of `templates`."""
+        patterns: Any = self.pattern
+        if any(isinstance(pattern, tuple) for pattern in patterns):
+            patterns = self._repeat(patterns, templates, "templates")[template]
+        patterns = patterns if isinstance(patterns, tuple) else (patterns,)
+        return tuple(map(self._rule, self._repeat(patterns, holes, "holes")))
 
-    def _spread(self, given: tuple[Any, ...], count: int, what: str) -> tuple[Any, ...]:
-        if len(given) in (0, 1):
-            return (given or (None,)) * count
-        if len(given) != count:
-            raise ArgumentError("pattern", f"pattern=…: {len(given)} patterns for {count} {what}; give one for each")
-        return given
+    def _repeat(self, patterns: tuple[Any, ...], count: int, noun: str) -> tuple[Any, ...]:
+        """`count` patterns: a single one is repeated."""
+        if len(patterns) in (0, 1):
+            return (patterns or (None,)) * count
+        if len(patterns) != count:
+            raise ArgumentError("pattern", f"pattern=…: {len(patterns)} patterns for {count} {noun}; give one for each")
+        return patterns
 
     def _rule(self, pattern: str | None) -> Rule | None:
-        """All of it as one rule; None if there is none."""
+        """All constraints as one rule; None if there are none."""
         from redraft.decoding.constraints.rules import AllOf, Banned, Json, Regex, Required
 
         if isinstance(pattern, tuple):
@@ -91,22 +93,22 @@ class _RuleSettings:
             ("banned", self.banned or None, lambda words: Banned(*words)),
             ("required", self.required or None, lambda words: Required(*words)),
         ]
-        rules = [_made(name, make, value) for name, value, make in makers if value is not None]
+        rules = [_make_rule(name, make, value) for name, value, make in makers if value is not None]
         return None if not rules else rules[0] if len(rules) == 1 else AllOf(tuple(rules))
 
 
 def _patterns(given: Any) -> tuple[Any, ...]:
-    """A text, a list of texts (None: free), or a list of such lists; as tuples."""
+    """One pattern, a list of patterns (None for no constraint), or a list of such lists, as tuples."""
     listed = (given,) if isinstance(given, str) else () if given is None else given
     if isinstance(listed, tuple | list):
-        found = tuple(tuple(each) if isinstance(each, list) else each for each in listed)
-        texts = [text for each in found for text in (each if isinstance(each, tuple) else (each,))]
-        if all(text is None or isinstance(text, str) for text in texts):
-            return found
+        patterns = tuple(tuple(item) if isinstance(item, list) else item for item in listed)
+        flat = [pattern for item in patterns for pattern in (item if isinstance(item, tuple) else (item,))]
+        if all(pattern is None or isinstance(pattern, str) for pattern in flat):
+            return patterns
     raise ArgumentError("pattern", f"pattern={given!r:.60}: it must be a text, or a list of texts")
 
 
-def _dumped(schema: Mapping[str, Any]) -> str:
+def _to_json(schema: Mapping[str, Any]) -> str:
     try:
         return json.dumps(dict(schema))
     except (TypeError, ValueError, RecursionError) as error:
@@ -114,14 +116,14 @@ def _dumped(schema: Mapping[str, Any]) -> str:
 
 
 def _as_tuple(name: str, given: Any) -> tuple[str, ...]:
-    """A word, or a list of words, as a tuple."""
+    """One word or a list of words as a tuple."""
     words = (given,) if isinstance(given, str) else () if given is None else given
     if not isinstance(words, tuple | list) or not all(isinstance(word, str) and word.strip() for word in words):
         raise ArgumentError(name, f"{name}={given!r:.60}: give a list of words, none of them empty")
     return tuple(words)
 
 
-def _made(name: str, make: Any, value: Any) -> Any:
+def _make_rule(name: str, make: Any, value: Any) -> Any:
     try:
         return make(value)
     except ValueError as error:
@@ -131,7 +133,7 @@ def _made(name: str, make: Any, value: Any) -> Any:
 def with_rules(
     model: DiffusionLM, canvas: Canvas, rules: Sequence[Rule | HoleRules | None], size: int | None = None
 ) -> Canvas:
-    """The canvas with rules on it: for each row one for every hole, or one for each hole.
+    """The canvas with rules: each row has one rule for all its holes, or a rule for each of them.
 
     Columns from `size` on are not part of the text.
     """
@@ -139,39 +141,37 @@ def with_rules(
 
     assert model.tokenizer is not None
     tokens = model.to_tokens(canvas)
-    number = _numbered(tokens, rules, size)
-    for hole in range(max(1, int(number.max()) + 1)):
-        each = [_of_hole(rule, hole) for rule in rules]
-        tokens = constrain(tokens, each, model.tokenizer, number == hole)
+    holes = _hole_of_column(tokens, rules, size)
+    for hole in range(max(1, int(holes.max()) + 1)):
+        hole_rules = [_rule_of_hole(rule, hole) for rule in rules]
+        tokens = constrain(tokens, hole_rules, model.tokenizer, holes == hole)
     marks = model.to_vectors(tokens).context.marks
     return replace(canvas, context=replace(canvas.context, marks=marks))
 
 
-def _numbered(canvas: Canvas, rules: Sequence[Rule | HoleRules | None], size: int | None) -> Tensor:
-    """(B, L) the number of the hole that each column is in; −1: in none."""
+def _hole_of_column(canvas: Canvas, rules: Sequence[Rule | HoleRules | None], size: int | None) -> Tensor:
+    """(B, L) index of the hole that each column is in; −1 outside of holes."""
     import torch
 
-    from redraft.decoding.constraints.placement import hole_numbers
+    from redraft.decoding.constraints.placement import hole_indices
 
-    number = hole_numbers(canvas)
+    index = hole_indices(canvas)
     for row, holes in enumerate(rules):
         if isinstance(holes, tuple):
             free = (~canvas.fixed[row]).nonzero().squeeze(-1)
-            named = [hole for hole, (tokens, _) in enumerate(holes) for _ in range(tokens)]
-            number[row] = -1
-            number[row, free[: len(named)]] = torch.tensor(named, device=number.device)[: len(free)]
-    return (
-        number if size is None else torch.where(torch.arange(number.shape[1], device=number.device) < size, number, -1)
-    )
+            indices = [hole for hole, (tokens, _) in enumerate(holes) for _ in range(tokens)]
+            index[row] = -1
+            index[row, free[: len(indices)]] = torch.tensor(indices, device=index.device)[: len(free)]
+    return index if size is None else torch.where(torch.arange(index.shape[1], device=index.device) < size, index, -1)
 
 
-def _of_hole(rule: Rule | HoleRules | None, hole: int) -> Rule | None:
+def _rule_of_hole(rule: Rule | HoleRules | None, hole: int) -> Rule | None:
     if isinstance(rule, tuple):
         return rule[hole][1] if hole < len(rule) else None
     return rule
 
 
-def _flat(patterns: Any) -> Iterator[str]:
-    for each in patterns:
-        if each is not None:
-            yield from [each] if isinstance(each, str) else _flat(each)
+def _flatten(patterns: Any) -> Iterator[str]:
+    for pattern in patterns:
+        if pattern is not None:
+            yield from [pattern] if isinstance(pattern, str) else _flatten(pattern)

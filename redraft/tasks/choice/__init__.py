@@ -1,1 +1,1 @@
-"""Choice: how likely each of a few answers is."""
+"""Choice: the probabilities of given answers in the holes of a text."""

@@ -1,4 +1,4 @@
-"""`choose`: how likely each of a few answers is in the holes of a text."""
+"""`choose`: the probabilities of given answers in the holes of a text."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ _ChoiceKind = Literal["masked", "causal", "blocks"]
 
 @dataclass(frozen=True)
 class ChoiceResult:
-    """One hole and its answers."""
+    """One hole and the probabilities of its answers."""
 
     template: str
     """The text with holes."""
     hole: int
-    """The number of the hole among those with answers, from 0."""
+    """Index of the hole among the template's holes [[?]], from 0."""
     answers: tuple[str, ...]
-    """The answers, as they were given."""
+    """The answers as given."""
     probabilities: tuple[float, ...]
-    """How likely each is, given that it is one of them; they sum to 1."""
+    """Probability of each answer given that it is one of these; they sum to 1."""
     log_probs: tuple[float, ...]
-    """log of the product of what the network says of each token of an answer, in nats; see `ChoiceResults.kind`."""
+    """Score of each answer in nats: the sum of its tokens' log-probabilities (see `ChoiceResults.kind`)."""
     tokens: tuple[int, ...]
-    """How many tokens each answer has."""
+    """Number of tokens of each answer."""
 
     @property
     def best(self) -> str:
-        """The likeliest answer; of equally likely ones the first."""
+        """The most likely answer, or the first one of a tie."""
         return self.answers[max(range(len(self.answers)), key=lambda i: self.probabilities[i])]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, the best answer first."""
+        """A JSON object that begins with the best answer."""
         first = {"best": self.best, "template": self.template, "hole": self.hole}
         names = ("answers", "probabilities", "log_probs", "tokens")
         return first | {name: list(getattr(self, name)) for name in names}
@@ -54,23 +54,23 @@ class ChoiceResult:
 
 @dataclass(frozen=True)
 class ChoiceResults(Sequence[ChoiceResult]):
-    """The holes of one call, in the order of the text, and what they cost; a sequence of `ChoiceResult`."""
+    """The holes of one call in text order, and their cost; a sequence of `ChoiceResult`."""
 
     choices: tuple[ChoiceResult, ...]
     nfe: float
-    """Rows that the network read, per hole."""
+    """Rows passed through the network, per hole."""
     seconds: float
-    """Time spent on reading."""
+    """Scoring time, without loading the model."""
     comparable: bool
-    """True: in each hole all answers have the same number of tokens, or the network is causal, so probabilities are
-    those of the network given that the hole is one of them. False: answers of different lengths were read on canvases
-    of their own, and count as if every length were equally likely before."""
+    """True if the network is causal, or all answers of each hole have the same number of tokens: probabilities are then
+    the network's own, given that the hole is one of the answers. False if answers of different lengths were read on
+    separate canvases, which treats all lengths as equally likely a priori."""
     kind: _ChoiceKind = "masked"
-    """What was read. masked: the masked hole and all that stands around it, in one pass. causal: answer and given text
-    after it by the chain rule, exactly, a row for each answer. blocks: the masked hole, what stands before it and in
-    its own block, but no later one. In masked and blocks the tokens of an answer in a block count as independent."""
+    """How answers were scored. masked: from the masked hole and all text around it, in one pass. causal: answer and
+    given text after it, exactly, by the chain rule, with a row per answer. blocks: from the masked hole, the blocks
+    before it and its own block. In masked and blocks, tokens of an answer in the same block count as independent."""
     run: str = ""
-    """The digest of the run or model."""
+    """Digest of the run, or of the model if it has none."""
 
     @overload
     def __getitem__(self, index: int) -> ChoiceResult: ...
@@ -85,7 +85,7 @@ class ChoiceResults(Sequence[ChoiceResult]):
         return len(self.choices)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """One object per hole."""
+        """One object per hole, each with the cost of the call."""
         cost = {
             "nfe": self.nfe,
             "seconds": self.seconds,
@@ -93,86 +93,90 @@ class ChoiceResults(Sequence[ChoiceResult]):
             "kind": self.kind,
             "run": self.run,
         }
-        return [each.to_json() | cost for each in self.choices]
+        return [choice.to_json() | cost for choice in self.choices]
 
 
 def choose(
     model: ModelOrPath, templates: str | Sequence[str], answers: Sequence[str] | Sequence[Sequence[str]]
 ) -> ChoiceResults:
-    """How likely each answer is in the holes [[?]] of the templates: yes or no, a class, a score from 1 to 5.
+    """Compute the probability of each answer in the holes [[?]] of templates: yes or no, a class, a score from 1 to 5.
 
-    model: a trained model of mask noise, or the directory of one.
-    templates: a text with holes [[?]], or a list of them; holes [[n]] of n tokens stay unknown.
-    answers: the answers of every hole, or a list of them for each hole of a template.
+    For an answer of n tokens, the hole gets n masked tokens; every other hole [[?]] gets as many as its longest answer.
+    The score of the answer is Σ log x̂_i(token_i) over its n positions, from one pass, which treats positions as
+    independent. The probabilities of a hole are its normalized scores. If all its answers have the same n, they are
+    exactly the network's P(answer | one of the answers); otherwise see `ChoiceResults.comparable`.
 
-    For an answer of n tokens (the tokenizer's own) the hole has n masked tokens, and so have all other holes as many as
-    their longest answer. Its score is Σ log x̂_i(token_i) over these n positions, from one pass; positions count as
-    independent. Probabilities are the scores of one hole, normalised. If all answers have the same n, they are exactly
-    the network's P(answer | one of the answers); otherwise see `ChoiceResults.comparable`.
     A causal network reads each answer and the given text after it; the score is log P(both | the text before), exactly.
-    A network of blocks reads the hole behind the blocks before it. `ChoiceResults.kind` says which it was.
+    A block-causal network reads the hole after the blocks before it. `ChoiceResults.kind` says which method was used.
+
+    Args:
+        model: a trained model with mask noise, or its directory
+        templates: a text with holes [[?]], or a list of them; holes [[n]] of n tokens stay masked
+        answers: the answers of every hole, or one list of answers for each hole of a template
     """
-    it, found = as_text_model(model), require_texts("templates", templates)
-    _require_masks(it)
-    asked = [question for template in found for question in _questions(it, template, answers)]
-    clock, block = time.perf_counter(), it.lm.block
-    with eval_mode(it.lm), torch.no_grad():
-        scores, rows = (_score_bidirectional if block is None else _score_left_to_right)(it, asked)
-    choices = tuple(_chosen(question, number, scores) for number, question in enumerate(asked))
-    same = block == 1 or all(len(question.lengths) == 1 for question in asked)
+    text_model, templates = as_text_model(model), require_texts("templates", templates)
+    _require_masks(text_model)
+    questions = [question for template in templates for question in _questions(text_model, template, answers)]
+    clock, block = time.perf_counter(), text_model.lm.block
+    with eval_mode(text_model.lm), torch.no_grad():
+        scores, rows = (_score_bidirectional if block is None else _score_left_to_right)(text_model, questions)
+    choices = tuple(_choice(question, index, scores) for index, question in enumerate(questions))
+    comparable = block == 1 or all(len(question.lengths) == 1 for question in questions)
     kind: _ChoiceKind = "masked" if block is None else "causal" if block == 1 else "blocks"
-    return ChoiceResults(choices, rows / len(asked), time.perf_counter() - clock, same, kind, it.name)
+    return ChoiceResults(choices, rows / len(questions), time.perf_counter() - clock, comparable, kind, text_model.name)
 
 
-def _chosen(question: _HoleQuestion, number: int, scores: _AnswerScores) -> ChoiceResult:
-    log_p = torch.tensor([scores[number, i] for i in range(len(question.answers))], dtype=torch.float64)
-    chances, nats = tuple(log_p.softmax(0).tolist()), tuple(log_p.tolist())
-    return ChoiceResult(
-        question.template, question.hole, question.answers, chances, nats, tuple(map(len, question.ids))
-    )
+def _choice(question: _HoleQuestion, index: int, scores: _AnswerScores) -> ChoiceResult:
+    log_p = torch.tensor([scores[index, i] for i in range(len(question.answers))], dtype=torch.float64)
+    probabilities, nats = tuple(log_p.softmax(0).tolist()), tuple(log_p.tolist())
+    lengths = tuple(map(len, question.ids))
+    return ChoiceResult(question.template, question.hole, question.answers, probabilities, nats, lengths)
 
 
-def _require_masks(it: TextModel) -> None:
-    process = it.lm.process
+def _require_masks(model: TextModel) -> None:
+    process = model.lm.process
     if not isinstance(process.process if isinstance(process, Remask) else process, Masked):
-        raise ValueError(f"choose reads masked holes, but this model has {type(process).__name__} noise; use infill")
-    if it.lm.encoder is not None or it.needs_source:
-        raise ValueError("this model answers sources and cannot fill holes; use redraft generate DIR --source TEXT")
+        raise ValueError(f"choose needs a model with mask noise, but this one has {type(process).__name__}; use infill")
+    if model.lm.encoder is not None or model.needs_source:
+        raise ValueError("this model answers a source and cannot fill holes; use redraft generate DIR --source TEXT")
 
 
-def _questions(it: TextModel, template: str, answers: Sequence[Any]) -> Iterator[_HoleQuestion]:
+def _questions(model: TextModel, template: str, answers: Sequence[Any]) -> Iterator[_HoleQuestion]:
     parts = HOLE.split(template)
     holes = [i for i in range(1, len(parts), 2) if parts[i] == "?"]
     if not holes:
-        raise ArgumentError("templates", f"{template!r:.60} has no hole with answers; write [[?]], as in {_EXAMPLE}")
+        raise ArgumentError("templates", f"{template!r:.60} has no hole for the answers; write [[?]], as in {_EXAMPLE}")
     for hole in parts[1::2]:
         if hole != "?" and not (hole.isdecimal() and 0 < int(hole[:9]) < 10**6):
-            raise ArgumentError("templates", f"the hole [[{hole:.20}]] is neither [[?]] nor [[n]] of n tokens")
-    lists = _lists(answers, len(holes))
-    ids = [tuple(tuple(_ids(it, answer)) for answer in each) for each in lists]
-    longest = iter([max(map(len, each)) for each in ids])
+            raise ArgumentError("templates", f"the hole [[{hole:.20}]] is neither [[?]] nor [[n]] for n tokens")
+    lists = _answers_of_holes(answers, len(holes))
+    ids = [tuple(tuple(_ids(model, answer)) for answer in hole_answers) for hole_answers in lists]
+    longest = iter([max(map(len, hole_ids)) for hole_ids in ids])
     pieces = tuple(part if i % 2 == 0 else next(longest) if part == "?" else int(part) for i, part in enumerate(parts))
-    for number, (at, own, tokens) in enumerate(zip(holes, lists, ids, strict=True)):
-        yield _HoleQuestion(template, number, own, tokens, pieces, at)
+    for index, (at, hole_answers, hole_ids) in enumerate(zip(holes, lists, ids, strict=True)):
+        yield _HoleQuestion(template, index, hole_answers, hole_ids, pieces, at)
 
 
-def _lists(answers: Sequence[Any], holes: int) -> list[tuple[str, ...]]:
+def _answers_of_holes(answers: Sequence[Any], holes: int) -> list[tuple[str, ...]]:
     """The answers of each hole."""
     if isinstance(answers, str) or not isinstance(answers, Sequence):
         raise ArgumentError("answers", f"answers={answers!r:.60}: give a list of texts, or such a list for each hole")
-    many = [each for each in answers if not isinstance(each, str)]
-    if many and (len(many) < len(answers) or len(answers) != holes):
+    nested = [item for item in answers if not isinstance(item, str)]
+    if nested and (len(nested) < len(answers) or len(answers) != holes):
         raise ArgumentError("answers", f"answers=…: {len(answers)} lists for {holes} holes; give one list for each")
-    lists = [tuple(require_texts("answers", each)) for each in (answers if many else [answers] * holes)]
-    for each in lists:
-        if len(each) < 2 or len(set(each)) < len(each) or len(each) > _MOST_ANSWERS:
-            raise ArgumentError("answers", f"answers={list(each)!r:.60}: give at least two answers, each of them once")
+    lists = [tuple(require_texts("answers", texts)) for texts in (answers if nested else [answers] * holes)]
+    for texts in lists:
+        if len(texts) < 2 or len(set(texts)) < len(texts) or len(texts) > _MOST_ANSWERS:
+            raise ArgumentError(
+                "answers",
+                f"answers={list(texts)!r:.60}: give 2 to {_MOST_ANSWERS:,} answers without duplicates",
+            )
     return lists
 
 
-def _ids(it: TextModel, answer: str) -> list[int]:
-    it.token_count(answer)  # every word is known
-    ids = it.tokenizer.encode(answer)
+def _ids(model: TextModel, answer: str) -> list[int]:
+    model.token_count(answer)  # raises if a word is unknown
+    ids = model.tokenizer.encode(answer)
     if not ids:
-        raise ArgumentError("answers", f"the answer {answer!r} has no tokens; an answer is at least one")
+        raise ArgumentError("answers", f"the answer {answer!r} has no tokens; give one that is not empty")
     return ids

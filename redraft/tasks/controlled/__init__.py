@@ -1,1 +1,1 @@
-"""Controlled generation: texts of given parts of speech, length, attributes and words."""
+"""Controlled generation: texts with given parts of speech, length, attributes and words."""

@@ -1,4 +1,4 @@
-"""`control`: texts of given parts of speech, length, attributes and words."""
+"""`control`: generates texts with given parts of speech, length, attributes and words."""
 
 from __future__ import annotations
 
@@ -34,132 +34,137 @@ from redraft.tasks.engine.plan import DecodingPlan, TextRequest, make_plan
 from redraft.tasks.engine.result import TextResults
 from redraft.training.data.annotations import AnnotatedCorpus, as_annotated
 
-_SLACK = 0.01  # of a lexicon as a classifier: how likely a word is of another kind than it says
-
-_LEAST = 1e-3  # an attribute layer judges words at least this likely, relative to the likeliest
+_SLACK = 0.01  # probability that a word is of another part of speech than its lexicon entry
+_LEAST = 1e-3  # the attribute layer scores words at least this likely, relative to the most likely one
 
 
 def control(model: ModelOrPath, **options: Any) -> TextResults:
-    """Texts, `n` of them, that are as you wish.
+    """Generate `n` texts that satisfy the given controls.
 
     Args:
-        model: a trained model, or the directory of one
+        model: a trained model, or its directory
         options: the fields of `ControlSettings`, by name: pos, length, attributes, required, pattern, scale, n, …
     """
     return plan_control(as_text_model(model), settings_from(ControlSettings, options)).results()
 
 
-def plan_control(it: TextModel, asked: ControlSettings) -> DecodingPlan:
-    """How to write such texts; whatever the model cannot do is refused here."""
-    if not (asked.pos or asked.length or asked.attributes or asked.ruled):
+def plan_control(model: TextModel, settings: ControlSettings) -> DecodingPlan:
+    """Plans controlled generation. Raises if the model does not support a setting."""
+    if not (settings.pos or settings.length or settings.attributes or settings.ruled):
         raise ArgumentError("pos", "nothing to control; give pos=…, length=…, attributes=…, required=… or pattern=…")
-    told = it.needs_source and it.lm.attributes is None  # classes for the attribute layer are not told to the network
-    if told or (it.classes and not it.condition_optional):
+    conditional = model.needs_source and model.lm.attributes is None  # an attribute layer's classes are no condition
+    if conditional or (model.classes and not model.condition_optional):
         raise ValueError("this model needs a source or a class, which control does not take; use redraft generate")
-    wishes = ControlRequest(it, asked)
-    obeyed = asked if asked.scale is not None else replace(asked, required=(*asked.required, *wishes.keywords))
-    order = wishes.request()
-    return make_plan(it, order, _in_order(it, obeyed, len(wishes.tags), order.most_new), wishes.guide)
+    controls = ControlRequest(model, settings)
+    if settings.scale is None:
+        settings = replace(settings, required=(*settings.required, *controls.keywords))
+    request = controls.request()
+    settings = _with_order(model, settings, bool(controls.tags), request.most_new)
+    return make_plan(model, request, settings, controls.guide)
 
 
-def _in_order(it: TextModel, asked: ControlSettings, places: int, hidden: int) -> ControlSettings:
-    """Mask noise may write any place first: what a rule demands, then, under parts of speech, what is nearly decided.
+def _with_order(model: TextModel, settings: ControlSettings, has_tags: bool, most_new: int) -> ControlSettings:
+    """Chooses the unmasking order for mask noise: positions that a rule requires first, and low entropy under tags.
 
-    In any other order a word is written before it is known what the rest demands of it, and texts break. So they do if
-    words are written several at a time: unless steps=… says otherwise, it is one.
+    In another order a word would be written before its constraint is known, and texts break. They also break if several
+    words are written at once, so a step writes one token unless steps=… is set.
     """
-    own = asked.sampler == "own" and it.lm.block is None and isinstance(it.lm.process, Masked)
-    if not own or not (places or asked.ruled):
-        return asked
-    heat = 1.0 if asked.temperature is None else asked.temperature
-    pick: Any = Entropy(heat) if places else AnyOrder(heat)
-    sampler: Any = Unmask(asked.steps or hidden, RequiredFirst(pick) if asked.ruled else pick)
-    return replace(asked, sampler=sampler)
+    own = settings.sampler == "own" and model.lm.block is None and isinstance(model.lm.process, Masked)
+    if not own or not (has_tags or settings.ruled):
+        return settings
+    temperature = 1.0 if settings.temperature is None else settings.temperature
+    pick: Any = Entropy(temperature) if has_tags else AnyOrder(temperature)
+    sampler: Any = Unmask(settings.steps or most_new, RequiredFirst(pick) if settings.ruled else pick)
+    return replace(settings, sampler=sampler)
 
 
 @dataclass(frozen=True)
 class ControlRequest:
-    """What a text should be, for one model."""
+    """The controls on a text, for one model."""
 
     model: TextModel
     settings: ControlSettings
 
     @property
     def corpus(self) -> AnnotatedCorpus:
-        """What the data of the model's run knows about its texts."""
+        """The annotations of the data that the model was trained on."""
         return as_annotated(None if self.model.run is None else self.model.run.data)
 
     @cached_property
     def lexicon(self) -> Mapping[str, str]:
         """Word → part of speech."""
         if self.tagger is None:
-            return self.corpus.tags() or {} if self.settings.lexicon is None else _read(self.settings.lexicon)
+            return self.corpus.tags() or {} if self.settings.lexicon is None else _read_lexicon(self.settings.lexicon)
         if self.settings.lexicon is not None:
-            raise ArgumentError("lexicon", "lexicon=… and a tagger: it was trained with its own; leave one out")
-        kinds, words = self.tagger.config.kinds, self.model.tokenizer
-        assert kinds is not None
-        assert isinstance(words, WordTokenizer)
-        told = zip(words.words, kinds.of, strict=False)
-        return {word: kinds.names[kind] for word, kind in told if kind != kinds.none}
+            raise ArgumentError(
+                "lexicon", "lexicon=…: the tagger was trained with its own lexicon; leave one of them out"
+            )
+        tags, tokenizer = self.tagger.config.kinds, self.model.tokenizer
+        assert tags is not None
+        assert isinstance(tokenizer, WordTokenizer)
+        pairs = zip(tokenizer.words, tags.of, strict=False)
+        return {word: tags.names[tag] for word, tag in pairs if tag != tags.none}
 
     @cached_property
     def tagger(self) -> DiffusionLM | None:
-        """The model whose tagger guides towards parts of speech; None: the lexicon alone does."""
+        """The model whose tagger guides towards parts of speech; None to use the lexicon alone."""
         return None if self.settings.pos is None else _find_tagger(self.model, self.settings.classifier)
 
     @cached_property
     def tags(self) -> tuple[str, ...]:
-        """The part of speech of each word; * where it is free."""
-        found = tuple(() if self.settings.pos is None else self.settings.pos.split())
-        known = sorted(set(self.lexicon.values()))
-        if unknown := [tag for tag in found if tag != "*" and tag not in known]:
-            if not known:
-                raise ArgumentError("pos", "pos=… needs the part of speech of each word: give lexicon=FILE.json")
-            raise ArgumentError("pos", f"pos=…: there is no {unknown[0]!r}; use {', '.join(known)}, or * for any word")
-        if found and self.settings.length not in (None, len(found)):
-            raise ArgumentError("length", f"length={self.settings.length}: pos=… has {len(found)} words; leave one out")
-        return found
+        """The requested part of speech of each word; * for any."""
+        tags = tuple(() if self.settings.pos is None else self.settings.pos.split())
+        tag_set = sorted(set(self.lexicon.values()))
+        if unknown := [tag for tag in tags if tag != "*" and tag not in tag_set]:
+            if not tag_set:
+                raise ArgumentError("pos", "pos=… needs the part of speech of each word; give lexicon=FILE.json")
+            raise ArgumentError(
+                "pos", f"pos=…: there is no {unknown[0]!r}; use {', '.join(tag_set)}, or * for any word"
+            )
+        if tags and self.settings.length not in (None, len(tags)):
+            raise ArgumentError("length", f"length={self.settings.length}: pos=… has {len(tags)} words; leave one out")
+        return tags
 
     @cached_property
     def attributes(self) -> dict[str, str]:
-        """Attribute → value."""
-        pairs = [each.partition("=") for each in self.settings.attributes]
+        """Attribute → requested value."""
+        pairs = [pair.partition("=") for pair in self.settings.attributes]
         if wrong := [each for each, (_, sign, value) in zip(self.settings.attributes, pairs, strict=True) if not value]:
-            raise ArgumentError("attributes", f"attributes={wrong[0]!r}: write NAME=VALUE, say mood=sad")
+            raise ArgumentError("attributes", f"attributes={wrong[0]!r}: write NAME=VALUE, for example mood=sad")
         return {name.strip(): value.strip() for name, _, value in pairs}
 
     @property
     def keywords(self) -> tuple[str, ...]:
-        """The words that reveal the attributes in a text of the corpus."""
+        """The words that show the requested attributes in texts of the corpus."""
         return tuple(_keyword(self.corpus, name, value) for name, value in self.attributes.items())
 
     def request(self) -> TextRequest:
-        """A row of as many tokens as wished, and nothing behind them."""
-        it, size = self.model, len(self.tags) or self.settings.length
-        longest = it.full_row_length or it.lm.config.network.positions or (size or 0)
-        start = int(it.lm.config.vocab.bos is not None)
-        if size is None and it.run is None:
+        """The request for a row with the requested number of tokens."""
+        model, size = self.model, len(self.tags) or self.settings.length
+        longest = model.full_row_length or model.lm.config.network.positions or (size or 0)
+        start = int(model.lm.config.vocab.bos is not None)
+        if size is None and model.run is None:
             raise ArgumentError("length", "this model has no run that gives the length of its texts; set length=…")
         if size is not None and size + start > longest:
             raise ArgumentError("length", f"{size} tokens are too many: the rows of this model have {longest - start}")
-        assert it.run is not None or size is not None
+        assert model.run is not None or size is not None
         free = size is None
-        count = it.run.framing.length - start if size is None and it.run is not None else size or 0
-        end, rest = it.lm.config.vocab.eos, (it.full_row_length or 0) - start - count
+        count = model.run.framing.length - start if size is None and model.run is not None else size or 0
+        end, rest = model.lm.config.vocab.eos, (model.full_row_length or 0) - start - count
         row: list[Any] = ["", count, *([(end,) * rest] if end is not None and rest > 0 else [])]
 
-        def compose(some: Sequence[str]) -> Canvas:
-            canvas = it.lm.compose([row] * len(some))
+        def compose(prompts: Sequence[str]) -> Canvas:
+            canvas = model.lm.compose([row] * len(prompts))
             return canvas if free else replace(canvas, context=replace(canvas.context, inside=~canvas.fixed))
 
         return TextRequest([""], compose, start + count + max(0, rest), count)
 
     def guide(self, sampler: Sampler) -> Sampler:
-        """The sampler, which asks a denoiser that follows the wishes."""
+        """The sampler with guidance or constraints towards tags and attributes."""
         if self.tags:
             sampler = _TagGuidance(
                 self.model, self.tag_log_probs(), self.settings.scale, self.tagger, self.tag_ids()
-            ).guided(sampler)
+            ).guide(sampler)
         if self.settings.scale is not None and self.attributes:
             sampler = GuidedSampler(
                 sampler, TokenClassifier(self.model.lm.attribute(self._class()), self.settings.scale, least=_LEAST)
@@ -167,78 +172,86 @@ class ControlRequest:
         return sampler
 
     def tag_ids(self) -> Tensor | None:
-        """(L,) the kinds in the numbers of the tagger, −1 where they are free; behind the text there is none."""
+        """(L,) the tagger's index of each requested tag, −1 for any, "no tag" after the text; None without a tagger."""
         if self.tagger is None or (kinds := self.tagger.config.kinds) is None:
             return None
         start = [-1] * int(self.model.lm.config.vocab.bos is not None)
-        numbers = [-1 if tag == "*" else kinds.names.index(tag) for tag in self.tags]
-        return torch.tensor([*start, *numbers, kinds.none], device=next(self.model.lm.parameters()).device)
+        indices = [-1 if tag == "*" else kinds.names.index(tag) for tag in self.tags]
+        return torch.tensor([*start, *indices, kinds.none], device=next(self.model.lm.parameters()).device)
 
     def tag_log_probs(self) -> Tensor:
-        """(L, V) log p(part of speech | token) at each place; by constraint −inf where it is another."""
-        it, tokenizer = self.model, self.model.tokenizer
-        named = isinstance(it.lm.process, TokenProcess) or isinstance(it.lm.config.head, PredictTokens)
-        if not isinstance(tokenizer, WordTokenizer) or not (named or (self.tagger and self.settings.scale is not None)):
-            raise ArgumentError("pos", "pos=… needs a model that names words, or a tagger of its vectors; it has none")
-        if isinstance(it.lm.process, Insertion):
-            raise ArgumentError("pos", "pos=… is about places, and this model moves words; use a model of mask noise")
-        kinds = [self.lexicon.get(word) for word in tokenizer.words]
-        if missing := [tag for tag in self.tags if tag != "*" and tag not in kinds]:
-            raise ArgumentError("pos", f"pos=…: this model knows no word that is {missing[0]}; use another, or *")
-        kinds += [None] * (it.lm.config.vocab.size - len(kinds))  # special tokens
+        """(L, V) log p(requested tag | token) at each position; −inf for other tags under hard constraints."""
+        model, tokenizer = self.model, self.model.tokenizer
+        predicts_words = isinstance(model.lm.process, TokenProcess) or isinstance(model.lm.config.head, PredictTokens)
+        if not isinstance(tokenizer, WordTokenizer) or not (
+            predicts_words or (self.tagger and self.settings.scale is not None)
+        ):
+            raise ArgumentError(
+                "pos", "pos=… needs a model that predicts words, or a tagger for its vectors; this one has neither"
+            )
+        if isinstance(model.lm.process, Insertion):
+            raise ArgumentError(
+                "pos", "pos=… needs fixed positions, but this model inserts words; use one with mask noise"
+            )
+        tags = [self.lexicon.get(word) for word in tokenizer.words]
+        if missing := [tag for tag in self.tags if tag != "*" and tag not in tags]:
+            raise ArgumentError("pos", f"pos=…: no word of this model is {missing[0]}; use another tag, or *")
+        tags += [None] * (model.lm.config.vocab.size - len(tags))  # special tokens
         size = len(set(self.lexicon.values()))
         right, wrong = (0.0, -torch.inf) if self.settings.scale is None else _slack(size)
-        rows = [[0.0 if tag == "*" else right if kind == tag else wrong for kind in kinds] for tag in self.tags]
-        start = [[0.0] * len(kinds)] * int(it.lm.config.vocab.bos is not None)
-        return torch.tensor(start + rows, device=next(it.lm.parameters()).device)
+        rows = [[0.0 if tag == "*" else right if other == tag else wrong for other in tags] for tag in self.tags]
+        start = [[0.0] * len(tags)] * int(model.lm.config.vocab.bos is not None)
+        return torch.tensor(start + rows, device=next(model.lm.parameters()).device)
 
     def _class(self) -> int:
-        """The number of the class that the attribute layer of the model knows."""
+        """Index of the requested value among the classes of the model's attribute layer."""
         data = None if self.model.run is None else self.model.run.data
-        known, values = getattr(data, "classes", ()), list(self.attributes.values())
-        if self.model.lm.attributes is None or len(values) != 1 or values[0] not in known:
+        classes, values = getattr(data, "classes", ()), list(self.attributes.values())
+        if self.model.lm.attributes is None or len(values) != 1 or values[0] not in classes:
             raise ArgumentError(
                 "attributes",
-                "attributes=… by guidance needs a model whose attribute layer knows this one value (redraft train "
-                f"mdlm_attribute_tiny); this one knows {', '.join(known) or 'none'}. Leave scale=… out to demand words",
+                "attributes=… with scale=… takes one value and needs a model whose attribute layer knows it (redraft "
+                f"train mdlm_attribute_tiny); this one knows {', '.join(classes) or 'none'}. Leave scale=… out to "
+                "require words instead",
             )
-        return int(known.index(values[0]))
+        return int(classes.index(values[0]))
 
     def fulfillment(self, text: str) -> dict[str, float]:
-        """How far a text is as wished: 1 for every wish that is fulfilled; for parts of speech the share of words."""
-        words, told = split_words(text), self.corpus.recognize(text) if self.attributes else {}
-        found = {name: float(told.get(name) == value) for name, value in self.attributes.items()}
+        """How well a text satisfies each control: 1 if it does, 0 if not; for tags, the fraction of right words."""
+        words, recognized = split_words(text), self.corpus.recognize(text) if self.attributes else {}
+        scores = {name: float(recognized.get(name) == value) for name, value in self.attributes.items()}
         if self.tags:
-            right = [want in ("*", self.lexicon.get(word)) for want, word in zip(self.tags, words, strict=False)]
-            found["pos"] = sum(right) / max(len(words), len(self.tags))
+            right = [tag in ("*", self.lexicon.get(word)) for tag, word in zip(self.tags, words, strict=False)]
+            scores["pos"] = sum(right) / max(len(words), len(self.tags))
         if self.settings.length is not None:
-            found["length"] = float(len(self.model.tokenizer.encode(text)) == self.settings.length)
+            scores["length"] = float(len(self.model.tokenizer.encode(text)) == self.settings.length)
         for word in self.settings.required:
-            found[word] = float(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None)
-        return found
+            scores[word] = float(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) is not None)
+        return scores
 
 
-def _slack(kinds: int) -> tuple[float, float]:
-    right, wrong = torch.tensor([1 - _SLACK, _SLACK / max(1, kinds - 1)]).log().tolist()
+def _slack(tags: int) -> tuple[float, float]:
+    """log p of the lexicon's tag of a word, and of each other tag."""
+    right, wrong = torch.tensor([1 - _SLACK, _SLACK / max(1, tags - 1)]).log().tolist()
     return right, wrong
 
 
 def _keyword(corpus: AnnotatedCorpus, name: str, value: str) -> str:
-    """The word by which a text of the corpus reveals the value of an attribute."""
+    """The word that shows the value of an attribute in a text of the corpus."""
     if (values := corpus.attributes().get(name)) is None:
-        known = ", ".join(corpus.attributes()) or "none"
-        raise ArgumentError("attributes", f"the texts of this model have no {name!r}; choose from {known}")
+        names = ", ".join(corpus.attributes()) or "none"
+        raise ArgumentError("attributes", f"the texts of this model have no attribute {name!r}; choose from {names}")
     if value not in values:
         raise ArgumentError("attributes", f"{name}={value}: choose from {', '.join(values)}")
     return corpus.keyword(name, value)
 
 
-def _read(path: str) -> dict[str, str]:
-    """A lexicon: a JSON object, word → part of speech."""
+def _read_lexicon(path: str) -> dict[str, str]:
+    """Reads a JSON object of word → part of speech."""
     try:
-        found = json.loads(Path(path).read_text("utf-8"))
+        lexicon = json.loads(Path(path).read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise ArgumentError("lexicon", f"lexicon={path!r}: it cannot be read as JSON ({error})") from None
-    if not isinstance(found, dict) or not all(isinstance(tag, str) for tag in found.values()):
-        raise ArgumentError("lexicon", f"lexicon={path!r}: give an object that says the part of speech of each word")
-    return found
+    if not isinstance(lexicon, dict) or not all(isinstance(tag, str) for tag in lexicon.values()):
+        raise ArgumentError("lexicon", f"lexicon={path!r}: it must be a JSON object of words and parts of speech")
+    return lexicon

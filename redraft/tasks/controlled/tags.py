@@ -1,4 +1,4 @@
-"""Parts of speech and other kinds of words: who guides towards them, a lexicon or a trained tagger."""
+"""Guidance towards tags of words, such as parts of speech, by a lexicon or a trained tagger."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ from redraft.tasks.engine.model import TextModel, open_model
 
 @dataclass(frozen=True)
 class _TagGuidance:
-    """A wish about kinds: what a lexicon says of each token at each place, and the tagger, if there is one."""
+    """Guidance towards a tag at each position, by the lexicon's table and, if there is one, a tagger."""
 
-    it: TextModel
-    table: Tensor  # (L, V) log p(kind that is wanted | token)
-    scale: float | None  # None: demanded
+    model: TextModel
+    table: Tensor  # (L, V) log p(requested tag | token)
+    scale: float | None  # strength γ; None for hard constraints
     tagger: DiffusionLM | None = None
-    wanted: Tensor | None = None  # (L,) the numbers of the wanted kinds, as the tagger knows them; −1: free
+    tag_ids: Tensor | None = None  # (L,) the tagger's index of each requested tag; −1 for any
 
-    def guided(self, sampler: Sampler) -> Sampler:
-        """The sampler, which asks a denoiser that follows the wish."""
+    def guide(self, sampler: Sampler) -> Sampler:
+        """The sampler with this guidance."""
         scale = 1.0 if self.scale is None else self.scale
-        places = PositionClassifier(self.table, scale)
-        if self.tagger is None or self.wanted is None or scale == 0:
-            return self._rounded(GuidedSampler(sampler, places))
+        lexicon = PositionClassifier(self.table, scale)
+        if self.tagger is None or self.tag_ids is None or scale == 0:
+            return self._with_rounding(GuidedSampler(sampler, lexicon))
         if isinstance(self.tagger.tagger, FutureTagger):
-            ahead = LookAhead(future_tag_log_prob(self.tagger, self.wanted), scale)
-            return GuidedSampler(GuidedSampler(sampler, ahead), places)
-        log_prob = tag_log_prob(self.tagger, self.wanted)
-        if not isinstance(self.it.lm.process, Gaussian):
-            return GuidedSampler(GuidedSampler(sampler, FirstOrderClassifier(log_prob, scale)), places)
-        steered = _steered(sampler, _TagEnergy(log_prob, scale))
-        return steered if self.scale is not None else self._rounded(GuidedSampler(steered, places))
+            lookahead = LookAhead(future_tag_log_prob(self.tagger, self.tag_ids), scale)
+            return GuidedSampler(GuidedSampler(sampler, lookahead), lexicon)
+        log_prob = tag_log_prob(self.tagger, self.tag_ids)
+        if not isinstance(self.model.lm.process, Gaussian):
+            return GuidedSampler(GuidedSampler(sampler, FirstOrderClassifier(log_prob, scale)), lexicon)
+        controlled = _with_gradient_control(sampler, _TagEnergy(log_prob, scale))
+        return controlled if self.scale is not None else self._with_rounding(GuidedSampler(controlled, lexicon))
 
-    def _rounded(self, sampler: Sampler) -> Sampler:
-        """Vectors are rounded at the end: to words that are allowed, where a kind is demanded."""
-        codec = self.it.lm.codec
+    def _with_rounding(self, sampler: Sampler) -> Sampler:
+        """Under hard constraints, rounds the final vectors to allowed words."""
+        codec = self.model.lm.codec
         return sampler if codec is None or self.scale is not None else _RoundToAllowed(sampler, codec, self.table)
 
 
 @dataclass(frozen=True, eq=False)
 class _TagEnergy:
-    """−γ·log p(y | z, t): the energy of a classifier of noisy vectors, for `GradientControl`."""
+    """The energy −γ·log p(y | z, t) of a classifier of noisy vectors, for `GradientControl`."""
 
     log_prob: Callable[[Tensor, Tensor, Context], Tensor]
     scale: float = 1.0
@@ -69,18 +69,18 @@ class _TagEnergy:
         return -self.scale * self.log_prob(z, t, context)
 
 
-def _steered(sampler: Any, energy: _TagEnergy) -> Any:
-    """The sampler with gradient control in its steps, whatever stands around it."""
+def _with_gradient_control(sampler: Any, energy: _TagEnergy) -> Any:
+    """Replaces the innermost ancestral sampler by one with gradient control."""
     if isinstance(sampler, Ancestral):
         return GradientControl(energy, Ddim(sampler.steps, eta=1.0))
     if not hasattr(sampler, "sampler"):
-        raise ArgumentError("sampler", "a tagger of vectors steers ancestral sampling; leave sampler=… out")
-    return replace(sampler, sampler=_steered(sampler.sampler, energy))
+        raise ArgumentError("sampler", "a tagger of vectors needs ancestral sampling; leave sampler=… out")
+    return replace(sampler, sampler=_with_gradient_control(sampler.sampler, energy))
 
 
 @dataclass(frozen=True, eq=False)
 class _RoundToAllowed:
-    """Vectors become those of words that are allowed, when they are finished."""
+    """A sampler that rounds its final vectors to those of allowed words."""
 
     sampler: Sampler
     codec: Codec
@@ -97,30 +97,29 @@ class _RoundToAllowed:
             yield last.write(self.codec.encode(logits.argmax(-1)))
 
 
-def _find_tagger(it: TextModel, path: str | None) -> DiffusionLM | None:
-    """The model whose tagger guides: one of its own directory, or that of the model itself, if it has one."""
+def _find_tagger(model: TextModel, path: str | None) -> DiffusionLM | None:
+    """The model with the tagger, loaded from `path` and checked against `model`; by default `model` itself, or None."""
     if path is None:
-        return None if it.lm.tagger is None else it.lm
-    model = open_model(path).lm.to(next(it.lm.parameters()).device)
-    if model.tagger is None:
+        return None if model.lm.tagger is None else model.lm
+    lm = open_model(path).lm.to(next(model.lm.parameters()).device)
+    if lm.tagger is None:
         raise ArgumentError(
             "classifier",
-            f"classifier={path!r} holds no tagger; train one beside this model: "
-            f"redraft train mdlm_tagger_tiny --base {it.display_name} (ar_tagger_tiny, diffusion_lm_tagger_tiny)",
+            f"classifier={path!r} holds no tagger; train one for this model: "
+            f"redraft train mdlm_tagger_tiny --base {model.display_name} (ar_tagger_tiny, diffusion_lm_tagger_tiny)",
         )
-    ours, theirs = it.lm.config, model.config
-    same = it.lm.tokenizer == model.tokenizer and ours.process == theirs.process and it.lm.block == model.block
-    if not same or not _same_vectors(it.lm, model):
+    same_noise = model.lm.config.process == lm.config.process and model.lm.block == lm.block
+    if model.lm.tokenizer != lm.tokenizer or not same_noise or not _same_vectors(model.lm, lm):
         raise ArgumentError(
             "classifier",
-            f"classifier={path!r} reads other noise or other words than {it.display_name} writes; train it there",
+            f"classifier={path!r} has other noise or other words than {model.display_name}; train one for this model",
         )
-    return model
+    return lm
 
 
-def _same_vectors(ours: DiffusionLM, theirs: DiffusionLM) -> bool:
+def _same_vectors(a: DiffusionLM, b: DiffusionLM) -> bool:
     """Whether words have the same vectors in both models."""
-    if ours.codec is None or theirs.codec is None:
-        return ours.codec is theirs.codec
-    table, other = ours.codec.table, theirs.codec.table
-    return table is not None and other is not None and torch.equal(table, other)
+    if a.codec is None or b.codec is None:
+        return a.codec is b.codec
+    table_a, table_b = a.codec.table, b.codec.table
+    return table_a is not None and table_b is not None and torch.equal(table_a, table_b)

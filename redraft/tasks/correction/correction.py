@@ -119,23 +119,25 @@ def correct(
     `EditChannel`: letters may be missing, doubled or swapped, and spaces lost; candidates are known words of n − 2 …
     n + 2 letters for a spelling of n.
     """
-    asked, it = settings_from(CorrectSettings, options), as_text_model(model)
-    _require_unconditional(it)
-    found, own = require_texts("texts", texts), words is None and _is_letter_channel(it)
-    ask = None if own else _hole_scorer(it, asked.noise)
-    lexicon = Lexicon({}) if own else known_lexicon(it, words)
-    alphabet = frozenset(it.tokenizer.alphabet) if isinstance(it.tokenizer, CharTokenizer) else None
+    settings, text_model = settings_from(CorrectSettings, options), as_text_model(model)
+    _require_unconditional(text_model)
+    found, own = require_texts("texts", texts), words is None and _is_letter_channel(text_model)
+    ask = None if own else _hole_scorer(text_model, settings.noise)
+    lexicon = Lexicon({}) if own else known_lexicon(text_model, words)
+    alphabet = frozenset(text_model.tokenizer.alphabet) if isinstance(text_model.tokenizer, CharTokenizer) else None
     speller = _CandidateGenerator(
-        lexicon, channel or EditChannel.standard(), asked.noise, asked.kept, asked.names, alphabet
+        lexicon, channel or EditChannel.standard(), settings.noise, settings.kept, settings.names, alphabet
     )
     clock = time.perf_counter()
-    with count_calls(it.lm) as counted, eval_mode(it.lm), torch.no_grad():
+    with count_calls(text_model.lm) as counted, eval_mode(text_model.lm), torch.no_grad():
         if ask is None:
-            changes = _letter_changes(it, speller, found, asked.confidence)
+            changes = _letter_changes(text_model, speller, found, settings.confidence)
         else:
-            changes = _CorrectionPasses(it, speller, ask, asked.confidence)(found)
+            changes = _CorrectionPasses(text_model, speller, ask, settings.confidence)(found)
     rows = tuple(_corrected(text, each, row) for row, (text, each) in enumerate(zip(found, changes, strict=True)))
-    return CorrectionResults(rows, counted.rows / len(found), time.perf_counter() - clock, asked.noise, it.name)
+    return CorrectionResults(
+        rows, counted.rows / len(found), time.perf_counter() - clock, settings.noise, text_model.name
+    )
 
 
 def _corrected(text: str, changes: Sequence[_Replacement], row: int) -> CorrectionResult:
@@ -151,43 +153,43 @@ def _corrected(text: str, changes: Sequence[_Replacement], row: int) -> Correcti
 _LEXICONS: WeakKeyDictionary[DiffusionLM, Lexicon] = WeakKeyDictionary()
 
 
-def known_lexicon(it: TextModel, words: Lexicon | Mapping[str, float] | Iterable[str] | None = None) -> Lexicon:
+def known_lexicon(model: TextModel, words: Lexicon | Mapping[str, float] | Iterable[str] | None = None) -> Lexicon:
     """The words that are given; else those that the model itself can write, else those of its training data."""
     if isinstance(words, Lexicon):
         return words
     if words is not None:
-        return _given(it, words)
-    if it.lm not in _LEXICONS:
-        _LEXICONS[it.lm] = _own_words(it) if isinstance(it.tokenizer, WordTokenizer) else _read_words(it)
-    return _LEXICONS[it.lm]
+        return _given(model, words)
+    if model.lm not in _LEXICONS:
+        _LEXICONS[model.lm] = _own_words(model) if isinstance(model.tokenizer, WordTokenizer) else _read_words(model)
+    return _LEXICONS[model.lm]
 
 
-def _given(it: TextModel, words: Mapping[str, float] | Iterable[str]) -> Lexicon:
+def _given(model: TextModel, words: Mapping[str, float] | Iterable[str]) -> Lexicon:
     counts: dict[str, float] = dict(words) if isinstance(words, Mapping) else dict(Counter(words))
     if not counts or not all(isinstance(word, str) and count > 0 for word, count in counts.items()):
         raise ArgumentError("words", "words=…: give at least one word, and no count of zero or below")
-    own = it.tokenizer.words if isinstance(it.tokenizer, WordTokenizer) else ()
+    own = model.tokenizer.words if isinstance(model.tokenizer, WordTokenizer) else ()
     return Lexicon({**{word: 1.0 for word in own if WORD.fullmatch(word)}, **counts})
 
 
-def _own_words(it: TextModel) -> Lexicon:
+def _own_words(model: TextModel) -> Lexicon:
     """The vocabulary, each word as frequent as the model finds it where it knows nothing: x̂ of a hidden row."""
-    assert isinstance(it.tokenizer, WordTokenizer)
-    length = it.run.framing.length if it.run is not None else it.lm.config.network.positions or 32
-    canvas = it.lm.compose([[length]])
+    assert isinstance(model.tokenizer, WordTokenizer)
+    length = model.run.framing.length if model.run is not None else model.lm.config.network.positions or 32
+    canvas = model.lm.compose([[length]])
     t = torch.ones(1, 1, dtype=torch.float64, device=canvas.z.device)
-    with eval_mode(it.lm), torch.no_grad():
-        share = it.lm(canvas.z, canvas.time(t), canvas.context).at(~canvas.fixed).double().exp().mean(0)
-    shares = zip(it.tokenizer.words, share.tolist(), strict=False)
+    with eval_mode(model.lm), torch.no_grad():
+        share = model.lm(canvas.z, canvas.time(t), canvas.context).at(~canvas.fixed).double().exp().mean(0)
+    shares = zip(model.tokenizer.words, share.tolist(), strict=False)
     return Lexicon({word: 1e6 * p + 1e-3 for word, p in shares if WORD.fullmatch(word)})
 
 
-def _read_words(it: TextModel) -> Lexicon:
-    if it.run is None:
+def _read_words(model: TextModel) -> Lexicon:
+    if model.run is None:
         raise ArgumentError(
-            "words", f"words=…: {it.display_name} has no run that names its data; give a list of known words"
+            "words", f"words=…: {model.display_name} has no run that names its data; give a list of known words"
         )
-    data, tally = it.run.data, DataStats()
+    data, tally = model.run.data, DataStats()
     if isinstance(data, InfiniteCorpus):
         return Lexicon.of(data.document("train", index) for index in range(_DOCUMENTS))
     return Lexicon.of(data.documents("train", tally))

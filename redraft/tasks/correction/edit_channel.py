@@ -136,9 +136,9 @@ class EditChannel:
     @classmethod
     def _counted(cls, counts: Counter[tuple[str, str, str]], chances: Counter[str], space: float) -> EditChannel:
         alphabet = [*LETTERS, "?"]
-        made = [sum(n for (kind, *_), n in counts.items() if kind == edit) + 1.0 for edit in EDITS]
-        noise = sum(made) / (chances["drop"] + chances["undouble"])
-        rates = tuple(n / (chances[edit] + 1.0) / noise for n, edit in zip(made, EDITS, strict=True))
+        plan = [sum(n for (kind, *_), n in counts.items() if kind == edit) + 1.0 for edit in EDITS]
+        noise = sum(plan) / (chances["drop"] + chances["undouble"])
+        rates = tuple(n / (chances[edit] + 1.0) / noise for n, edit in zip(plan, EDITS, strict=True))
         rows = [[counts["replace", a, b] + (0.0 if a == b else 0.2) for b in alphabet] for a in alphabet]
         inserted = [sum(counts["insert", a, b] for a in ("", *alphabet)) + 0.5 for b in alphabet]
         *replaced, inserts = (tuple(value / sum(row) for value in row) for row in (*rows, inserted))

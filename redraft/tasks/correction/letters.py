@@ -29,36 +29,42 @@ _LEAST = 0.02  # of the probability of a word: below, too many would have to be 
 _NUMBER = re.compile(r"\w*\d\w*")
 
 
-def _is_letter_channel(it: TextModel) -> bool:
+def _is_letter_channel(model: TextModel) -> bool:
     """Whether letters become other letters by the noise of the model itself."""
-    process = it.lm.process
-    if not isinstance(it.tokenizer, CharTokenizer) or it.lm.block is not None or not isinstance(process, TokenProcess):
+    process = model.lm.process
+    if (
+        not isinstance(model.tokenizer, CharTokenizer)
+        or model.lm.block is not None
+        or not isinstance(process, TokenProcess)
+    ):
         return False
     return not isinstance(process, Masked | Remask | Insertion) and _error_rate(process, 0.5) > 0
 
 
 def _letter_changes(
-    it: TextModel, speller: _CandidateGenerator, texts: Sequence[str], confidence: float
+    model: TextModel, speller: _CandidateGenerator, texts: Sequence[str], confidence: float
 ) -> list[list[_Replacement]]:
     """The changed words of each text; a word is replaced if the letters of another one are likely enough together.
 
     Each sweep reads what the last one has written, until nothing changes.
     """
-    process = it.lm.process
+    process = model.lm.process
     assert isinstance(process, TokenProcess)
-    read = _LetterPosterior(it.lm, process, _time_of_error_rate(process, speller.noise), _longest_row(it), _letters(it))
-    return [_changes(it, read, speller, text, confidence) if text else [] for text in texts]
+    read = _LetterPosterior(
+        model.lm, process, _time_of_error_rate(process, speller.noise), _longest_row(model), _letters(model)
+    )
+    return [_changes(model, read, speller, text, confidence) if text else [] for text in texts]
 
 
-def _letters(it: TextModel) -> int:
-    assert isinstance(it.tokenizer, CharTokenizer)  # its letters come first
-    return len(it.tokenizer.alphabet)
+def _letters(model: TextModel) -> int:
+    assert isinstance(model.tokenizer, CharTokenizer)  # its letters come first
+    return len(model.tokenizer.alphabet)
 
 
 def _changes(
-    it: TextModel, read: _LetterPosterior, speller: _CandidateGenerator, text: str, confidence: float
+    model: TextModel, read: _LetterPosterior, speller: _CandidateGenerator, text: str, confidence: float
 ) -> list[_Replacement]:
-    observed = z = torch.tensor(it.tokenizer.encode(text), device=next(it.lm.parameters()).device)
+    observed = z = torch.tensor(model.tokenizer.encode(text), device=next(model.lm.parameters()).device)
     free, found = _free(text, speller).to(z.device), list[_LikelyLetters]()
     spaces = torch.tensor([letter == " " for letter in text], device=z.device)
     for _ in range(_MOST_SWEEPS):
@@ -73,7 +79,7 @@ def _changes(
     sure = torch.ones(len(z), dtype=torch.float64)
     for start, letters, probability in found:
         sure[start : start + len(letters)] = probability
-    return list(_words(text, it.tokenizer.decode(z.tolist()), sure.tolist()))
+    return list(_words(text, model.tokenizer.decode(z.tolist()), sure.tolist()))
 
 
 def _doubtful(log_p: Tensor, observed: Tensor, spaces: Tensor, confidence: float, most: int) -> list[tuple[int, int]]:

@@ -38,7 +38,7 @@ class _Chosen:
 class _CorrectionPasses:
     """Bayes at every spot: channel(observed | word) × model(word | both sides)."""
 
-    it: TextModel
+    model: TextModel
     speller: _CandidateGenerator
     ask: _HoleScorer
     confidence: float
@@ -78,7 +78,7 @@ class _CorrectionPasses:
         spot, reach = chosen[at].spot, _BESIDE * self.ask.max_length
         left = _spliced(text, chosen[:at], max(0, spot.start - reach), spot.start)
         right = _spliced(text, chosen[at + 1 :], spot.end, min(len(text), spot.end + reach))
-        tokenizer = self.it.tokenizer
+        tokenizer = self.model.tokenizer
         # a tokenizer of word pieces joins the space before a word to it
         before = tokenizer.encode(left.rstrip() if isinstance(tokenizer, HubTokenizer) else left)
         behind = tokenizer.encode(right)
@@ -97,7 +97,7 @@ class _CorrectionPasses:
 
     @cached_property
     def _vocabulary(self) -> frozenset[str] | None:
-        return frozenset(self.it.tokenizer.words) if isinstance(self.it.tokenizer, WordTokenizer) else None
+        return frozenset(self.model.tokenizer.words) if isinstance(self.model.tokenizer, WordTokenizer) else None
 
     @cached_property
     def _unknown(self) -> float:

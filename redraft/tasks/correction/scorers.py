@@ -85,13 +85,13 @@ class _MaskedHoleScorer(_HoleScorer):
 
     def __call__(self, holes: Sequence[_WordHole]) -> list[list[float]]:
         holes = [self.cut(_WordHole(self._known(h.left), h.fillings, self._known(h.right))) for h in holes]
-        asked: dict[_Query, dict[int, float]] = {}
+        log_probs: dict[_Query, dict[int, float]] = {}
         for hole in holes:
             for filling in hole.fillings:
                 for query, token in _chain(hole, filling):
-                    asked.setdefault(query, {})[token] = 0.0
-        self._answer(asked)
-        return [[sum(asked[q][token] for q, token in _chain(hole, f)) for f in hole.fillings] for hole in holes]
+                    log_probs.setdefault(query, {})[token] = 0.0
+        self._answer(log_probs)
+        return [[sum(log_probs[q][token] for q, token in _chain(hole, f)) for f in hole.fillings] for hole in holes]
 
     def _known(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         tokenizer, mask = self.model.tokenizer, self.model.lm.config.vocab.mask
@@ -99,15 +99,15 @@ class _MaskedHoleScorer(_HoleScorer):
             return ids
         return tuple(mask if token == tokenizer.unknown else token for token in ids)
 
-    def _answer(self, asked: dict[_Query, dict[int, float]]) -> None:
+    def _answer(self, log_probs: dict[_Query, dict[int, float]]) -> None:
         """Fills in the log-probabilities of all tokens that are asked for."""
-        queries = sorted(asked, key=lambda q: len(q.left) + q.hidden + len(q.right))
+        queries = sorted(log_probs, key=lambda q: len(q.left) + q.hidden + len(q.right))
         longest = max((len(q.left) + q.hidden + len(q.right) for q in queries), default=0)
         for some in self.batches(queries, longest):
             said = self._read([queries[i] for i in some])
             for i, row in zip(some, said, strict=True):
-                tokens = list(asked[queries[i]])
-                asked[queries[i]] = dict(zip(tokens, row[tokens].double().tolist(), strict=True))
+                tokens = list(log_probs[queries[i]])
+                log_probs[queries[i]] = dict(zip(tokens, row[tokens].double().tolist(), strict=True))
 
     def _read(self, queries: Sequence[_Query]) -> Tensor:
         """(B, V) what the network says of the first hidden token of each row."""
@@ -183,34 +183,34 @@ class _CausalHoleScorer(_HoleScorer):
         return Batch(tokens, learn, pad if bool(pad.any()) else None)
 
 
-def _require_unconditional(it: TextModel) -> None:
+def _require_unconditional(model: TextModel) -> None:
     """Raises for models that cannot read a text by itself."""
-    if it.lm.encoder is not None or it.needs_source:
+    if model.lm.encoder is not None or model.needs_source:
         raise ValueError("this model answers sources and cannot correct texts; train one on plain text")
 
 
-def _hole_scorer(it: TextModel, noise: float) -> _HoleScorer:
+def _hole_scorer(model: TextModel, noise: float) -> _HoleScorer:
     """How to ask a model; one line if it cannot be asked."""
-    _require_unconditional(it)
-    process = it.lm.process
+    _require_unconditional(model)
+    process = model.lm.process
     process = process.process if isinstance(process, Remask) else process
-    if isinstance(process, Masked) and it.lm.block == 1:
-        return _CausalHoleScorer(it, 0.0)
-    if it.lm.block is None and isinstance(process, Masked):
-        return _MaskedHoleScorer(it, 0.0)
-    if it.lm.block is None and isinstance(process, Interpolating):
+    if isinstance(process, Masked) and model.lm.block == 1:
+        return _CausalHoleScorer(model, 0.0)
+    if model.lm.block is None and isinstance(process, Masked):
+        return _MaskedHoleScorer(model, 0.0)
+    if model.lm.block is None and isinstance(process, Interpolating):
         return (_MaskedHoleScorer if _masks_tokens(process) else _UniformHoleScorer)(
-            it, _time_of_error_rate(process, noise)
+            model, _time_of_error_rate(process, noise)
         )
     raise ValueError(
         f"correct asks models of mask, uniform or hybrid noise with full attention, or autoregressive ones; this one "
-        f"has {type(process).__name__} noise{'' if it.lm.block is None else ' in blocks'}"
+        f"has {type(process).__name__} noise{'' if model.lm.block is None else ' in blocks'}"
     )
 
 
-def _longest_row(it: TextModel) -> int:
+def _longest_row(model: TextModel) -> int:
     """How many tokens a row has at most."""
-    known, length = it.lm.config.network.positions, _MOST_TOKENS if it.run is None else it.run.framing.length
+    known, length = model.lm.config.network.positions, _MOST_TOKENS if model.run is None else model.run.framing.length
     return length if known is None else min(length, known)
 
 

@@ -1,1 +1,1 @@
-"""The engine of all tasks: from a request to a plan, to rows being written, to a result."""
+"""What all tasks share: a request becomes a plan, the plan's loops decode rows, and the rows become a result."""

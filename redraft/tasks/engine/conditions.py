@@ -29,9 +29,7 @@ def label_id(model: TextModel, settings: GenerationSettings) -> int | None:
     classes = model.classes
     if settings.label is None:
         if classes and not model.condition_optional:
-            raise ArgumentError(
-                "label", f"this model writes texts of a class; give one with label=…: {', '.join(classes)}"
-            )
+            raise ArgumentError("label", f"this model needs a class; give one with label=…: {', '.join(classes)}")
         return None
     if settings.label not in classes:
         raise ArgumentError(
@@ -44,7 +42,7 @@ def _suggest_class(name: str, classes: Sequence[str]) -> str:
     if not classes:
         return "it was trained without classes"
     close = get_close_matches(name, classes, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(classes)}"
+    return f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(classes)}"
 
 
 def require_guidable(model: TextModel, settings: GenerationSettings, label: int | None, prompts: Sequence[str]) -> None:

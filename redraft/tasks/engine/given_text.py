@@ -1,4 +1,4 @@
-"""Verbatim: given text is kept byte for byte, whatever a tokenizer does to spaces, accents or capitals."""
+"""Keeps given text byte for byte, even if the tokenizer would change its spaces, accents or capitals."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from redraft.core.text.tokenizers import Tokenizer, token_texts
 
 
 def encode_given(tokenizer: Tokenizer, text: str) -> list[int]:
-    """The ids of given text that a hole follows.
+    """Encodes given text that is followed by a hole.
 
-    Many tokenizers write a space together with the word behind it. A space just before a hole would then be a token
-    that training never shows there, so it is left to the hole, whose first token brings its own.
+    Many tokenizers join a space to the word after it. A space right before a hole would then become a token of its own,
+    which training never shows there. Such a space is left to the hole, whose first token includes one.
     """
     ids = tokenizer.encode(text)
     if not text.endswith(" ") or tokenizer.encode(f"{text}a")[: len(ids)] == ids:
@@ -24,80 +24,81 @@ def encode_given(tokenizer: Tokenizer, text: str) -> list[int]:
 
 @dataclass(frozen=True)
 class GivenText:
-    """How a filled template is spelt: given parts as they were given, holes as the tokenizer has them."""
+    """Spells a filled template: given parts exactly as given, holes as the tokenizer decodes them."""
 
     tokenizer: Tokenizer
-    parts: tuple[str, ...]  # given text, before, between and behind the holes
-    ids: tuple[tuple[int, ...], ...]  # the tokens of each part
-    holes: tuple[int | None, ...]  # how many tokens each hole has at most; None: any number
+    parts: tuple[str, ...]  # given text before, between and after the holes
+    ids: tuple[tuple[int, ...], ...]  # tokens of each part
+    holes: tuple[int | None, ...]  # maximum number of tokens of each hole; None for any number
 
     def text(self, ids: Sequence[int], given: Sequence[bool]) -> str:
-        return "".join(text for text, _ in self._spelt(ids, given))
+        """The whole text."""
+        return "".join(text for text, _ in self._pieces(ids, given))
 
     def token_texts(self, ids: Sequence[int], given: Sequence[bool]) -> tuple[str, ...]:
-        """What each token adds to the text; text without a token of its own goes to the token before it."""
-        found, at = [""] * (len(ids) or 1), 0
-        for text, token in self._spelt(ids, given):
+        """The text of each token; given text without a token of its own is added to the token before it."""
+        texts, at = [""] * (len(ids) or 1), 0
+        for text, token in self._pieces(ids, given):
             at = max(at, token)
-            found[at] += text
-        return tuple(found[: len(ids)])
+            texts[at] += text
+        return tuple(texts[: len(ids)])
 
     def hole_texts(self, ids: Sequence[int], given: Sequence[bool]) -> tuple[str, ...]:
-        """What stands in each hole."""
-        said = token_texts(self.tokenizer, list(ids))
+        """The text in each hole."""
+        texts = token_texts(self.tokenizer, list(ids))
         runs = self._runs(given)
-        return tuple("".join(self._filled(said, runs, k)) for k in range(len(self.holes)))
+        return tuple("".join(self._hole(texts, runs, k)) for k in range(len(self.holes)))
 
     def hole_sizes(self, given: Sequence[bool]) -> tuple[int, ...]:
-        """How many tokens each hole has got."""
-        return tuple(len(missing) for _, missing in self._runs(given)[:-1])
+        """Number of tokens in each hole."""
+        return tuple(len(hole) for _, hole in self._runs(given)[:-1])
 
-    def _spelt(self, ids: Sequence[int], given: Sequence[bool]) -> Iterator[tuple[str, int]]:
-        """The text in pieces, each with its token; −1: it has none."""
-        said, runs = token_texts(self.tokenizer, list(ids)), self._runs(given)
+    def _pieces(self, ids: Sequence[int], given: Sequence[bool]) -> Iterator[tuple[str, int]]:
+        """Yields the text in pieces, each with the index of its token, or −1 if it has none."""
+        texts, runs = token_texts(self.tokenizer, list(ids)), self._runs(given)
         for k, part in enumerate(self.parts):
-            there, missing = runs[k]
-            yield from zip(_aligned(part, [said[i] for i in there]), there, strict=True) if there else [(part, -1)]
+            around, hole = runs[k]
+            yield from zip(_aligned(part, [texts[i] for i in around]), around, strict=True) if around else [(part, -1)]
             if k < len(self.holes):
-                yield from zip(self._filled(said, runs, k), missing, strict=True)
+                yield from zip(self._hole(texts, runs, k), hole, strict=True)
 
     def _runs(self, given: Sequence[bool]) -> list[tuple[range, range]]:
-        """The tokens of each part, and of the hole behind it."""
+        """Token ranges of each part and of the hole after it."""
         runs, at = [], 0
         for ids, most in zip(self.ids, (*self.holes, 0), strict=True):
-            there = range(at, at + len(ids))
-            free = takewhile(lambda i: i < len(given) and not given[i], count(there.stop))
+            part = range(at, at + len(ids))
+            free = takewhile(lambda i: i < len(given) and not given[i], count(part.stop))
             size = len([i for i, _ in zip(free, count() if most is None else range(most), strict=False)])
-            runs.append((there, range(there.stop, there.stop + size)))
-            at = there.stop + size
+            runs.append((part, range(part.stop, part.stop + size)))
+            at = part.stop + size
         return runs
 
-    def _filled(self, said: Sequence[str], runs: Sequence[tuple[range, range]], hole: int) -> list[str]:
-        """What the tokens of a hole add: a space only where the given text beside them has none."""
-        found, behind = [said[i] for i in runs[hole][1]], runs[hole + 1][0]
-        if not found:
-            return found
-        if self._loose[hole] and found[0][:1].isspace():
-            found[0] = found[0][1:]
-        if behind and said[behind[0]][:1].isspace() and not self.parts[hole + 1][:1].isspace():
-            found[-1] += " "
-        return found
+    def _hole(self, texts: Sequence[str], runs: Sequence[tuple[range, range]], hole: int) -> list[str]:
+        """Texts of the tokens in a hole; edge spaces are dropped or added so that the given text keeps its own."""
+        pieces, after = [texts[i] for i in runs[hole][1]], runs[hole + 1][0]
+        if not pieces:
+            return pieces
+        if self._space_is_in_hole[hole] and pieces[0][:1].isspace():
+            pieces[0] = pieces[0][1:]
+        if after and texts[after[0]][:1].isspace() and not self.parts[hole + 1][:1].isspace():
+            pieces[-1] += " "
+        return pieces
 
     @cached_property
-    def _loose(self) -> list[bool]:
-        """Whether each part ends with a space that none of its tokens has."""
+    def _space_is_in_hole(self) -> list[bool]:
+        """Whether each part ends with a space that is not in its tokens but left to the hole."""
         ends = [self.tokenizer.decode(ids)[-1:].isspace() for ids in self.ids]
-        return [part[-1:].isspace() and not spelt for part, spelt in zip(self.parts, ends, strict=True)]
+        return [part[-1:].isspace() and not in_tokens for part, in_tokens in zip(self.parts, ends, strict=True)]
 
 
-def _aligned(text: str, said: Sequence[str]) -> list[str]:
-    """A given text, cut where its tokens end; where the tokenizer spells it otherwise, the next token has it all."""
-    found, at = [], 0
-    for piece in said:
-        core = piece.strip()
+def _aligned(text: str, tokens: Sequence[str]) -> list[str]:
+    """Cuts given text where its tokens end; text that no token spells goes to the next match, or to the last token."""
+    pieces, at = [], 0
+    for token in tokens:
+        core = token.strip()
         begin = text.find(core, at) if core else -1
         end = begin + len(core) if begin >= 0 and not text[at:begin].strip() else at
-        found.append(text[at:end])
+        pieces.append(text[at:end])
         at = end
-    found[-1] += text[at:]
-    return found
+    pieces[-1] += text[at:]
+    return pieces

@@ -1,4 +1,4 @@
-"""The loop of decoding: rows being written, and what they cost."""
+"""The decoding loop: steps a sampler over a batch of rows and measures what it costs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from redraft.models.canvas_builder import text_positions
 from redraft.models.diffusion_lm import DiffusionLM, eval_mode
 from redraft.tasks.engine.logprobs import LogprobRecorder
 from redraft.tasks.engine.result import TextResult, TextResults, _StopReason
-from redraft.tasks.engine.sampler_choice import (
-    _starts_from_draft,
-)
+from redraft.tasks.engine.sampler_choice import _starts_from_draft
 from redraft.tasks.engine.stop_strings import StopStrings
 from redraft.tasks.engine.trace import NetworkCalls, _given_mask, _stop_reason, _TokenSteps, count_calls, generated_mask
 
 
 class DecodingLoop:
-    """Some rows being written: iterate over their canvases, as many as wanted, and take the record at the end.
+    """Decodes one batch of rows: iterate over its canvases as far as you like, then call `results`.
 
-    The model is in eval mode meanwhile, and no gradients are kept; `seconds` count the work alone, not what its user
-    does between two canvases.
+    During iteration the model is in eval mode and keeps no gradients. `seconds` counts the work of the loop, not what
+    its caller does between two canvases.
     """
 
     def __init__(
@@ -41,8 +39,8 @@ class DecodingLoop:
         log: LogprobRecorder | None = None,
     ) -> None:
         self.model, self.sampler, self.start, self.seed = model, sampler, start, seed
-        self.samples = samples  # (B,) with the seed, the random key of each row
-        self.first_row = first  # the number of row 0 in its call
+        self.samples = samples  # (B,) index that makes, with the seed, the random key of each row
+        self.first_row = first  # index of row 0 among all texts of the call
         self.seconds, self.canvas_count, self.calls = 0.0, 0, NetworkCalls()
         self.steps, self.recorder = _TokenSteps(), log
         self.canvas = start
@@ -70,51 +68,49 @@ class DecodingLoop:
         return canvas
 
     def results(self) -> TextResults:
-        """What was written and what it cost; writes the remaining canvases first."""
+        """Returns the texts and their cost; if iteration has not begun, decodes all canvases first."""
         if self.canvas is self.start:
             for _ in self:
                 pass
         clock = time.perf_counter()
         end, vocab = self.model.to_tokens(self.canvas), self.model.config.vocab
-        count = int((generated_mask(self.start, end, vocab) & ~self._kept(end)).sum())  # also waits for the device
+        count = int((generated_mask(self.start, end, vocab) & ~self._untouched(end)).sum())  # also waits for the device
         self.seconds += time.perf_counter() - clock
         rows = len(end.z)
-        return TextResults(
-            self._written(end), self.calls.rows / rows, self.seconds, count, self.seed, str(self.sampler)
-        )
+        return TextResults(self._texts(end), self.calls.rows / rows, self.seconds, count, self.seed, str(self.sampler))
 
-    def _kept(self, end: Canvas) -> Tensor:
-        """(B, L) bool: tokens of a draft that noise has not touched and nobody has changed."""
+    def _untouched(self, end: Canvas) -> Tensor:
+        """(B, L) bool: tokens of an edited draft that were never noised or changed."""
         steps = self.steps.steps
         if steps is None or end.z.shape != self.start.z.shape or not _starts_from_draft(self.sampler):
             return torch.zeros_like(end.fixed)
         return (end.z == self.start.z) & (steps == 0)
 
-    def _written(self, end: Canvas) -> tuple[TextResult, ...]:
-        known, kept = _given_mask(self.start, end), self._kept(end)
+    def _texts(self, end: Canvas) -> tuple[TextResult, ...]:
+        given, untouched = _given_mask(self.start, end), self._untouched(end)
         steps = None if self.canvas.z.dim() == 3 else self.steps.steps
-        sure = end.confidence
+        confidence = end.confidence
         return tuple(
-            self._row(
+            self._text(
                 end,
                 row,
-                known[row] | kept[row],
+                given[row] | untouched[row],
                 None if steps is None else steps[row],
-                None if sure is None else sure[row],
-                _stop_reason(end, self.model.config.vocab, row, known[row]),
+                None if confidence is None else confidence[row],
+                _stop_reason(end, self.model.config.vocab, row, given[row]),
             )
             for row in range(len(end.z))
         )
 
-    def _row(
-        self, end: Canvas, row: int, known: Tensor, step: Tensor | None, sure: Tensor | None, stop: _StopReason
+    def _text(
+        self, end: Canvas, row: int, given: Tensor, step: Tensor | None, confidence: Tensor | None, stop: _StopReason
     ) -> TextResult:
         tokenizer = self.model.tokenizer
-        places = text_positions(end, self.model.config.vocab, row)
-        tokens, was_given = end.z[row, places].tolist(), known[places].tolist()
-        steps = [None] * len(places) if step is None else step[places].tolist()
-        probability = [None] * len(places) if sure is None else sure[places].tolist()
-        written = TextResult(
+        positions = text_positions(end, self.model.config.vocab, row)
+        tokens, was_given = end.z[row, positions].tolist(), given[positions].tolist()
+        steps = [None] * len(positions) if step is None else step[positions].tolist()
+        probability = [None] * len(positions) if confidence is None else confidence[positions].tolist()
+        result = TextResult(
             "" if tokenizer is None else tokenizer.decode(tokens),
             tuple(tokens),
             tuple(was_given),
@@ -122,13 +118,13 @@ class DecodingLoop:
             tuple(0 if g else s for s, g in zip(steps, was_given, strict=True)),
             stop,
             self.first_row + row,
-            alternatives=self._alternatives(places),
+            alternatives=self._alternatives(positions),
             tokenizer=tokenizer,
         )
         ending = self.start.context.ending
-        return ending.truncate(written) if isinstance(ending, StopStrings) else written
+        return ending.truncate(result) if isinstance(ending, StopStrings) else result
 
-    def _alternatives(self, places: Sequence[int]) -> tuple[tuple[tuple[str, float], ...] | None, ...]:
+    def _alternatives(self, positions: Sequence[int]) -> tuple[tuple[tuple[str, float], ...] | None, ...]:
         if self.recorder is None or self.model.tokenizer is None:
             return ()
-        return tuple(self.recorder.alternatives(place, self.model.tokenizer) for place in places)
+        return tuple(self.recorder.alternatives(column, self.model.tokenizer) for column in positions)

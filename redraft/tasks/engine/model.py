@@ -59,7 +59,7 @@ class TextModel:
 
     @property
     def full_row_length(self) -> int | None:
-        """Row length in training, if the network attends to what follows a text and has only seen full rows; else None."""
+        """Row length in training if the model has full attention and only ever saw full rows; else None."""
         if self.run is None or self.lm.block is not None or self.run.framing.padded:
             return None
         if self.lm.config.network.lora is not None:  # adapted from a causal model, which has seen rows of all lengths
@@ -75,18 +75,21 @@ class TextModel:
 
     @property
     def condition_optional(self) -> bool:
-        """Whether the model was also trained without its condition, as classifier-free guidance needs; assumed if unknown."""
+        """Whether the model was also trained without its condition, as classifier-free guidance needs.
+
+        Models without a run count as trained so.
+        """
         run = self.run
         return run is None or not isinstance(run.objective, Objective) or run.objective.drop_condition > 0
 
     @property
     def needs_source(self) -> bool:
-        """Whether the model is seq2seq: it writes an answer to a source, and needs one."""
-        needs_source = self.run.framing.conditional if self.run is not None else self.lm.encoder is not None
-        return needs_source and not self.classes
+        """Whether the model is seq2seq: it answers a source and cannot write without one."""
+        conditional = self.run.framing.conditional if self.run is not None else self.lm.encoder is not None
+        return conditional and not self.classes
 
     def source_turn(self, source: str | None) -> list[tuple[int, ...]]:
-        """Ids of the source as a user message of a chat, for models trained on chats; an empty list for others."""
+        """A list with the ids of the source as a chat message of the user; empty unless trained on chats."""
         framing = None if self.run is None else self.run.framing
         if source is None or not isinstance(framing, ChatRows) or not isinstance(self.tokenizer, HubTokenizer):
             return []
@@ -101,14 +104,15 @@ class TextModel:
 
     @property
     def tokenizer(self) -> Tokenizer:
+        """The tokenizer. Raises if the model has none."""
         if self.lm.tokenizer is None:
             raise ValueError(
-                f"{self.display_name} has no tokenizer, so it can neither read nor write text; put tokenizer.json there"
+                f"{self.display_name} has no tokenizer, so it can neither read nor write text; add a tokenizer.json"
             )
         return self.lm.tokenizer
 
     def token_count(self, text: str) -> int:
-        """Number of tokens of a text, including the start token. Raises if the tokenizer does not know one of its words."""
+        """Number of tokens of a text, including the start token. Raises if a word is not in the vocabulary."""
         ids, tokenizer = self.tokenizer.encode(text), self.tokenizer
         if any(tokenizer.piece(token) == UNKNOWN for token in set(ids)):
             self._require_known(text)
@@ -121,14 +125,16 @@ class TextModel:
             return UNKNOWN in map(tokenizer.piece, tokenizer.encode(word))
 
         unknown = [word for word in dict.fromkeys(text.split()) if is_unknown(word)]
-        bare = [word.strip(punctuation) for word in unknown[:5]]  # without punctuation, unless that is what is unknown
+        bare = [word.strip(punctuation) for word in unknown[:5]]  # without punctuation, unless it alone is unknown
         words = [inner if is_unknown(inner) else word for inner, word in zip(bare, unknown, strict=False)]
         more = f" and {len(unknown) - 5} more words" if len(unknown) > 5 else ""
         vocabulary = tokenizer.words if isinstance(tokenizer, WordTokenizer) else ()
         close = [match for word in words for match in get_close_matches(word, vocabulary, n=2)]
-        advice = f"say {', '.join(close)}" if close else "`redraft generate` without a prompt shows words that it knows"
+        advice = f"such as {', '.join(close)}" if close else "`redraft generate` without a prompt shows some"
         if unknown:
-            raise ValueError(f"this model does not know {', '.join(map(repr, words))}{more}; use its words, {advice}")
+            raise ValueError(
+                f"this model does not know {', '.join(map(repr, words))}{more}; use words from its vocabulary, {advice}"
+            )
 
     def encode_row(self, text: str, argument: str = "texts") -> list[int]:
         """Ids of a text framed as in training: start and end tokens, padded with end tokens if training rows were."""
@@ -138,7 +144,7 @@ class TextModel:
         bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
         row = ids if isinstance(framing, PackedRows) else [*bos, *ids, *eos]
         if not row[len(bos) :]:
-            raise ArgumentError(argument, f"{argument}=…: {text!r:.60} has no token to read; give a text")
+            raise ArgumentError(argument, f"{argument}=…: {text!r:.60} has no tokens; give a text that is not empty")
         tail = isinstance(framing, DocumentRows) and framing.tail
         if framing is not None and tail and len(row) > framing.length:
             raise ArgumentError(
@@ -192,6 +198,6 @@ def open_model(
     loaded = load_with_run(path, best_device(), trust, mask=mask, attention=attention)
     if not codec and loaded.run is not None and isinstance(loaded.run.objective, CodecObjective):
         raise CheckpointError(
-            f"{path} is only a codec; train the diffusion of its latents: redraft train … --base {path}"
+            f"{path} is only a codec; train a diffusion model on its latents: redraft train … --base {path}"
         )
     return TextModel(loaded.model, loaded.run, loaded.step, Path(path))

@@ -1,6 +1,6 @@
-"""The way from a prompt to its text: an order (what to write), a plan (by which sampler), a writing (row by row).
+"""From prompt to text: a request (what to write), a plan (with which sampler), and decoding loops (batches of rows).
 
-Every row draws from its own key, (seed, number of the row), so no text depends on the batch size.
+Every row draws from its own key, (seed, index of the text for its prompt), so no text depends on the batch size.
 """
 
 from __future__ import annotations
@@ -41,35 +41,35 @@ from redraft.tasks.engine.streaming import StreamView
 
 @dataclass(frozen=True)
 class TextRequest:
-    """What is to be written, before anything of its size is built."""
+    """What to write; canvases are built later, batch by batch."""
 
     prompts: Sequence[str]
-    compose: Callable[[Sequence[str]], Canvas]  # a row for each of some prompts
-    row_length: int  # of the longest row, in tokens
-    most_new: int  # the most tokens that a row has to get
-    text_length: int | None = None  # tokens after the first `size` are not part of the text
-    room: int = 0  # what holes of any length may take besides
-    rules: Sequence[Rule | HoleRules | None] = ()  # what the text of each prompt must obey; nothing: all are free
-    given_text: GivenText | None = None  # how given parts are spelt; None: as the tokenizer has it
+    compose: Callable[[Sequence[str]], Canvas]  # prompts → a canvas with one row for each
+    row_length: int  # tokens in the longest row
+    most_new: int  # maximum number of tokens to write in a row
+    text_length: int | None = None  # tokens that belong to the text, if the rest of the row is only context
+    room: int = 0  # additional tokens that holes of any length may take
+    rules: Sequence[Rule | HoleRules | None] = ()  # one for each prompt; empty if texts are unconstrained
+    given_text: GivenText | None = None  # exact spelling of given parts; None to decode them like the rest
 
-    def canvas(self, numbers: Sequence[int], it: TextModel) -> Canvas:
-        """A row for each of some prompts, by their numbers, under their rules."""
-        canvas = self.compose([self.prompts[number] for number in numbers])
+    def canvas(self, indices: Sequence[int], model: TextModel) -> Canvas:
+        """A canvas with a row for each of the prompts at `indices`, under their rules."""
+        canvas = self.compose([self.prompts[index] for index in indices])
         if not self.rules:
             return canvas
-        return with_rules(it.lm, canvas, [self.rules[number] for number in numbers], self.text_length)
+        return with_rules(model.lm, canvas, [self.rules[index] for index in indices], self.text_length)
 
 
 class UpfrontCost(NamedTuple):
-    """What was done before the first word is written, such as finding out how long a hole is."""
+    """Work done before decoding, such as choosing the length of a hole."""
 
-    rows: int = 0  # rows that the network has read
+    rows: int = 0  # rows passed through the network
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class DecodingPlan:
-    """An order, the sampler that carries it out, and how many rows it writes at a time."""
+    """A request with everything needed to decode it: model, settings, sampler and batch size."""
 
     model: TextModel
     request: TextRequest
@@ -77,59 +77,55 @@ class DecodingPlan:
     sampler: Sampler
     batch: int
     notes: tuple[str, ...] = ()
-    first_row: int = 0  # the number of its first text in the call
-    earlier: int = 0  # how often the first prompt was written for before
+    first_row: int = 0  # index of its first text among all texts of the call
+    earlier: int = 0  # earlier occurrences of the first prompt in the call
     upfront: UpfrontCost = UpfrontCost()
 
     def __len__(self) -> int:
-        """How many texts there will be."""
+        """Number of texts it will write."""
         return self.settings.n * len(self.request.prompts)
 
     def loops(self) -> Iterator[DecodingLoop]:
-        """The rows, some at a time, in the order of their prompts."""
+        """Yields a decoding loop for each batch of rows, in the order of the prompts."""
         earlier = list(self._earlier())
         for begin in range(0, len(self), self.batch):
-            yield self._writing(range(begin, min(begin + self.batch, len(self))), earlier)
+            yield self._loop(range(begin, min(begin + self.batch, len(self))), earlier)
 
-    def _writing(self, rows: range, earlier: Sequence[int]) -> DecodingLoop:
+    def _loop(self, rows: range, earlier: Sequence[int]) -> DecodingLoop:
         n = self.settings.n
         canvas = self.request.canvas([row // n for row in rows], self.model)
         samples = torch.tensor([earlier[row // n] * n + row % n for row in rows], device=canvas.z.device)
-        sampler = (
-            self.sampler
-            if self.request.text_length is None
-            else _TruncatedSampler(self.sampler, self.request.text_length)
-        )
-        first, log = self.first_row + rows.start, LogprobRecorder(self.settings.alternatives) if self._watched else None
+        length, alternatives = self.request.text_length, self.settings.alternatives
+        sampler = self.sampler if length is None else _TruncatedSampler(self.sampler, length)
+        first, recorder = self.first_row + rows.start, LogprobRecorder(alternatives) if alternatives else None
         return DecodingLoop(
-            self.model.lm, sampler, canvas, seed=self.settings.seed, samples=samples, first=first, log=log
+            self.model.lm, sampler, canvas, seed=self.settings.seed, samples=samples, first=first, log=recorder
         )
-
-    @property
-    def _watched(self) -> bool:
-        return self.settings.alternatives > 0
 
     def _earlier(self) -> Iterator[int]:
-        """How often each prompt came before: a text depends on its prompt and the seed, not on other prompts."""
+        """Yields the number of earlier occurrences of each prompt.
+
+        It makes the random key of a text, which therefore depends on its prompt and the seed, not on other prompts.
+        """
         seen = Counter({prompt: self.earlier for prompt in self.request.prompts[:1]})
         for prompt in self.request.prompts:
             yield seen[prompt]
             seen[prompt] += 1
 
     def prompt(self, row: int) -> str:
-        """What a text of the call was written for."""
+        """The prompt of a text, by its index in the call."""
         return self.request.prompts[(row - self.first_row) // self.settings.n]
 
-    def loop_results(self, writing: DecodingLoop) -> TextResults:
-        """The record of some rows, with what the plan knows."""
-        found = writing.results()
-        verbatim, share = self.request.given_text, len(found) / len(self)
-        written = tuple(replace(each, prompt=self.prompt(each.row)).with_given_text(verbatim) for each in found)
+    def loop_results(self, loop: DecodingLoop) -> TextResults:
+        """The results of one loop, with prompts, given text, and its fraction of the upfront cost."""
+        results = loop.results()
+        given_text, fraction = self.request.given_text, len(results) / len(self)
+        written = tuple(replace(text, prompt=self.prompt(text.row)).with_given_text(given_text) for text in results)
         return replace(
-            found,
+            results,
             written=written,
-            nfe=found.nfe + self.upfront.rows / len(self),
-            seconds=found.seconds + self.upfront.seconds * share,
+            nfe=results.nfe + self.upfront.rows / len(self),
+            seconds=results.seconds + self.upfront.seconds * fraction,
             run=self.model.name,
             sampler=str(self.sampler),
             cache=self.cache,
@@ -141,47 +137,51 @@ class DecodingPlan:
 
     @property
     def draft_stats(self) -> DraftStats | None:
-        """What became of the drafts so far; None: nobody drafts."""
+        """Draft statistics so far; None without a drafter."""
         return next((part.tally for part in sampler_layers(self.sampler) if isinstance(part, SpeculativeSampler)), None)
 
     def results(self) -> TextResults:
-        """All of it at once."""
+        """Decodes everything and returns the results."""
         return TextResults.joined(map(self.loop_results, self.loops()))
 
     def stream(self) -> Iterator[PartialText]:
-        """A draft for each text that changed in a step; the last one of each text brings it finished."""
-        for writing in self.loops():
-            view = StreamView(self.model, writing.sampler, writing.first_row, self.request.given_text)
-            said: dict[int, tuple[str, str]] = {}
-            for canvas in writing:
+        """Yields a partial text whenever a text changes in a step, and each finished text at the end of its loop."""
+        for loop in self.loops():
+            view = StreamView(self.model, loop.sampler, loop.first_row, self.request.given_text)
+            shown: dict[int, tuple[str, str]] = {}
+            for canvas in loop:
                 for row in range(len(canvas.z)):
-                    draft = view.partial_text(canvas, row)
-                    if (draft.committed, draft.tentative) != said.get(row):
-                        said[row] = (draft.committed, draft.tentative)
-                        yield draft
-            for written in self.loop_results(writing):
-                yield PartialText(written.row, written.text, "", written)
+                    partial = view.partial_text(canvas, row)
+                    if (partial.committed, partial.tentative) != shown.get(row):
+                        shown[row] = (partial.committed, partial.tentative)
+                        yield partial
+            for result in self.loop_results(loop):
+                yield PartialText(result.row, result.text, "", result)
 
     def with_notes(self, *notes: str) -> DecodingPlan:
+        """A copy with more notes."""
         return replace(self, notes=(*self.notes, *notes))
 
     def offset_by(self, prompts: int, earlier: int) -> DecodingPlan:
-        """The same as a later part of a call: so many prompts come before, and the same one so many times."""
+        """This plan as a later part of a call, after `prompts` prompts, `earlier` of them the same as its own."""
         return replace(self, first_row=prompts * self.settings.n, earlier=earlier)
 
     @property
     def cache(self) -> _CacheKind:
-        """Of keys and values, as the sampler declares it."""
-        words = {
+        """The kind of key–value cache that the sampler uses."""
+        exact = {
             part.exact(self.model.lm)
             for part in sampler_layers(self.sampler)
             if isinstance(part, Blocks | SpeculativeSampler)
         }
-        return "approximate" if False in words else "exact" if True in words else "none"
+        return "approximate" if False in exact else "exact" if True in exact else "none"
 
     @property
     def exactness(self) -> _Exactness:
-        """In which sense texts obey; a pick that looks at what it drew, or another temperature, changes the law."""
+        """How texts obey the rules (see `TextResults.exactness`).
+
+        Picks that depend on the drawn tokens, filters, and temperatures other than 1 change the distribution.
+        """
         if not self.request.rules:
             return "free"
         parts = list(sampler_layers(self.sampler))
@@ -192,33 +192,36 @@ class DecodingPlan:
 
 
 def make_plan(
-    it: TextModel, order: TextRequest, decoding: DecodingSettings, around: Callable[[Sampler], Sampler] | None = None
+    model: TextModel,
+    request: TextRequest,
+    settings: DecodingSettings,
+    around: Callable[[Sampler], Sampler] | None = None,
 ) -> DecodingPlan:
-    """How an order will be carried out; refuses what is too long, before anything is built."""
-    sampler, notes = choose_sampler(it, decoding, order.most_new)
-    batch = batch_size(it, sampler, order.row_length, order.room)
-    batch = 1 if decoding.alternatives else batch  # the log of what was said is that of one row
-    order = _apply_rules(it, order, decoding)
-    if decoding.end_token == "never":
-        order = replace(order, compose=_unending(order.compose))
-    if order.rules:  # before other guidance: it is the outermost on the denoiser
-        sampler = GuidedSampler(sampler, Constrained(it.lm.process))
-    sampler = _with_filters(it, sampler, decoding)
-    return DecodingPlan(it, order, decoding, sampler if around is None else around(sampler), batch, notes)
+    """Plans a request; `around` wraps the sampler. Raises if rows are too long or a prompt contradicts its rule."""
+    sampler, notes = choose_sampler(model, settings, request.most_new)
+    batch = batch_size(model, sampler, request.row_length, request.room)
+    batch = 1 if settings.alternatives else batch  # LogprobRecorder records a single row
+    request = _apply_rules(model, request, settings)
+    if settings.end_token == "never":
+        request = replace(request, compose=_without_end(request.compose))
+    if request.rules:  # innermost on the sampler, so that rules wrap the denoiser outside all other guidance
+        sampler = GuidedSampler(sampler, Constrained(model.lm.process))
+    sampler = _with_filters(model, sampler, settings)
+    return DecodingPlan(model, request, settings, sampler if around is None else around(sampler), batch, notes)
 
 
-def _unending(compose: Callable[[Sequence[str]], Canvas]) -> Callable[[Sequence[str]], Canvas]:
-    return lambda some: forbid_end_token(compose(some))
+def _without_end(compose: Callable[[Sequence[str]], Canvas]) -> Callable[[Sequence[str]], Canvas]:
+    return lambda prompts: forbid_end_token(compose(prompts))
 
 
-def _apply_rules(it: TextModel, order: TextRequest, decoding: DecodingSettings) -> TextRequest:
-    """The order under its rules; each prompt that contradicts its own is refused now, before the network is asked."""
-    if not decoding.ruled:
-        return order
-    order = order if order.rules else replace(order, rules=decoding.rules(len(order.prompts)))
-    different = {
-        (prompt, rule): number for number, (prompt, rule) in enumerate(zip(order.prompts, order.rules, strict=True))
+def _apply_rules(model: TextModel, request: TextRequest, settings: DecodingSettings) -> TextRequest:
+    """The request with its rules. Raises now, before any network call, if a prompt contradicts its rule."""
+    if not settings.ruled:
+        return request
+    request = request if request.rules else replace(request, rules=settings.rules(len(request.prompts)))
+    unique = {
+        (prompt, rule): index for index, (prompt, rule) in enumerate(zip(request.prompts, request.rules, strict=True))
     }
-    for number in different.values():
-        order.canvas([number], it)
-    return order
+    for index in unique.values():
+        request.canvas([index], model)
+    return request

@@ -1,4 +1,4 @@
-"""Where the time of writing goes: network, output layer, constraint, and the rest, which is the sampler's."""
+"""Where decoding spends its time: network, output layer, constraints, and the rest, which is the sampler."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
-from redraft.decoding.constraints.constrained import Constrained, ConstrainedPrediction
+from redraft.decoding.constraints import constrained
+from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from redraft.models.diffusion_lm import DiffusionLM
 
 
 @dataclass
 class _ProfileEntry:
-    """One kind of work."""
+    """Calls and seconds of one kind of work."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -23,15 +24,15 @@ class _ProfileEntry:
 
 @dataclass
 class Profile:
-    """Seconds and calls by kind of work; each moment counts for the innermost kind that is at work."""
+    """Calls and seconds by kind of work; nested work counts only for the innermost kind."""
 
     parts: dict[str, _ProfileEntry] = field(default_factory=dict)
     clock: Callable[[], float] = time.perf_counter
-    _running: list[tuple[str, float]] = field(default_factory=list)  # who, and since when
+    _running: list[tuple[str, float]] = field(default_factory=list)  # kinds of work in progress, with start times
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """What happens inside counts for this part."""
+        """Counts the time inside the `with` block for this kind of work."""
         self.parts.setdefault(name, _ProfileEntry()).calls += 1
         self._pause()
         self._running.append((name, self.clock()))
@@ -49,9 +50,9 @@ class Profile:
             self.parts[name].seconds += self.clock() - since
 
     def lines(self, seconds: float, steps: int) -> list[str]:
-        """A line per kind of work, the sampler last: what is left of all seconds of writing."""
-        known = sum(part.seconds for part in self.parts.values())
-        rows = {**self.parts, "sampler": _ProfileEntry(steps, max(0.0, seconds - known))}
+        """A line per kind of work; the last one is the sampler, with the rest of the total `seconds`."""
+        measured = sum(part.seconds for part in self.parts.values())
+        rows = {**self.parts, "sampler": _ProfileEntry(steps, max(0.0, seconds - measured))}
         return [
             f"{name:<13}{part.calls:>7,} calls{1000 * part.seconds:>11,.1f} ms{part.seconds / (seconds or 1):>7.1%}"
             for name, part in rows.items()
@@ -62,35 +63,35 @@ _WORK = {"forward": "network", "absorb": "network", "with_gaps": "network", "log
 _RULES: tuple[tuple[Any, str], ...] = (
     (ConstrainedPrediction, "at"),
     (ConstrainedPrediction, "draw"),
-    (Constrained, "moved"),
+    (constrained, "_guide_vectors"),
 )
 
 
 @contextmanager
 def profile_model(model: DiffusionLM, clock: Callable[[], float] = time.perf_counter) -> Iterator[Profile]:
-    """Times network, output layer and rules while it lasts, by any clock; a method that calls another is one call."""
-    found = Profile({name: _ProfileEntry() for name in dict.fromkeys(_WORK.values())}, clock)
+    """Times network, output layer and constraints inside the `with` block; calls nested in the same kind count once."""
+    profile = Profile({name: _ProfileEntry() for name in dict.fromkeys(_WORK.values())}, clock)
     network: Any = model.network
-    plain = {(kind, method): getattr(kind, method) for kind, method in _RULES}
+    originals = {(owner, method): getattr(owner, method) for owner, method in _RULES}
     for method, name in _WORK.items():
-        setattr(network, method, _timed(found, name, getattr(network, method)))
-    for (kind, method), function in plain.items():
-        setattr(kind, method, _timed(found, "constraint", function))
+        setattr(network, method, _timed(profile, name, getattr(network, method)))
+    for (owner, method), function in originals.items():
+        setattr(owner, method, _timed(profile, "constraint", function))
     try:
-        yield found
+        yield profile
     finally:
         for method in _WORK:
             delattr(network, method)
-        for (kind, method), function in plain.items():
-            setattr(kind, method, function)
+        for (owner, method), function in originals.items():
+            setattr(owner, method, function)
 
 
-def _timed(found: Profile, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def _timed(profile: Profile, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
-    def run(*args: Any, **more: Any) -> Any:
-        if any(who == name for who, _ in found._running):  # already on the clock
-            return function(*args, **more)
-        with found.timed(name):
-            return function(*args, **more)
+    def run(*args: Any, **options: Any) -> Any:
+        if any(kind == name for kind, _ in profile._running):  # already being timed
+            return function(*args, **options)
+        with profile.timed(name):
+            return function(*args, **options)
 
     return run

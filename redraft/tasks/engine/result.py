@@ -1,4 +1,4 @@
-"""What a call wrote: one value that Python returns, the command line prints and a server sends."""
+"""Results of decoding: the values that Python returns, the command line prints and the server sends."""
 
 from __future__ import annotations
 
@@ -18,100 +18,98 @@ _Exactness = Literal["free", "matches", "steps", "model"]
 
 @dataclass(frozen=True)
 class TextResult:
-    """One text: its tokens from the start token to the end token, and how each of them came about."""
+    """One text and its tokens, without start and end token: which were given, and when the others were written."""
 
     text: str
-    """The whole text, given parts included."""
+    """The whole text, including given parts."""
     tokens: tuple[int, ...]
     """Ids of the text."""
     given: tuple[bool, ...]
-    """Which of the tokens were given; in a rewritten text also those that stayed."""
+    """True for tokens that were given; in a rewritten text also for tokens that never changed."""
     confidence: tuple[float | None, ...]
-    """The probability that the model gave each token when it was written; None for given ones, and where it is not
-    tracked."""
+    """Probability of each token when it was written; None for given tokens, or if the sampler does not track it."""
     step: tuple[int | None, ...]
-    """When each token took its final value: 1 for those written first in this text, 2 for the next … ; 0 if given.
-    None where nothing is committed token by token (models of vectors)."""
+    """Step at which each token took its final value, counted from 1 within this text; 0 for given tokens. None for
+    models of vectors, which do not commit single tokens."""
     stop: _StopReason
-    """end: the text ended by itself; stop: at a stop string; length: there was no more room."""
+    """Why the text ended. end: by itself; stop: at a stop string; length: no room was left."""
     row: int = 0
-    """The number of the text in its call."""
+    """Index of the text among all texts of the call."""
     prompt: str | None = None
-    """The prompt or template it was written for."""
+    """The prompt or template."""
     alternatives: tuple[tuple[tuple[str, float], ...] | None, ...] = ()
-    """The likeliest tokens and their probabilities when each token was written, "" for the end of the text; None for
-    given ones. Nothing unless they were asked for."""
+    """Most likely tokens with their probabilities when each token was written ("" ends the text); None for given
+    tokens. Empty unless requested with alternatives=…."""
     tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
     given_text: GivenText | None = field(default=None, repr=False, compare=False)
 
-    def with_given_text(self, verbatim: GivenText | None) -> TextResult:
-        """The same, with given text as it was given."""
-        if verbatim is None:
+    def with_given_text(self, given_text: GivenText | None) -> TextResult:
+        """A copy in which given parts are spelled exactly as given."""
+        if given_text is None:
             return self
-        return replace(self, text=verbatim.text(self.tokens, self.given), given_text=verbatim)
+        return replace(self, text=given_text.text(self.tokens, self.given), given_text=given_text)
 
     @cached_property
     def pieces(self) -> tuple[str, ...]:
-        """What each token adds to the text: all of them together are the text."""
+        """The text of each token; joined, they are the whole text."""
         if self.tokenizer is None:
             return ()
-        given = self.given_text
-        whole = (
-            token_texts(self.tokenizer, list(self.tokens))
-            if given is None
-            else given.token_texts(self.tokens, self.given)
-        )
-        ends = [min(end, len(self.text)) for end in accumulate(map(len, whole), initial=0)]
-        return tuple(piece[: hi - lo] for piece, (lo, hi) in zip(whole, pairwise(ends), strict=True))  # cut by a stop
+        if self.given_text is None:
+            pieces: Sequence[str] = token_texts(self.tokenizer, list(self.tokens))
+        else:
+            pieces = self.given_text.token_texts(self.tokens, self.given)
+        # a stop string may have cut the text within a token
+        ends = [min(end, len(self.text)) for end in accumulate(map(len, pieces), initial=0)]
+        return tuple(piece[: hi - lo] for piece, (lo, hi) in zip(pieces, pairwise(ends), strict=True))
 
     @property
     def new(self) -> str:
-        """What was written, without the given parts; several holes one after the other."""
+        """The generated text without given parts; several holes are joined."""
         return "".join(piece for piece, given in zip(self.pieces, self.given, strict=True) if not given)
 
     @property
     def fills(self) -> tuple[str, ...]:
-        """What was written into each hole of a template; none where there was no template."""
+        """The text in each hole of the template; empty without a template."""
         return () if self.given_text is None else self.given_text.hole_texts(self.tokens, self.given)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, the text first."""
+        """A JSON object that begins with the text."""
         first: dict[str, Any] = {"text": self.text, "prompt": self.prompt, "row": self.row, "stop": self.stop}
         first |= {} if self.given_text is None else {"fills": list(self.fills)}
-        each = {"tokens": self.tokens, "pieces": self.pieces, "given": self.given, "step": self.step}
+        by_token = {"tokens": self.tokens, "pieces": self.pieces, "given": self.given, "step": self.step}
         confidence = [None if c is None else round(c, 6) for c in self.confidence]
         last = {"alternatives": list(self.alternatives)} if self.alternatives else {}
-        return first | {name: list(values) for name, values in each.items()} | {"confidence": confidence} | last
+        return first | {name: list(values) for name, values in by_token.items()} | {"confidence": confidence} | last
 
 
 @dataclass(frozen=True)
 class TextResults(Sequence[TextResult]):
-    """The texts of one call and what they cost; a sequence of `TextResult`."""
+    """The texts of one call and their cost; a sequence of `TextResult`."""
 
     written: tuple[TextResult, ...]
     nfe: float
     """Network calls per text."""
     seconds: float
-    """Time spent on writing; loading the model and composing the canvas are not in it."""
+    """Decoding time, without loading the model and composing the canvas."""
     new_tokens: int
-    """Generated tokens: no given tokens, no padding, nothing from a text's end token on."""
+    """Number of generated tokens, without given tokens, padding, end tokens and anything after them."""
     seed: int = 0
     """The seed of the call."""
     sampler: str = ""
-    """The sampler, with all its settings."""
+    """The sampler with all its settings."""
     run: str = ""
-    """The digest of the run or model."""
+    """Digest of the run, or of the model if it has none."""
     cache: _CacheKind = "none"
-    """exact: a cache of keys and values that changes no text; approximate: a faster one that may; none."""
+    """Key–value cache. exact: changes no text; approximate: faster, but may change the text; none: no cache."""
     notes: tuple[str, ...] = ()
-    """What a user should know: settings that were cut down, lengths the model was not trained on."""
+    """Notes for the user, such as settings that were reduced or lengths the model was not trained on."""
     exactness: _Exactness = "free"
-    """free: no rule; matches: every text obeys the rule; steps: and each step draws exactly from the network's
-    prediction, position by position, given the rule; model: from the model's p(text | rule), by particles."""
+    """How texts obey the rules. free: there are none; matches: every text obeys; steps: also, each step samples exactly
+    from the network's prediction at each position given the rule; model: samples p(text | rule) by particles."""
     acceptance: float | None = None
-    """With a draft: the share of the drafted tokens that was accepted."""
+    """Fraction of drafted tokens that were accepted; None without a draft."""
     tokens_per_round: float | None = None
-    """With a draft: tokens written per pass of the model."""
+    """Tokens written per pass of the model; None without a draft."""
 
     @overload
     def __getitem__(self, index: int) -> TextResult: ...
@@ -127,45 +125,46 @@ class TextResults(Sequence[TextResult]):
 
     @property
     def texts(self) -> list[str]:
-        return [each.text for each in self.written]
+        """The texts alone."""
+        return [result.text for result in self.written]
 
     @property
     def tokens_per_second(self) -> float:
-        """Generated tokens alone."""
+        """Generated tokens per second of decoding; 0 if no time was measured."""
         return self.new_tokens / self.seconds if self.seconds else 0.0
 
     def to_json(self) -> list[dict[str, Any]]:
-        """One object per text, each with what the call cost."""
+        """One object per text, each with the cost of the call."""
         cost = {"seed": self.seed, "run": self.run, "nfe": self.nfe, "sampler": self.sampler, "cache": self.cache}
         cost |= {"exactness": self.exactness}
         if self.tokens_per_round is not None:
             cost |= {"acceptance": self.acceptance, "tokens_per_round": self.tokens_per_round}
         cost |= {"seconds": self.seconds, "new_tokens": self.new_tokens, "tokens_per_second": self.tokens_per_second}
-        return [each.to_json() | cost for each in self.written]
+        return [result.to_json() | cost for result in self.written]
 
     @classmethod
     def joined(cls, parts: Iterable[TextResults]) -> TextResults:
-        """Several parts of one call as one."""
+        """Joins the parts of one call."""
         first, *rest = parts = list(parts)
         if not rest:
             return first
-        written = tuple(each for part in parts for each in part.written)
+        written = tuple(result for part in parts for result in part.written)
         calls, seconds = sum(part.nfe * len(part) for part in parts), sum(part.seconds for part in parts)
         tokens = sum(part.new_tokens for part in parts)
-        same = (first.seed, first.sampler, first.run, first.cache, first.notes, first.exactness)
-        drafts = (parts[-1].acceptance, parts[-1].tokens_per_round)  # counted from the first part on
-        return cls(written, calls / max(1, len(written)), seconds, tokens, *same, *drafts)
+        settings = (first.seed, first.sampler, first.run, first.cache, first.notes, first.exactness)
+        drafts = (parts[-1].acceptance, parts[-1].tokens_per_round)  # the last part counts all parts before it
+        return cls(written, calls / max(1, len(written)), seconds, tokens, *settings, *drafts)
 
 
 @dataclass(frozen=True)
 class PartialText:
-    """A text that is being written, after one more step."""
+    """An unfinished text after one more step."""
 
     row: int
-    """The number of the text in its call."""
+    """Index of the text among all texts of the call."""
     committed: str
-    """The beginning of the text that can no longer change: safe to send to somebody who cannot take words back."""
+    """The prefix that can no longer change, safe to stream to a client."""
     tentative: str
-    """The rest as it stands: it may change, and masked tokens are shown as such."""
+    """The rest, which may still change; masked tokens are shown as masks."""
     written: TextResult | None = None
-    """The finished text; None while it is being written."""
+    """The finished text; None until decoding ends."""

@@ -1,4 +1,4 @@
-"""Which sampler writes, as it was asked for, and how many rows at a time."""
+"""Builds the requested sampler, and chooses how many rows to decode at a time."""
 
 from __future__ import annotations
 
@@ -33,146 +33,147 @@ MOST_STEPS = (
 
 
 def choose_sampler(
-    it: TextModel, decoding: DecodingSettings, hidden: int | None = None
+    model: TextModel, settings: DecodingSettings, hidden: int | None = None
 ) -> tuple[Sampler, tuple[str, ...]]:
-    """The run's own sampler or one by name, and what there is to note; networks that write blocks do so with any.
+    """The sampler of the run, or the one named in the settings, with their options applied; and notes for the user.
 
-    More steps than can change anything are not taken, where it is known how many tokens a row has to get.
+    Block-causal networks get any named sampler wrapped in `Blocks`. If the number of tokens to write (`hidden`) is
+    known, steps beyond the number that can change anything are dropped.
     """
-    kind: Any = decoding.sampler
-    sampler = it.sampler if kind == "own" else SAMPLERS[kind] if isinstance(kind, str) else kind
+    kind: Any = settings.sampler
+    sampler = model.sampler if kind == "own" else SAMPLERS[kind] if isinstance(kind, str) else kind
     notes: tuple[str, ...] = ()
-    if kind in SAMPLERS and it.lm.block is not None:
+    if kind in SAMPLERS and model.lm.block is not None:
         sampler = Blocks(sampler, stop=True)
-    if decoding.decode_block is not None:
-        sampler = _in_blocks(it, sampler, decoding.decode_block)
-    if decoding.cache != "own":
-        sampler = _with_cache(it, sampler, decoding)
-    if decoding.steps is not None:
-        most = MOST_STEPS if hidden is None else _cap_steps(it, sampler, hidden)
-        sampler = _set(sampler, "steps", min(decoding.steps, most))
-        if decoding.steps > most:
-            notes = (f"steps={decoding.steps}: more than {most:,} would change nothing here; using {most:,}",)
-    if decoding.threshold is not None:
-        sampler = _set(sampler, "threshold", decoding.threshold)
-    sampler = _at_temperature(sampler, decoding)
-    return (_ending_last(it, sampler) if decoding.end_token == "last" else sampler), notes
+    if settings.decode_block is not None:
+        sampler = _in_blocks(model, sampler, settings.decode_block)
+    if settings.cache != "own":
+        sampler = _with_cache(model, sampler, settings)
+    if settings.steps is not None:
+        most = MOST_STEPS if hidden is None else _cap_steps(model, sampler, hidden)
+        sampler = _set(sampler, "steps", min(settings.steps, most))
+        if settings.steps > most:
+            notes = (f"steps={settings.steps}: more than {most:,} would change nothing here; using {most:,}",)
+    if settings.threshold is not None:
+        sampler = _set(sampler, "threshold", settings.threshold)
+    sampler = _at_temperature(sampler, settings)
+    return (_ending_last(model, sampler) if settings.end_token == "last" else sampler), notes
 
 
-def _ending_last(it: TextModel, sampler: Any) -> Any:
-    """The sampler with a pick that leaves end tokens, also those of a turn, for last."""
+def _ending_last(model: TextModel, sampler: Any) -> Any:
+    """The sampler with a pick that writes end tokens last, including tokens that end a chat turn."""
     inside = next((name for name in ("sampler", "pick") if hasattr(sampler, name)), None)
     if isinstance(sampler, Unmask) and isinstance(sampler.pick, RankedPick):
-        end = it.lm.config.vocab.eos
-        ends = tuple(sorted({*it.turn_ends, *(() if end is None else (end,))}))
+        end = model.lm.config.vocab.eos
+        ends = tuple(sorted({*model.turn_ends, *(() if end is None else (end,))}))
         return replace(sampler, pick=EndTokensLast(sampler.pick.temperature, sampler.pick, ends))
     if inside != "sampler":
-        raise ArgumentError("end_token", "end_token='last' is for the samplers confidence, margin and entropy")
-    return replace(sampler, sampler=_ending_last(it, sampler.sampler))
+        raise ArgumentError("end_token", "end_token='last' needs the sampler confidence, margin or entropy")
+    return replace(sampler, sampler=_ending_last(model, sampler.sampler))
 
 
 def forbid_end_token(canvas: Canvas) -> Canvas:
-    """The canvas, on which no end token may be written."""
+    """The canvas, with end tokens forbidden everywhere."""
     inside = torch.ones_like(canvas.fixed)
     return replace(canvas, context=replace(canvas.context, inside=inside))
 
 
-def _at_temperature(sampler: Sampler, decoding: DecodingSettings) -> Sampler:
-    """The pick draws at the temperature, unless a filter does so before it drops tokens; 0 is always the pick's."""
-    if decoding.temperature is None:
+def _at_temperature(sampler: Sampler, settings: DecodingSettings) -> Sampler:
+    """Sets the temperature of the pick, or 1 if the filter applies the temperature instead."""
+    if settings.temperature is None:
         return sampler
-    if decoding.temperature > 0 and not _has(sampler, "temperature"):
+    if settings.temperature > 0 and not _has(sampler, "temperature"):
         return sampler
-    return _set(sampler, "temperature", 1.0 if _warmed(decoding) else decoding.temperature)
+    return _set(sampler, "temperature", 1.0 if _warmed(settings) else settings.temperature)
 
 
-def _warmed(decoding: DecodingSettings) -> bool:
-    """Whether the filter has the temperature: it comes before top-k, top-p and min-p."""
-    dropping = any(value is not None for value in (decoding.top_k, decoding.top_p, decoding.min_p))
-    return dropping and bool(decoding.temperature)
+def _warmed(settings: DecodingSettings) -> bool:
+    """Whether the filter applies the temperature, which must come before top-k, top-p and min-p."""
+    dropping = any(value is not None for value in (settings.top_k, settings.top_p, settings.min_p))
+    return dropping and bool(settings.temperature)
 
 
-def _with_filters(it: TextModel, sampler: Sampler, decoding: DecodingSettings) -> Sampler:
-    """The sampler with the filters that were asked for; on the denoiser they come inside of rules."""
-    heat = decoding.temperature if _warmed(decoding) or not _has(sampler, "temperature") else None
+def _with_filters(model: TextModel, sampler: Sampler, settings: DecodingSettings) -> Sampler:
+    """The sampler with the requested filters, which apply before rules do."""
+    temperature = settings.temperature if _warmed(settings) or not _has(sampler, "temperature") else None
     chosen = LogitFilter(
-        repetition=1.0 if decoding.repetition_penalty is None else decoding.repetition_penalty,
-        temperature=1.0 if heat is None else heat,
-        top_k=decoding.top_k,
-        top_p=1.0 if decoding.top_p is None else decoding.top_p,
-        min_p=0.0 if decoding.min_p is None else decoding.min_p,
+        repetition=1.0 if settings.repetition_penalty is None else settings.repetition_penalty,
+        temperature=1.0 if temperature is None else temperature,
+        top_k=settings.top_k,
+        top_p=1.0 if settings.top_p is None else settings.top_p,
+        min_p=0.0 if settings.min_p is None else settings.min_p,
     )
     if chosen == LogitFilter():
         return sampler
-    if not isinstance(it.lm.process, TokenProcess):
-        name = next(n for n in ("top_k", "top_p", "min_p", "repetition_penalty", "temperature") if _given(decoding, n))
+    if not isinstance(model.lm.process, TokenProcess):
+        name = next(n for n in ("top_k", "top_p", "min_p", "repetition_penalty", "temperature") if _given(settings, n))
         raise ArgumentError(name, f"{name}=… filters tokens; this model draws vectors: leave it out")
     return GuidedSampler(sampler, chosen)
 
 
-def _given(decoding: DecodingSettings, name: str) -> bool:
-    return getattr(decoding, name) is not None
+def _given(settings: DecodingSettings, name: str) -> bool:
+    return getattr(settings, name) is not None
 
 
 def _has(value: Any, name: str) -> bool:
-    """Whether a sampler, what it is built around, or its pick has such a field."""
+    """Whether the sampler, an inner sampler, or its pick has a field of this name."""
     if not is_dataclass(value):
         return False
     inside = next((f.name for f in fields(value) if f.name in ("sampler", name, "pick")), None)
     return inside == name or (inside is not None and _has(getattr(value, inside), name))
 
 
-def _in_blocks(it: TextModel, sampler: Sampler, size: int) -> Sampler:
-    """A sampler that writes left to right in blocks of `size` tokens; steps then count per block."""
-    if it.lm.block not in (None, size):
+def _in_blocks(model: TextModel, sampler: Sampler, size: int) -> Sampler:
+    """The sampler, decoding left to right in blocks of `size` tokens; its steps then count per block."""
+    if model.lm.block not in (None, size):
         raise ArgumentError(
-            "decode_block", f"decode_block={size}: this network writes blocks of {it.lm.block}; leave it out"
+            "decode_block", f"decode_block={size}: this network has blocks of {model.lm.block}; leave it out"
         )
     if isinstance(sampler, Blocks):
         return replace(sampler, decode_block=size)
     return Blocks(sampler, decode_block=size, stop=True)
 
 
-def _with_cache(it: TextModel, sampler: Sampler, decoding: DecodingSettings) -> Sampler:
-    """A sampler that writes in blocks, with another cache."""
-    name, full = decoding.cache, it.lm.block is None
+def _with_cache(model: TextModel, sampler: Sampler, settings: DecodingSettings) -> Sampler:
+    """The block sampler with the requested cache."""
+    name, full = settings.cache, model.lm.block is None
     kind: bool | ApproximateCache = name == "exact"
     if name in ("prefix", "dual"):
-        kind = (PrefixCache if name == "prefix" else DualCache)(decoding.refresh)
+        kind = (PrefixCache if name == "prefix" else DualCache)(settings.refresh)
     if kind and full == (name == "exact"):
-        other = "full attention, so no cache is exact" if full else "blocks, so its cache is exact"
+        reason = "full attention, so no cache is exact" if full else "blocks, so its cache is exact"
         better = "dual" if full else "exact"
-        raise ArgumentError("cache", f"cache={name!r}: this network has {other}; use cache={better!r}")
+        raise ArgumentError("cache", f"cache={name!r}: this network has {reason}; use cache={better!r}")
     if isinstance(sampler, Blocks):
         return replace(sampler, cache=kind)
     if kind:
-        raise ArgumentError("cache", f"cache={name!r}: a cache is for writing left to right; say decode_block=… too")
+        raise ArgumentError("cache", f"cache={name!r}: a cache needs decoding in blocks; set decode_block=… too")
     return sampler
 
 
-def _cap_steps(it: TextModel, sampler: Sampler, hidden: int) -> int:
-    """As many steps as can change anything that one could notice.
+def _cap_steps(model: TextModel, sampler: Sampler, hidden: int) -> int:
+    """The number of steps beyond which more steps make no noticeable difference.
 
-    `Unmask` writes one token at each step at least. On a grid of a thousand steps for each token of mask noise two
-    tokens hardly ever fall into the same step, and that they do is all that is wrong with a grid.
+    `Unmask` writes at least one token per step, so it needs no more steps than tokens. For a time grid, the only error
+    under mask noise comes from tokens that fall into the same step; with 1,000 steps per token this is rare.
     """
     parts = list(sampler_layers(sampler))
-    if not isinstance(it.lm.process, Masked):
+    if not isinstance(model.lm.process, Masked):
         return MOST_STEPS
-    sizes = [it.lm.block, *(part.decode_block for part in parts if isinstance(part, Blocks))]
+    sizes = [model.lm.block, *(part.decode_block for part in parts if isinstance(part, Blocks))]
     at_once = min([hidden, *(size for size in sizes if size is not None)])
-    alone = at_once == 1 and it.lm.config.network.time is None  # one token, drawn from the same x̂ at any time
-    by_turns = alone or any(isinstance(part, Unmask) for part in parts)
-    return at_once if by_turns else min(MOST_STEPS, 1000 * at_once)
+    single = at_once == 1 and model.lm.config.network.time is None  # one token, drawn from the same x̂ at any time
+    one_per_step = single or any(isinstance(part, Unmask) for part in parts)
+    return at_once if one_per_step else min(MOST_STEPS, 1000 * at_once)
 
 
 def _starts_from_draft(sampler: Sampler) -> bool:
-    """Whether it begins with a draft."""
+    """Whether the sampler edits a draft instead of starting from noise."""
     return any(isinstance(part, SDEdit) for part in sampler_layers(sampler))
 
 
 def _draws_exactly(part: Any) -> bool:
-    """Whether a layer of a sampler draws what the prediction says: no filter, no pick that looks at what it drew."""
+    """Whether a sampler layer draws from the prediction itself, with no filter and no pick that depends on the draw."""
     if isinstance(part, Unmask | MultiBlock):
         return isinstance(part.pick, AnyOrder | LeftToRight) and part.pick.temperature == 1
     if isinstance(part, GuidedSampler):
@@ -180,36 +181,36 @@ def _draws_exactly(part: Any) -> bool:
     return isinstance(part, Ancestral | _TruncatedSampler | Blocks | FirstHitting | PromptGuidedSampler | SlidingWindow)
 
 
-def batch_size(it: TextModel, sampler: Sampler | None, length: int, room: int = 0, most: int = 64) -> int:
-    """How many rows of so many tokens are written together; refuses those that network or memory cannot hold.
+def batch_size(model: TextModel, sampler: Sampler | None, length: int, room: int = 0, most: int = 64) -> int:
+    """Number of rows of `length` tokens to decode together. Raises if not even one fits the network or the memory.
 
-    `room` is what insertion may write besides; a network of fewer positions makes it smaller.
+    `room` is the number of tokens that insertion may add; it is reduced if the network has fewer positions.
     """
-    model, known = it.lm, it.lm.config.network.positions
-    whole = model.codec is None or model.codec.latents is None
-    if known is not None:
-        room = max(0, min(room, known - length))
+    lm, positions = model.lm, model.lm.config.network.positions
+    whole = lm.codec is None or lm.codec.latents is None
+    if positions is not None:
+        room = max(0, min(room, positions - length))
     if (
-        known is not None
+        positions is not None
         and whole
-        and length > known
+        and length > positions
         and not any(isinstance(s, SlidingWindow) for s in sampler_layers(sampler))
     ):
-        raise ValueError(f"{length} tokens are too many: this network knows {known} positions; write fewer tokens")
-    need, free = (length + room) * it.bytes_per_token, it.free_memory
+        raise ValueError(f"{length} tokens are too many: this network has {positions} positions; write fewer tokens")
+    needed, free = (length + room) * model.bytes_per_token, model.free_memory
     if free is None:
         return most
-    if need > free:
+    if needed > free:
         raise ValueError(
-            f"a row of {length:,} tokens needs about {need / 1e9:,.1f} GB of memory, but only {free / 1e9:,.1f} GB "
+            f"a row of {length:,} tokens needs about {needed / 1e9:,.1f} GB of memory, but only {free / 1e9:,.1f} GB "
             "are free; write fewer tokens"
         )
-    return int(min(most, max(1, free // 2 // need)))
+    return int(min(most, max(1, free // 2 // needed)))
 
 
 @dataclass(frozen=True)
 class _TruncatedSampler:
-    """A sampler that writes whole rows, of which the first `size` tokens are wanted: the rest becomes padding."""
+    """A sampler that decodes whole rows, and marks all but the first `size` tokens as padding."""
 
     sampler: Sampler
     size: int
@@ -224,20 +225,20 @@ _T = TypeVar("_T")
 
 
 def with_steps(sampler: _T, steps: int) -> _T:
-    """The sampler, or the one it is built around, with another number of steps; an ArgumentError if it has none."""
+    """The sampler with this number of steps, set where it has them. Raises an ArgumentError if it has none."""
     return _set(sampler, "steps", steps)
 
 
 def _set(value: _T, name: str, to: float) -> _T:
-    """A sampler with a field of what it is built around, or of its own, replaced."""
+    """The sampler with a field replaced: its own, or that of its inner sampler or pick."""
     names = {field.name for field in fields(value)}  # type: ignore[arg-type]
     for inside in ("sampler", name, "pick"):
         if inside in names:
             changed = to if inside == name else _set(getattr(value, inside), name, to)
             return replace(value, **{inside: changed})  # type: ignore[type-var]
-    able = {
-        "steps": "all samplers but first-hitting",
-        "temperature": "those of a pick, such as confidence,",
-        "threshold": "the samplers threshold and klass",
+    alternatives = {
+        "steps": "any sampler but first-hitting",
+        "temperature": "one with a pick, such as confidence",
+        "threshold": "threshold or klass",
     }
-    raise ArgumentError(name, f"{value} has no {name}; {able[name]} have: sampler=… chooses one")
+    raise ArgumentError(name, f"{value} has no {name}; use sampler=… to choose {alternatives[name]}")

@@ -1,4 +1,4 @@
-"""Streaming: texts while they are being written, and how much of each can no longer change."""
+"""Streaming: partial texts during decoding, split into a prefix that is final and a rest that may change."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _WRITE_ONCE = (
     SpeculativeSampler,
     SlidingWindow,
     Unmask,
-)  # a token they wrote stays
-_NEVER_AGAIN = (
+)  # samplers that never change a token once it is written
+_WRITE_ONCE_PICKS = (
     AnyOrder,
     ConfidenceThreshold,
     EntropyBound,
@@ -45,42 +45,44 @@ _NEVER_AGAIN = (
 
 
 class StreamView:
-    """How rows that are being written look to a reader; `first` is the number of row 0 in its call."""
+    """Turns canvases of a decoding loop into partial texts; `first` is the index of row 0 in the call."""
 
-    def __init__(self, it: TextModel, sampler: Sampler, first: int, verbatim: GivenText | None = None) -> None:
-        self._tokenizer, self._vocab, self._model = it.tokenizer, it.lm.config.vocab, it.lm
-        self._first, self._said, self._verbatim = first, dict[int, str](), verbatim
+    def __init__(self, model: TextModel, sampler: Sampler, first: int, given_text: GivenText | None = None) -> None:
+        self._tokenizer, self._vocab, self._lm = model.tokenizer, model.lm.config.vocab, model.lm
+        self._first, self._given_text = first, given_text
+        self._committed = dict[int, str]()  # row → text already reported as final
         parts = list(sampler_layers(sampler))
         once = all(isinstance(part, _WRITE_ONCE) for part in parts)
-        once &= all(isinstance(part.pick, _NEVER_AGAIN) for part in parts if isinstance(part, Unmask))
-        self._final = once and type(it.lm.process) is Masked
+        once &= all(isinstance(part.pick, _WRITE_ONCE_PICKS) for part in parts if isinstance(part, Unmask))
+        self._final = once and type(model.lm.process) is Masked
 
     def partial_text(self, canvas: Canvas, row: int) -> PartialText:
-        canvas = self._model.to_tokens(canvas)
-        places = text_positions(canvas, self._vocab, row)
-        ids, given = canvas.z[row, places].tolist(), canvas.fixed[row, places].tolist()
+        """The text of a row so far; call it with every canvas, in order."""
+        canvas = self._lm.to_tokens(canvas)
+        positions = text_positions(canvas, self._vocab, row)
+        ids, given = canvas.z[row, positions].tolist(), canvas.fixed[row, positions].tolist()
         count = 0
         if self._final:
             count = ids.index(self._vocab.mask) if self._vocab.mask in ids else len(ids)
-        whole, before = self._text(ids, given, len(ids)), self._said.get(row, "")
-        # of a last character perhaps only some bytes are there
+        whole, before = self._text(ids, given, len(ids)), self._committed.get(row, "")
+        # some bytes of the last character may still be missing
         text = self._text(ids, given, count).rstrip("\N{REPLACEMENT CHARACTER}")
         if isinstance(ending := canvas.context.ending, StopStrings):
             whole, text = self._until(ending, whole, text, ids, given)
         if text.startswith(before) and whole.startswith(text):
-            self._said[row] = before = text
+            self._committed[row] = before = text
         return PartialText(self._first + row, before, whole[len(before) :])
 
     def _text(self, ids: list[int], given: list[bool], count: int) -> str:
-        """The first `count` tokens as text; given parts as they were given."""
-        if self._verbatim is None:
+        """The first `count` tokens as text, with given parts unchanged."""
+        if self._given_text is None:
             return self._tokenizer.decode(ids[:count])
         if count == len(ids):
-            return self._verbatim.text(ids, given)
-        return "".join(self._verbatim.token_texts(ids, given)[:count])
+            return self._given_text.text(ids, given)
+        return "".join(self._given_text.token_texts(ids, given)[:count])
 
     def _until(self, ending: StopStrings, whole: str, text: str, ids: list[int], given: list[bool]) -> tuple[str, str]:
-        """Both texts up to a stop string; what might become one is not yet committed."""
+        """Both texts up to the first stop string; an ending that may become one is not committed yet."""
         first = sum(1 for _ in takewhile(bool, given))
         begin = len(self._text(ids, given, first))
         if (count := ending.token_count(ids[first:], ids[:first])) is not None:

@@ -1,1 +1,1 @@
-"""Infilling: the holes of a template, their lengths and their fillings."""
+"""Infilling: chooses the lengths of holes in a template and fills them."""

@@ -1,9 +1,9 @@
-"""How long a hole is: the length under which the model finds what follows the hole most likely.
+"""Chooses the length of a hole: the one that makes the given text after it most likely.
 
-A hole of n tokens puts the given text behind it n places further. With the hole itself unknown, log p(what follows |
-what stands before, n) is a bound of the model like any other, in which the hole is noise at all times. All lengths are
-events of the same distribution over texts, each with all its given tokens and no others, so the bounds are compared as
-they are: nothing has to be divided by a length. Several holes are searched from left to right, keeping the best few.
+A hole of n tokens shifts the given text after it by n positions. log p(text after | text before, n) has the usual bound
+of the model, with the hole as noise at all times. Every length scores the same given tokens under the same distribution
+over texts, so bounds are compared without dividing by a length. Several holes are searched from left to right with a
+beam.
 """
 
 from __future__ import annotations
@@ -18,90 +18,91 @@ from redraft.core.batch import Batch
 from redraft.tasks.engine.model import TextModel
 from redraft.training.heldout import likelihood
 
-_SHORTLIST = 8  # lengths that are compared carefully
-_BEAM = 4  # of them are kept while the next hole is looked at
-_ROWS = 64  # read at once
-_MOST_LENGTHS = 512  # of one hole
+_SHORTLIST = 8  # candidates that are compared with all draws
+_BEAM = 4  # candidates kept for the next hole
+_ROWS = 64  # batch size
+_MOST_LENGTHS = 512  # possible lengths of one hole
 
 
-def _max_row_length(it: TextModel) -> int | None:
-    """How many tokens a row may have: as in training, or as many as the network can count; None: any number."""
-    return it.full_row_length or it.lm.config.network.positions
+def _max_row_length(model: TextModel) -> int | None:
+    """Maximum row length: that of training, or the network's positions; None if there is no limit."""
+    return model.full_row_length or model.lm.config.network.positions
 
 
 class _SizedHoles(NamedTuple):
-    """Lengths of the first holes, and −log p of the given text behind them, in nats."""
+    """Lengths of the first holes, and −log p of the given text after the first hole, in nats."""
 
     sizes: tuple[int, ...]
-    before: float = 0.0  # up to the last of these holes
-    nats: float = 0.0  # up to the next one
+    before: float = 0.0  # nats of the text up to the last of these holes
+    nats: float = 0.0  # nats of the text up to the next hole
 
 
-def _cost(sized: _SizedHoles) -> float:
-    return sized.nats
+def _cost(candidate: _SizedHoles) -> float:
+    return candidate.nats
 
 
 @dataclass(frozen=True)
 class _LengthSearch:
-    """Given parts of a text, and the holes between them."""
+    """A beam search over the lengths of holes between given parts of a text."""
 
-    it: TextModel
-    parts: Sequence[tuple[int, ...]]  # ids, one part more than holes
-    choices: Sequence[Sequence[int]]  # the lengths that each hole may have, in order
-    most: int  # tokens of all holes together
+    model: TextModel
+    parts: Sequence[tuple[int, ...]]  # ids of each part; one part more than holes
+    choices: Sequence[Sequence[int]]  # possible lengths of each hole, increasing
+    most: int  # maximum number of tokens in all holes together
 
     def best(self, draws: int = 4, seed: int = 0) -> tuple[_SizedHoles, ...]:
-        """The likeliest lengths of all holes first, and a few that come next."""
-        found: tuple[_SizedHoles, ...] = (_SizedHoles(()),)
+        """The best candidates for the lengths of all holes, most likely first."""
+        beam: tuple[_SizedHoles, ...] = (_SizedHoles(()),)
         for hole, sizes in enumerate(self.choices):
-            fitting = self.most - sum(each[0] for each in self.choices[hole + 1 :])
-            grown = [
-                _SizedHoles((*e.sizes, n), e.nats, e.nats) for e in found for n in sizes if sum(e.sizes) + n <= fitting
+            most = self.most - sum(later[0] for later in self.choices[hole + 1 :])
+            candidates = [
+                _SizedHoles((*c.sizes, n), c.nats, c.nats) for c in beam for n in sizes if sum(c.sizes) + n <= most
             ]
-            if self.parts[hole + 1] and len(grown) > 1:
-                grown = self._ranked(grown, 1, seed)[:_SHORTLIST]  # a rough look sorts most of them out
-                grown = self._ranked(grown, draws, seed)[:_BEAM]
-            found = tuple(grown)
-        return found
+            if self.parts[hole + 1] and len(candidates) > 1:
+                candidates = self._ranked(candidates, 1, seed)[:_SHORTLIST]  # a single draw rules most of them out
+                candidates = self._ranked(candidates, draws, seed)[:_BEAM]
+            beam = tuple(candidates)
+        return beam
 
-    def _ranked(self, sized: Sequence[_SizedHoles], draws: int, seed: int) -> list[_SizedHoles]:
-        """With the cost of the part behind the last hole, the likeliest first."""
-        new = self._nats([each.sizes for each in sized], draws, seed)
+    def _ranked(self, candidates: Sequence[_SizedHoles], draws: int, seed: int) -> list[_SizedHoles]:
+        """Adds the cost of the part after the last hole; returns the most likely candidate first."""
+        added = self._nats([candidate.sizes for candidate in candidates], draws, seed)
         return sorted(
-            (_SizedHoles(e.sizes, e.before, e.before + nats) for e, nats in zip(sized, new, strict=True)), key=_cost
+            (_SizedHoles(c.sizes, c.before, c.before + nats) for c, nats in zip(candidates, added, strict=True)),
+            key=_cost,
         )
 
     def _nats(self, sizes: Sequence[tuple[int, ...]], draws: int, seed: int) -> list[float]:
-        """−log p of the last part, at most, for each way to size the holes before it."""
-        rows = [self._row(each) for each in sizes]
-        width = max(self.it.full_row_length or 0, *(len(row.ids) for row in rows))
+        """Upper bounds of −log p of the part after the last hole, for each choice of sizes."""
+        rows = [self._row(row_sizes) for row_sizes in sizes]
+        width = max(self.model.full_row_length or 0, *(len(row.ids) for row in rows))
         batches = [self._batch(rows[i : i + _ROWS], width) for i in range(0, len(rows), _ROWS)]
-        found = likelihood(self.it.lm, batches, draws=draws, seed=seed, texts=[""] * len(rows))
-        nats: list[float] = found.row_nats.tolist()
+        result = likelihood(self.model.lm, batches, draws=draws, seed=seed, texts=[""] * len(rows))
+        nats: list[float] = result.row_nats.tolist()
         return nats
 
     def _row(self, sizes: tuple[int, ...]) -> _Row:
-        """The parts up to the one behind the last hole, with holes of these sizes between them."""
+        """The parts up to the one after the last sized hole, with holes of these sizes between them."""
         ids: list[int] = []
         for part, size in zip(self.parts, sizes, strict=False):
             ids += [*part, *[_HOLE] * size]
         return _Row([*ids, *self.parts[len(sizes)]], len(ids))
 
     def _batch(self, rows: Sequence[_Row], width: int) -> Batch:
-        """What is behind the text is unknown where the network has always seen something there, else it is padding."""
-        device, behind = next(self.it.lm.parameters()).device, _HOLE if self.it.full_row_length else _NOTHING
-        ids = torch.tensor([[*row.ids, *[behind] * (width - len(row.ids))] for row in rows], device=device)
+        """Fills rows up to `width`: with unknown tokens if the model only ever saw full rows, else with padding."""
+        device, after = next(self.model.lm.parameters()).device, _HOLE if self.model.full_row_length else _PADDING
+        ids = torch.tensor([[*row.ids, *[after] * (width - len(row.ids))] for row in rows], device=device)
         begin = torch.tensor([[row.begin] for row in rows], device=device)
         learn = (ids >= 0) & (torch.arange(width, device=device) >= begin)
-        unknown, pad, filler = ids == _HOLE, ids == _NOTHING, self.it.lm.config.vocab.filler
-        same = torch.zeros(len(rows), dtype=torch.int64, device=device)  # the same noise for all, place by place
+        unknown, pad, filler = ids == _HOLE, ids == _PADDING, self.model.lm.config.vocab.filler
+        sample = torch.zeros(len(rows), dtype=torch.int64, device=device)  # all rows share the noise of each position
         tokens = ids.masked_fill(unknown | pad, filler)
-        return Batch(tokens, learn, pad if bool(pad.any()) else None, same, unknown=unknown)
+        return Batch(tokens, learn, pad if bool(pad.any()) else None, sample, unknown=unknown)
 
 
 class _Row(NamedTuple):
     ids: list[int]
-    begin: int  # of the part to be judged
+    begin: int  # column of the part to score
 
 
-_HOLE, _NOTHING = -1, -2
+_HOLE, _PADDING = -1, -2  # placeholders for ids

@@ -1,4 +1,4 @@
-"""`infill`: the holes of given texts are filled."""
+"""`infill`: fills the holes of given texts."""
 
 from __future__ import annotations
 
@@ -43,194 +43,203 @@ def infill(
 def infill(
     model: ModelOrPath, templates: str | Sequence[str], *, stream: bool = False, **options: Any
 ) -> TextResults | Iterator[PartialText]:
-    """The templates with their holes filled, `n` texts for each; given text is kept byte for byte.
+    """Fill the holes of templates, `n` texts for each; given text is kept byte for byte.
 
-    A model trained on whole rows also writes a continuation, because it looks at the text that follows. It is part of
-    the text only if the template ends with a hole for it.
+    A model trained only on full rows also writes what follows the text, because its network expects a full row. This
+    continuation is not part of the result.
 
     Args:
-        model: a trained model, or the directory of one
+        model: a trained model, or its directory
         templates: a text with holes, or a list of them: "She opened the [[6]] and [[2-5]], then [[*]]." has one of six
             tokens, one of two to five, and one of any length up to `room`
-        stream: return an iterator of drafts, one after each step, instead of the finished record
-        options: the fields of `InfillSettings`, by name: steps, seed, temperature, room, … ; also by names of other projects
+        stream: return an iterator of partial texts after each step instead of the results
+        options: the fields of `InfillSettings`, by name: steps, seed, temperature, room, …; the names that other
+            projects use also work
     """
     plans = plan_infilling(as_text_model(model), templates, settings_from(InfillSettings, options))
     return (
-        chain.from_iterable(made.stream() for made in plans)
+        chain.from_iterable(plan.stream() for plan in plans)
         if stream
-        else TextResults.joined(made.results() for made in plans)
+        else TextResults.joined(plan.results() for plan in plans)
     )
 
 
 def plan_infilling(
-    it: TextModel, templates: str | Sequence[str] | Sequence[Template], asked: InfillSettings
+    model: TextModel, templates: str | Sequence[str] | Sequence[Template], settings: InfillSettings
 ) -> list[DecodingPlan]:
-    """How to fill the holes of each template; whatever the model cannot do is refused here.
+    """Plans the filling of each template. Raises if the model does not support a setting.
 
-    A `Template` has its holes as values: nothing in its texts is read as one.
+    Strings are parsed for holes [[…]]; the texts of a `Template` are not.
     """
-    typed = [each for each in templates if isinstance(each, Template)]
-    found = typed or [Template.parse(each) for each in require_texts("templates", templates)]  # type: ignore[arg-type]
-    if it.lm.encoder is not None or it.needs_source:
-        raise ValueError("this model answers sources and cannot fill holes; use redraft generate DIR --source TEXT")
+    parsed = [template for template in templates if isinstance(template, Template)]
+    if not parsed:
+        parsed = [Template.parse(text) for text in require_texts("templates", templates)]  # type: ignore[arg-type]
+    if model.lm.encoder is not None or model.needs_source:
+        raise ValueError("this model answers a source and cannot fill holes; use redraft generate DIR --source TEXT")
     return [
-        _planned(it, found, number, asked).offset_by(number, found[:number].count(template))
-        for number, template in enumerate(found)
+        _plan_template(model, parsed, index, settings).offset_by(index, parsed[:index].count(template))
+        for index, template in enumerate(parsed)
     ]
 
 
-def _planned(it: TextModel, templates: Sequence[Template], number: int, asked: InfillSettings) -> DecodingPlan:
-    """How to fill template number so-and-so; the lengths of its holes are looked for if they are not known."""
-    it.token_count(" ".join(templates[number].parts))  # every word is known
-    row, clock = _TemplateRow.of(it, templates[number]), time.perf_counter()
-    rules = _rules(asked, row, number, len(templates))
+def _plan_template(
+    model: TextModel, templates: Sequence[Template], index: int, settings: InfillSettings
+) -> DecodingPlan:
+    """Plans the filling of one template; chooses the lengths of its holes if they are not fixed."""
+    model.token_count(" ".join(templates[index].parts))  # raises if a word is unknown
+    row, clock = _TemplateRow.of(model, templates[index]), time.perf_counter()
+    rules = _hole_rules(settings, row, index, len(templates))
 
-    def planned(sizes: Sequence[int | None]) -> DecodingPlan:
-        holes = tuple(zip((asked.room if size is None else size for size in sizes), rules, strict=False))
-        order, both = (
-            replace(row.order(it, sizes, asked.room), rules=(holes,) if rules else ()),
-            _judged_sampler(it, asked),
-        )
-        return make_plan(it, order, asked, None if both is None else lambda _: both)
+    def plan_sizes(sizes: Sequence[int | None]) -> DecodingPlan:
+        holes = tuple(zip((settings.room if size is None else size for size in sizes), rules, strict=False))
+        request = replace(row.request(model, sizes, settings.room), rules=(holes,) if rules else ())
+        judged = _judged_sampler(model, settings)
+        return make_plan(model, request, settings, None if judged is None else lambda _: judged)
 
-    if all(hole.sized for hole in row.template.holes) or (inserts_tokens(it.lm.process) and not row.ranges):
-        return planned([hole.most for hole in row.template.holes])
-    with count_calls(it.lm) as counted:
-        sizes = _pilot(it, row, asked) if inserts_tokens(it.lm.process) else _searched(it, row, asked, rules)
-    return replace(planned(sizes), upfront=UpfrontCost(counted.rows, time.perf_counter() - clock))
+    if all(hole.sized for hole in row.template.holes) or (inserts_tokens(model.lm.process) and not row.ranges):
+        return plan_sizes([hole.most for hole in row.template.holes])
+    with count_calls(model.lm) as counted:
+        if inserts_tokens(model.lm.process):
+            sizes = _insertion_lengths(model, row, settings)
+        else:
+            sizes = _search_lengths(model, row, settings, rules)
+    return replace(plan_sizes(sizes), upfront=UpfrontCost(counted.rows, time.perf_counter() - clock))
 
 
-def _rules(asked: InfillSettings, row: _TemplateRow, number: int, templates: int) -> tuple[Rule | None, ...]:
-    """What each hole must obey; where it has got the space before it (`encode_given`), the rule is about what follows."""
-    if not asked.ruled:
+def _hole_rules(settings: InfillSettings, row: _TemplateRow, index: int, templates: int) -> tuple[Rule | None, ...]:
+    """The rule of each hole; if the space before a hole is part of it (`encode_given`), its rule allows that space."""
+    if not settings.ruled:
         return ()
-    found = asked.hole_rules(number, templates, len(row.template.holes))
+    rules = settings.hole_rules(index, templates, len(row.template.holes))
     spaces = [tuple(row.tokenizer.encode(part)) != ids for part, ids in zip(row.template.parts, row.ids, strict=True)]
     return tuple(
-        WithOptionalSpace(rule) if rule and space else rule for rule, space in zip(found, spaces, strict=False)
+        WithOptionalSpace(rule) if rule and space else rule for rule, space in zip(rules, spaces, strict=False)
     )
 
 
 @dataclass(frozen=True)
 class _TemplateRow:
-    """A template in tokens."""
+    """A template as tokens."""
 
     template: Template
-    ids: tuple[tuple[int, ...], ...]  # of each given part; the first one has the start token
-    begin: tuple[int, ...]  # the start token, if there is one
+    ids: tuple[tuple[int, ...], ...]  # tokens of each given part, without the start token
+    begin: tuple[int, ...]  # the start token; empty if there is none
     tokenizer: Tokenizer
 
     @classmethod
-    def of(cls, it: TextModel, template: Template) -> _TemplateRow:
-        tokenizer, start = it.tokenizer, it.lm.config.vocab.bos
+    def of(cls, model: TextModel, template: Template) -> _TemplateRow:
+        tokenizer, start = model.tokenizer, model.lm.config.vocab.bos
         *before, last = template.parts
         ids = (*(tuple(encode_given(tokenizer, part)) for part in before), tuple(tokenizer.encode(last)))
         return cls(template, ids, () if start is None else (start,), tokenizer)
 
     @property
     def ranges(self) -> bool:
-        """Whether a hole has a range of lengths."""
+        """Whether any hole has a range of lengths."""
         return any(not hole.sized and hole.most is not None for hole in self.template.holes)
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
-        """The given parts as they stand in a row."""
+        """Tokens of the given parts, including the start token."""
         return ((*self.begin, *self.ids[0]), *self.ids[1:])
 
     @property
     def used(self) -> int:
-        """How many tokens are given."""
+        """Number of given tokens."""
         return sum(map(len, self.parts))
 
-    def order(self, it: TextModel, sizes: Sequence[int | None], room: int) -> TextRequest:
-        """What to write, with holes of these sizes; None: as many as an insertion model wants, up to the room."""
-        known, more = sum(size for size in sizes if size is not None), room * list(sizes).count(None)
-        size = self.used + known
-        rest = max(0, (it.full_row_length or 0) - size - more)
+    def request(self, model: TextModel, sizes: Sequence[int | None], room: int) -> TextRequest:
+        """The request for holes of these sizes; None lets an insertion model choose a size up to `room`."""
+        fixed, variable = sum(size for size in sizes if size is not None), room * list(sizes).count(None)
+        size = self.used + fixed
+        rest = max(0, (model.full_row_length or 0) - size - variable)
         holes = [VariableHole(room) if size is None else size for size in sizes]
         row: list[Any] = [piece for pair in zip(self.parts, holes, strict=False) for piece in pair]
         row += [self.parts[-1], *([rest] if rest else [])]
 
-        def compose(some: Sequence[str]) -> Canvas:
-            return self._unended(it.lm.compose([row] * len(some)), size - (sizes[-1] or 0))
+        def compose(prompts: Sequence[str]) -> Canvas:
+            return self._require_least(model.lm.compose([row] * len(prompts)), size - (sizes[-1] or 0))
 
-        verbatim = GivenText(self.tokenizer, self.template.parts, self.ids, tuple(sizes))
-        shown = size if rest else None
-        hidden = max(1, known + rest + more)  # all holes may turn out to be empty
-        return TextRequest([self.template.text], compose, size + rest, hidden, shown, more, given_text=verbatim)
+        given_text = GivenText(self.tokenizer, self.template.parts, self.ids, tuple(sizes))
+        text_length = size if rest else None
+        most_new = max(1, fixed + rest + variable)  # all holes may turn out to be empty
+        text = self.template.text
+        return TextRequest([text], compose, size + rest, most_new, text_length, variable, given_text=given_text)
 
-    def _unended(self, canvas: Canvas, last: int) -> Canvas:
-        """The canvas on which no text ends before its last hole, which begins at `last`, is as long as it must be."""
+    def _require_least(self, canvas: Canvas, last: int) -> Canvas:
+        """The canvas with end tokens forbidden in the required tokens of a last hole that begins at `last`."""
         hole = self.template.holes[-1]
         if self.ids[-1] or hole.sized or not hole.least or canvas.open is not None:
             return canvas
-        place = torch.arange(canvas.fixed.shape[1], device=canvas.fixed.device)
-        must = ~canvas.fixed & (place >= last) & (place < last + hole.least)
-        inside = must if canvas.context.inside is None else canvas.context.inside | must
+        column = torch.arange(canvas.fixed.shape[1], device=canvas.fixed.device)
+        required = ~canvas.fixed & (column >= last) & (column < last + hole.least)
+        inside = required if canvas.context.inside is None else canvas.context.inside | required
         return replace(canvas, context=replace(canvas.context, inside=inside))
 
 
-def _searched(it: TextModel, row: _TemplateRow, asked: InfillSettings, rules: Sequence[Rule | None]) -> list[int]:
-    """The lengths of all holes, by the model's own bound; a hole at the end has room, and the text ends by itself.
+def _search_lengths(
+    model: TextModel, row: _TemplateRow, settings: InfillSettings, rules: Sequence[Rule | None]
+) -> list[int | None]:
+    """Chooses the lengths of all holes by the model's bound on log p.
 
-    A hole under a rule has one of the lengths that texts which obey it have.
+    A hole with a rule only gets lengths that the rule allows. A hole at the end of the template gets the largest
+    possible length, and the text ends by itself.
     """
-    holes, longest = row.template.holes, _max_row_length(it)
+    holes, longest = row.template.holes, _max_row_length(model)
     left = _MOST_LENGTHS if longest is None else longest - row.used - sum(hole.least for hole in holes)
     if left < 0:
         raise ArgumentError("templates", f"the holes do not fit into the {longest} tokens of a row; make them shorter")
-    choices = [_lengths(hole, asked.room, left) for hole in holes]
+    choices = [_lengths(hole, settings.room, left) for hole in holes]
     if any(len(a) > 1 and len(b) > 1 and not ids for a, b, ids in zip(choices, choices[1:], row.ids[1:], strict=False)):
-        raise ArgumentError("templates", "two holes of unknown length without a word between them; write one hole")
+        raise ArgumentError("templates", "two holes of unknown length need a word between them; write one hole instead")
     open_end = not row.ids[-1]
-    inner = [_obeying(it, row, rules, n, sizes) for n, sizes in enumerate(choices[:-1] if open_end else choices)]
-    if it.lm.block is not None and any(len(each) > 1 for each in inner):
+    inner = [_allowed(model, row, rules, n, sizes) for n, sizes in enumerate(choices[:-1] if open_end else choices)]
+    if model.lm.block is not None and any(len(sizes) > 1 for sizes in inner):
         raise ArgumentError(
             "templates",
-            "this network writes from left to right and cannot tell how long a hole is; say it: [[n]] for n tokens",
+            "this network writes left to right and cannot choose the length of a hole; write [[n]] for n tokens",
         )
     search = _LengthSearch(
-        it, row.parts[: len(inner) + 1], inner, left + sum(hole.least for hole in holes[: len(inner)])
+        model, row.parts[: len(inner) + 1], inner, left + sum(hole.least for hole in holes[: len(inner)])
     )
-    sizes = list(search.best(asked.draws, asked.seed)[0].sizes)
-    if open_end:
-        spare = left - sum(size - hole.least for size, hole in zip(sizes, holes, strict=False))
-        sizes.append(min(choices[-1][-1], holes[-1].least + spare))
-    return sizes
+    sizes = search.best(settings.draws, settings.seed)[0].sizes
+    if not open_end:
+        return [*sizes]
+    spare = left - sum(size - hole.least for size, hole in zip(sizes, holes, strict=False))
+    return [*sizes, min(choices[-1][-1], holes[-1].least + spare)]
 
 
-def _obeying(
-    it: TextModel, row: _TemplateRow, rules: Sequence[Rule | None], number: int, sizes: range
+def _allowed(
+    model: TextModel, row: _TemplateRow, rules: Sequence[Rule | None], hole: int, sizes: range
 ) -> Sequence[int]:
-    """The lengths that a hole can have under its rule."""
-    if not rules or (rule := rules[number]) is None:
+    """The lengths of a hole that its rule allows."""
+    if not rules or (rule := rules[hole]) is None:
         return sizes
-    begins = number == 0 and not row.ids[0]
-    found = [size for size in possible_lengths(rule, it.tokenizer, sizes[-1], begins) if size in sizes]
-    if not found:
+    begins = hole == 0 and not row.ids[0]
+    lengths = [size for size in possible_lengths(rule, model.tokenizer, sizes[-1], begins) if size in sizes]
+    if not lengths:
         raise ArgumentError("templates", f"no text of {sizes[0]} to {sizes[-1]} tokens obeys {rule}; change the hole")
-    return found
+    return lengths
 
 
 def _lengths(hole: Hole, room: int, left: int) -> range:
-    """The lengths to compare: a hole may have `left` tokens more than it needs."""
+    """The lengths to compare; a hole may have up to `left` tokens more than its least."""
     most = min(max(room, hole.least) if hole.most is None else hole.most, hole.least + left)
     if most - hole.least >= _MOST_LENGTHS:
         raise ArgumentError(
-            "templates", f"a hole of {hole.least} to {most} tokens has too many lengths to compare; use a shorter range"
+            "templates", f"a hole of {hole.least} to {most} tokens has too many possible lengths; use a shorter range"
         )
     return range(hole.least, most + 1)
 
 
-def _pilot(it: TextModel, row: _TemplateRow, asked: InfillSettings) -> list[int | None]:
-    """The lengths of an insertion model: as it inserts by itself, moved into the ranges; holes [[*]] stay open."""
+def _insertion_lengths(model: TextModel, row: _TemplateRow, settings: InfillSettings) -> list[int | None]:
+    """Lengths from a trial run of an insertion model, clamped to the ranges of their holes; None for holes [[*]]."""
     holes = row.template.holes
-    room = max(asked.room, *(hole.most or 0 for hole in holes))
-    order = row.order(it, [hole.most if hole.sized else None for hole in holes], room)
-    (found,) = make_plan(it, order, replace(asked, n=1)).results()
-    assert order.given_text is not None
-    sizes = order.given_text.hole_sizes(found.given)
+    room = max(settings.room, *(hole.most or 0 for hole in holes))
+    request = row.request(model, [hole.most if hole.sized else None for hole in holes], room)
+    (result,) = make_plan(model, request, replace(settings, n=1)).results()
+    assert request.given_text is not None
+    sizes = request.given_text.hole_sizes(result.given)
     return [
         hole.most if hole.most is None or hole.sized else min(max(size, hole.least), hole.most)
         for hole, size in zip(holes, sizes, strict=True)

@@ -18,9 +18,15 @@ from conftest import Say
 
 import redraft
 from redraft import tasks
-from redraft.apps import Train, parse_verb
 from redraft.apps.cli import VERBS, main
-from redraft.apps.cli.arguments import parse_settings, suggest
+from redraft.apps.cli.arguments import (
+    parse_settings,
+    parse_verb,
+    suggest,
+)
+from redraft.apps.cli.commands.train import (
+    Train,
+)
 from redraft.apps.cli.models import open_model
 from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.plot import plot
@@ -40,8 +46,6 @@ from redraft.evaluation import Law
 from redraft.models import Causal, DiffusionLM
 from redraft.models.checkpoints import serialization
 from redraft.training import (
-    PRESETS,
-    PURPOSES,
     STORY_LANGUAGE,
     Bound,
     DocumentRows,
@@ -54,6 +58,10 @@ from redraft.training import (
     first_batches,
     load_rows,
     parameter_count,
+)
+from redraft.training.presets import (
+    PRESETS,
+    PURPOSES,
 )
 from redraft.training.runs import run, variations
 
@@ -238,8 +246,8 @@ def test_everything_follows_the_tokenizer(
     assert type(found.tokenizer) is kind
     assert not size or vocab.size == size
     assert found.model.process.vocab == vocab
-    assert (found.model.ports.reads, found.model.ports.writes) == (vocab.size, vocab.size)
-    assert not isinstance(found.model.network.pattern, Causal) or found.model.ports.start == vocab.mask
+    assert (found.model.io.reads, found.model.io.writes) == (vocab.size, vocab.size)
+    assert not isinstance(found.model.network.pattern, Causal) or found.model.io.start == vocab.mask
     assert parameter_count(found.model) == sum(p.numel() for p in DiffusionLM(found.model).parameters())
 
 
@@ -250,7 +258,7 @@ def test_a_tokenizer_may_be_a_file(texts: dict[str, Path], tmp_path: Path) -> No
     assert found.tokenizer.vocab == made.vocab
     published = training("mdlm_owt", "--tokenizer", str(tmp_path))  # a folder that holds one
     assert published.tokenizer == found.tokenizer
-    assert published.model.ports.reads == made.vocab.size
+    assert published.model.io.reads == made.vocab.size
     assert training("llada_8b", "--tokenizer", "bytes").model.network.ids == 126_464  # outputs to spare
 
 
@@ -735,14 +743,14 @@ WRONG = [
     ("generate nowhere", "or story, the model that comes with us"),
     ("choose", "give a hole and answers: redraft choose DIR"),
     ("generate mdlm_tiny", "mdlm_tiny is a preset, not a trained model; train it first: redraft train mdlm_tiny"),
-    ("generate trained --new 0", "--new 0: write at least one token"),
-    ("generate trained --new 9999", "too many: this network knows"),
+    ("generate trained --new 0", "--new 0: it must be at least 1"),
+    ("generate trained --new 9999", "too many: this network has"),
     ("generate trained --rows 0", "--rows 0: it must be from 1 to 1,000,000,000"),
     ("generate trained --steps 0", "--steps 0: a sampler needs at least one step"),
     ("generate trained --sampler best", "--sampler 'best': choose from 'own', 'ancestral'"),
     (
         "generate trained --sampler ancestral --temperature 0",
-        "has no temperature; those of a pick, such as confidence, have",
+        "has no temperature; use --sampler to choose one with a pick, such as confidence",
     ),
     ("generate trained --sampler entropy --temperature -1", "--temperature -1.0: it must be from 0 to 1,000,000"),
     ("generate trained --sampler first-hitting --steps 3", "FirstHitting() has no steps"),
@@ -755,7 +763,7 @@ WRONG = [
     ("generate trained --trust nofile.py", "nofile.py is not a Python file"),
     ("infill trained", "give a text with holes: redraft infill DIR"),
     ("infill trained|One day.", "'One day.' has no hole; write [[n]]"),
-    ("infill trained|One [[5-2]] day.", "the hole [[5-2]] ends before it begins"),
+    ("infill trained|One [[5-2]] day.", "the hole [[5-2]] has an empty range of lengths"),
     ("infill trained --draws 0|One [[*]] day.", "--draws 0: it must be from 1 to 4,096"),
     ("infill trained|One [[0]] day.", "the hole [[0]] has no length"),
     ("infill trained|One [[some]] day.", "the hole [[some]] has no length"),

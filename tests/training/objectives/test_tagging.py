@@ -80,7 +80,7 @@ def test_the_future_is_the_chain_rule() -> None:
     tagger = model.tagger
     assert isinstance(tagger, FutureTagger)
     prefix, candidates, wanted = torch.tensor([[3, 7]]), torch.tensor([[5, 9]]), torch.tensor([1, -1, 2])
-    found = tagger.rest(prefix, candidates, wanted)
+    found = tagger.future_log_prob(prefix, candidates, wanted)
     for c, token in enumerate((5, 9)):
         read, total = [3, 7, token], 0.0
         for kind in wanted.tolist():
@@ -88,7 +88,7 @@ def test_the_future_is_the_chain_rule() -> None:
             total += 0.0 if kind < 0 else float(said[kind].detach())
             read.append(tagger.free if kind < 0 else tagger.size + kind)
         assert float(found[0, c].detach()) == pytest.approx(total, abs=1e-4)
-    assert torch.equal(tagger.rest(prefix, candidates, wanted[:0]), torch.zeros(1, 2))
+    assert torch.equal(tagger.future_log_prob(prefix, candidates, wanted[:0]), torch.zeros(1, 2))
 
 
 def test_the_slope_of_control_is_that_of_the_formula() -> None:
@@ -105,13 +105,13 @@ def test_the_slope_of_control_is_that_of_the_formula() -> None:
     steer = GradientControl(_TagEnergy(tag_log_prob(model, wanted), 3.0), Ddim(8, eta=1.0), coef=0.2)
     with torch.no_grad():
         move = SolverStep(model, process.path, canvas, 0.5, 0.4, rng(0, 2))
-        mean, spread = steer.solver.law(move)
+        mean, spread = steer.solver.moments(move)
     z = torch.randn(canvas.z.shape, requires_grad=True)
     t = torch.full((2, 1), 0.4, dtype=torch.float64)
     said = tag_logits(model, z, t).log_softmax(-1)
     cost = 0.2 * ((z - mean) ** 2).sum() / spread - 3.0 * (said[:, 0, 0] + said[:, 1, 2] + said[:, 3, 1]).sum()
     (expected,) = torch.autograd.grad(cost, z)
-    found = steer._slope(move)(z.detach())
+    found = steer._cost_gradient(move)(z.detach())
     assert torch.allclose(found, expected.float(), atol=1e-4)
     assert float(expected.abs().max()) > 1e-3
 
@@ -151,7 +151,7 @@ def test_a_classifier_lies_in_a_directory_of_its_own(tmp_path: Path) -> None:
         for m, r, more in ((bare, plain, {"classifier": path}), (model, run, {}))
     )
     assert with_it == own
-    with pytest.raises(ArgumentError, match="leave one out"):
+    with pytest.raises(ArgumentError, match="leave one of them out"):
         control(TextModel(bare, plain), pos=POS, classifier=path, lexicon="some.json")
     with pytest.raises(ArgumentError, match="other noise or other words"):
         control(TextModel(*small("ar_tiny")), pos=POS, classifier=path)

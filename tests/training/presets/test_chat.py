@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from redraft.apps import cli
-from redraft.core import ChatError, HubTokenizer, WordTokenizer, prompt_ids, question_encoder, rng
+from redraft.core import HubTokenizer, WordTokenizer, prompt_ids, question_encoder, rng
+from redraft.core.text.chat_template import _ChatError
 from redraft.models import DiffusionLM
 from redraft.tasks import ArgumentError, TextModel, generate
 from redraft.training import (
@@ -106,7 +107,7 @@ def test_wrong_tokenizers_and_lengths(run: Run, hub: HubTokenizer) -> None:
         load_rows(run.data, "train", hub, ChatRows(20)).take([0])
     with pytest.raises(ValueError, match="shorten=2"):
         ChatRows(20, shorten=2)
-    with pytest.raises(ChatError, match="does not repeat a message once"):
+    with pytest.raises(_ChatError, match="does not repeat a message once"):
         question_encoder(replace(hub, template="nothing"))
     with pytest.raises(DataError, match="no pairs"):
         load_rows(presets.mdlm_tiny().data, "train", hub, run.framing)
@@ -153,5 +154,5 @@ def test_end_tokens_are_written_last_or_never(run: Run, end: str, alias: str) ->
         generate(it, source=QUESTION, **{alias: 3})
     with pytest.raises(ArgumentError, match="end_token='soon': choose from 'free', 'last', 'never'"):
         generate(it, source=QUESTION, end_token="soon")
-    with pytest.raises(ArgumentError, match="end_token='last' is for the samplers confidence, margin and entropy"):
+    with pytest.raises(ArgumentError, match="end_token='last' needs the sampler confidence, margin or entropy"):
         generate(it, source=QUESTION, end_token="last", sampler="ancestral")

@@ -470,9 +470,9 @@ def test_configurations_that_make_no_sense() -> None:
         config(gaps=None)
     with pytest.raises(ValueError, match="gaps=12 with Masked"):
         replace(config(), process=Masked(WORDS))
-    with pytest.raises(ValueError, match="depends on the time"):
+    with pytest.raises(ValueError, match="insertion needs a network with time"):
         config(time=None)
-    with pytest.raises(ValueError, match="depends on the time"):
+    with pytest.raises(ValueError, match="insertion needs a network with time"):
         replace(config(), head=Shift())
     with pytest.raises(ValueError, match="under full attention"):
         config(pattern=Causal(MASK), time=None)

@@ -33,7 +33,7 @@ class _TokenAutomaton:
     """A deterministic automaton on tokens. It starts in state 0; the last state is the one after the end token."""
 
     class_of: _Ints  # (V,) class of each token; −1 if no accepted text has it
-    after: _Ints  # (S, C) next state; S (not a state) where there is no transition
+    after: _Ints  # (S, C) next state, 0 … S − 1; S where there is no transition
     final: NDArray[np.bool_]  # (S,) accepting states: the text may end here, without an end token
     end: int | None  # class of the end token; None if the vocabulary has none
     filler: tuple[int, ...]  # classes of the tokens allowed after the end token: end tokens and padding

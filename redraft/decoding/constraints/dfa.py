@@ -43,28 +43,28 @@ class _Dfa:
 
 
 def _intersection(a: _Dfa, b: _Dfa) -> _Dfa:
-    """Accept the texts that both automata accept."""
+    """Return an automaton that accepts the texts that both automata accept."""
     return _product(a, b, np.logical_and)
 
 
 def _union(a: _Dfa, b: _Dfa) -> _Dfa:
-    """Accept the texts that at least one of the automata accepts."""
+    """Return an automaton that accepts the texts that at least one of the automata accepts."""
     return _product(a, b, np.logical_or)
 
 
 def _complement(a: _Dfa) -> _Dfa:
-    """Accept the byte strings that the automaton does not accept."""
+    """Return an automaton that accepts all byte strings that this one does not accept."""
     complete = _complete(a)
     return _minimize(_Dfa(complete.table, ~complete.final))
 
 
 def _all_strings() -> _Dfa:
-    """Accept every byte string."""
+    """Return an automaton that accepts every byte string."""
     return _Dfa(np.zeros((1, 256), np.int32), np.ones(1, np.bool_))
 
 
 def _literals(texts: Iterable[str]) -> _Dfa:
-    """Accept exactly these texts."""
+    """Return an automaton that accepts exactly these texts."""
     table, final = [[-1] * 256], [False]
     for text in texts:
         state = 0
@@ -83,7 +83,10 @@ def _literals(texts: Iterable[str]) -> _Dfa:
 
 
 def _with_optional_space(dfa: _Dfa) -> _Dfa:
-    """Accept each text of the automaton with a space before it, or as it is if it does not begin with white space."""
+    """Return an automaton that accepts the same texts, each with a space before it or without.
+
+    Without the added space, a text must not begin with white space.
+    """
     first = np.where(np.isin(np.arange(256), list(b" \t\n\v\f\r\x1c\x1d\x1e\x1f")), -1, dfa.table[0])
     first[ord(" ")] = 0
     table = np.vstack([first, dfa.table])
@@ -92,7 +95,7 @@ def _with_optional_space(dfa: _Dfa) -> _Dfa:
 
 
 def _containing_word(words: Sequence[str], *, accents_join: bool) -> _Dfa:
-    """Accept texts that contain one of these words, not as part of a longer word.
+    """Return an automaton that accepts texts with one of these words in them, not as part of a longer word.
 
     ASCII letters, digits and _ continue a word. Characters beyond ASCII may be letters or quotation marks; they
     continue a word only if `accents_join`.
@@ -161,7 +164,7 @@ def _product(a: _Dfa, b: _Dfa, combine: Callable[..., NDArray[np.bool_]]) -> _Df
         raise AutomatonTooLarge(
             f"combining patterns of {len(a):,} and {len(b):,} states takes too much memory; use simpler ones"
         )
-    index = np.full(len(a) * len(b), -1, np.int64)  # of each pair that was reached
+    index = np.full(len(a) * len(b), -1, np.int64)  # new state of each reached pair; −1 if not reached
     index[0], frontier, reached, tables = 0, np.zeros(1, np.int64), [np.zeros(1, np.int64)], []
     count = 1
     while len(frontier):

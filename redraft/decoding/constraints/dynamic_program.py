@@ -42,8 +42,9 @@ _MAX_PRODUCT = _Semiring(np.add, np.maximum, -np.inf, 0.0)
 class _EdgeList:
     """Transitions of an automaton, sorted by the key they are summed by: source, target or class.
 
-    Every key has at least one edge; edges of class C (not a class) fill gaps and have zero weight. The rows of a batch
-    are concatenated, as one automaton of B·S states, because numpy is fastest on one-dimensional arrays.
+    Every key has at least one edge; where it would have none, an edge of the dummy class C is added, which has zero
+    weight. The rows of a batch are concatenated, as one automaton of B·S states, because numpy is fastest on
+    one-dimensional arrays.
     """
 
     source: _Ints  # (B·E,) source states

@@ -32,7 +32,7 @@ class _ConstraintQuery:
     """The inner prediction at all positions that matter, and the positions that were queried."""
 
     marks: PlacedRuleSet
-    z: Tensor  # (B, L)
+    z: Tensor  # (B, L) ids
     settled: Tensor  # (B, L) bool: positions whose token is final
     needed: Tensor  # (B, L) bool: M undecided positions
     log_p: Tensor  # (M, V) log-probabilities of the inner prediction there
@@ -130,7 +130,7 @@ class _ForwardBackward:
     """The passes of one rule over some rows, on plain numbers, or on logarithms if these underflow."""
 
     rule: _PlacedRule
-    z: Tensor  # (b, L)
+    z: Tensor  # (b, L) ids
     settled: Tensor  # (b, L) bool
     index: Tensor  # (b, L) index of each position into `log_p`; −1 if it has none
     log_p: Tensor  # (M, V) log-probabilities of the inner prediction
@@ -232,13 +232,12 @@ class _ForwardBackward:
 
     def draw_classes(self, u: Tensor, temperature: float) -> _Ints:
         """Draw the classes of a text, (b, L), with a uniform number per position; the best ones at temperature 0."""
-        state, goals, numbers = (a.cpu().numpy() for a in (self.rule.state, self.rule.goals, u[self.rows]))
+        state, goals, uniforms = (a.cpu().numpy() for a in (self.rule.state, self.rule.goals, u[self.rows]))
         if temperature == 0:
             weights = self.weights(1.0, _MAX_PRODUCT)
             values, _ = self.program.backward(weights, self.span, goals, _MAX_PRODUCT)
-            if not np.isfinite(
-                values[0][np.arange(len(state)), state]
-            ).all():  # a filter has excluded all texts that obey
+            if not np.isfinite(values[0][np.arange(len(state)), state]).all():
+                # a filter has excluded all texts that obey; log sums give excluded tokens a finite weight
                 weights = self.weights(1.0, _LOG_SUM_PRODUCT)
                 values, _ = self.program.backward(weights, self.span, goals, _MAX_PRODUCT)
             return self.program.path(weights, self.span, state, values, None, _MAX_PRODUCT)
@@ -247,7 +246,7 @@ class _ForwardBackward:
         else:
             semiring, weights = _LOG_SUM_PRODUCT, self.weights(temperature, _LOG_SUM_PRODUCT)
             values, _ = self.program.backward(weights, self.span, goals, semiring)
-        return self.program.path(weights, self.span, state, values, numbers, semiring)
+        return self.program.path(weights, self.span, state, values, uniforms, semiring)
 
     def log_total(self) -> _Floats:
         """(b,) log-probability that the rule is obeyed."""

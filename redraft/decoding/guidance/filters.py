@@ -99,7 +99,7 @@ class _FilteredPrediction(GuidedPosterior):
 
     inner: Prediction
     filter: LogitFilter
-    z: Tensor  # (B, L)
+    z: Tensor  # (B, L) ids
     pad: Tensor | None  # (B, L) bool: True on padding; None if there is no padding
     cached: Tensor | None  # (B, positions) ids of the cached tokens, −1 on padding; None without a cache
 

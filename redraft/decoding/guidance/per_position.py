@@ -50,7 +50,7 @@ class _PositionGuidedDenoiser(DenoiserWrapper):
             isinstance(pred, VectorPrediction) and (pred.log_weights is None or pred.table is None)
         ):
             raise ValueError(
-                "PositionClassifier needs probabilities of tokens, and this network predicts none; use GradientControl"
+                "PositionClassifier needs normalized token probabilities, which this network lacks; use GradientControl"
             )
         position = torch.arange(z.shape[1], device=z.device)[None] if context.place is None else context.place
         if not isinstance(pred, VectorPrediction):

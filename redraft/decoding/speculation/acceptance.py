@@ -221,7 +221,7 @@ class SharedGumbelRule(AcceptRule):
 
 @dataclass(frozen=True)
 class _GreedyRule(PointMassRule):
-    """Temperature 0: takes the most likely tokens, and accepts the draft up to the first difference. Any drafter."""
+    """Temperature 0: takes the most likely tokens, and accepts the draft up to the first difference."""
 
     def __call__(self, log_p: Tensor, draft: Proposal, position: Tensor, noise: _RoundNoise) -> _Acceptance:
         return _accept_matching(log_p.argmax(-1), draft.tokens)

@@ -52,8 +52,8 @@ class TextLookup:
 
     Texts that the model wrote itself work best. Each next token is the most frequent one after the longest context of
     up to `longest` tokens that occurs in `texts`. Its probability is its count over the count of the context plus one,
-    so a context seen once gives 1/2. A draft ends before the product of these probabilities falls below
-    `min_probability`.
+    so a context seen once gives 1/2. Contexts in which it is below `min_probability` are ignored, and a draft ends
+    before the product of these probabilities falls below it.
     """
 
     texts: tuple[tuple[int, ...], ...] = field(repr=False)

@@ -88,7 +88,7 @@ def test_a_negative_prompt_is_moved_away_from(build: Build) -> None:
     hole, z = ~blank.fixed, blank.z.masked_fill(~blank.fixed, MASK)
     negative = z.clone()
     negative[:, :4] = torch.tensor([MASK, MASK, *other])
-    ids = PromptGuidedSampler(Unmask(), 2.0, other)._other(blank, blank.fixed, MASK)
+    ids = PromptGuidedSampler(Unmask(), 2.0, other)._replacement(blank, blank.fixed, MASK)
     context = Context(other=torch.where(blank.fixed, ids, -1))
     guided = NegativePrompt(MASK, 2.0)(model)(z, hole.double(), context).at(hole)
     late = (negative == MASK).double()

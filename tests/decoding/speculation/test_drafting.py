@@ -215,12 +215,12 @@ def test_what_cannot_be_is_refused(build: Build, tiny: TransformerConfig) -> Non
         DrafterObjective().learns(plain)
     with pytest.raises(ValueError, match="no drafter; train one"):
         DraftState(plain).logits(torch.zeros(1, 2, dtype=torch.int64), Context(), 2)
-    with pytest.raises(ValueError, match="is for causal networks"):
+    with pytest.raises(ValueError, match="are for causal networks"):
         replace(build().config, drafter=SideDrafter())
     with pytest.raises(ValueError, match="drafts by an adapter"):
         replace(plain.config, drafter=SelfDrafter())
     model = with_drafter(build, tiny, "beside")
-    with pytest.raises(ValueError, match="has lost some"):
+    with pytest.raises(ValueError, match="lacks some"):
         DraftState(model).observe(torch.zeros(1, 4, dtype=torch.int64), Context(cache=KeyValueCache()))
     with pytest.raises(ValueError, match="leave nothing to draft"):
         DrafterObjective()(model, Batch.of(torch.zeros(1, 1, dtype=torch.int64)), rng=rng(0))

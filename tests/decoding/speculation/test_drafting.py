@@ -217,7 +217,7 @@ def test_what_cannot_be_is_refused(build: Build, tiny: TransformerConfig) -> Non
         DraftState(plain).logits(torch.zeros(1, 2, dtype=torch.int64), Context(), 2)
     with pytest.raises(ValueError, match="are for causal networks"):
         replace(build().config, drafter=SideDrafter())
-    with pytest.raises(ValueError, match="drafts by an adapter"):
+    with pytest.raises(ValueError, match="needs an adapter"):
         replace(plain.config, drafter=SelfDrafter())
     model = with_drafter(build, tiny, "beside")
     with pytest.raises(ValueError, match="lacks some"):

@@ -1,4 +1,4 @@
-"""Presets: functions that return a Run, one per recipe, in one dict."""
+"""Presets: functions that return a `Run`, one per method and size."""
 
 from __future__ import annotations
 

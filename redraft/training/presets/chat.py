@@ -1,4 +1,4 @@
-"""A tiny recipe for chat: fine-tuning on questions and answers, as LLaDA's."""
+"""A tiny preset for chat: fine-tuning on questions and answers, as in LLaDA."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _TEMPLATE = (
     "{{ message['content'] | trim }}<|eot_id|>{% endfor %}"
     "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>{% endif %}"
 )
-_TEMPLATE_TOKENS = 8  # tokens of a prompt besides the question: start, two headers of three, end of the turn
+_TEMPLATE_TOKENS = 8  # tokens the template adds to a question: start token, two headers of three, end of turn
 
 
 def llada_chat_tiny() -> Run:
-    """LLaDA's fine-tuning in small: attributes of a story are the question, the story is the answer.
+    """LLaDA's fine-tuning at tiny size: the attributes of a story are the question, the story is the answer.
 
-    Mask noise on the answer alone, end tokens learnt up to the length of the row, one row in a hundred cut to a random
-    length. It writes in blocks of 17 tokens, the most confident first, and ends at the end token.
+    Only the answer is noised. End tokens are learned up to the end of the row, and one row in a hundred is cut to a
+    random length. Sampling goes in blocks of 17 tokens, most confident first, and stops at the end token.
     """
     framing = ChatRows(_TEMPLATE_TOKENS + _ATTRIBUTES_LENGTH + STORY_LENGTH)
     run = variations.with_text(mdlm_tiny(), story_chat_tokenizer(), StoryAttributes(), framing)
@@ -39,7 +39,7 @@ def llada_chat_tiny() -> Run:
 
 
 def story_chat_tokenizer() -> HubTokenizer:
-    """The words of the stories as a tokenizer.json, with special tokens and a chat template like LLaDA's."""
+    """Build a tokenizer for the words of the stories, with special tokens and a chat template like LLaDA's."""
     words = ["[UNK]", *dict.fromkeys(["user", "assistant", "system", *STORY_LANGUAGE.topics, *STORY_LANGUAGE.words()])]
     backend = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]"), "removed", invert=True)

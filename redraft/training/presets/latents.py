@@ -1,4 +1,4 @@
-"""Recipes that diffuse the latents of a codec which is trained first: TEncDM, LD4TG, PLANNER, COSMOS."""
+"""Presets for latent diffusion, in which a codec is trained first: TEncDM, LD4TG, PLANNER, COSMOS."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from redraft.training.data.framing import DocumentRows
 from redraft.training.data.sources import TextFiles
 from redraft.training.objectives.losses import LossTerm, OffsetSnrWeight, P2Weight, SquaredError
 from redraft.training.presets.tiny import STORY_LENGTH, _tiny_run
-from redraft.training.presets.tokens import _small_dit_run, _load_tokenizer
+from redraft.training.presets.tokens import _load_tokenizer, _small_dit_run
 from redraft.training.runs import variations
 from redraft.training.runs.run import OptimizerConfig, Run
 
 
 def tencdm_codec_tiny() -> Run:
-    """The codec of TEncDM: an encoder that learns to guess masked words, and a decoder of its noisy states."""
+    """The codec of TEncDM: a masked-language-model encoder, and a decoder for its noisy states."""
     return variations.codec_stage(tencdm_tiny())
 
 
 def tencdm_tiny() -> Run:
-    """TEncDM: diffusion of an encoder's states, a vector for each word that depends on its neighbours.
+    """TEncDM: diffusion of encoder states, one contextual vector per word; train `tencdm_codec_tiny` first.
 
-    Train `tencdm_codec_tiny` first. 64 coordinates reveal a word through less noise than the paper's 768, so that the
-    cosine learns faster here than its tan-d.
+    With 64 dimensions less noise hides a word than with the paper's 768. The cosine schedule therefore learns faster
+    here than the paper's tan-d.
     """
     codec = Contextual(MaskedLM(STORY_LENGTH, TransformerSize(width=64)), STORY_LENGTH, TransformerSize(layers=1))
     return _tiny_latent_run(codec, CosineSquared(), base="runs/tencdm_codec_tiny")
 
 
 def ld4tg_codec_tiny() -> Run:
-    """The codec of LD4TG: seventeen latents of 32 numbers, from which a causal decoder writes the story."""
+    """The codec of LD4TG: 17 latents of width 32, from which a causal decoder writes the story."""
     return variations.codec_stage(ld4tg_tiny())
 
 
@@ -62,20 +62,20 @@ def ld4tg_tiny() -> Run:
 
 
 def ld4tg_class_tiny() -> Run:
-    """LD4TG, given the mood of a story; train `ld4tg_codec_tiny` first."""
+    """LD4TG conditioned on the mood of a story; train `ld4tg_codec_tiny` first."""
     return variations.with_classes(ld4tg_tiny(), StoryClasses("mood"))
 
 
 def planner_codec_tiny() -> Run:
-    """The codec of PLANNER: a variational embedding of whole stories, and a causal decoder."""
+    """The codec of PLANNER: a variational autoencoder for whole stories, with a causal decoder."""
     return variations.codec_stage(planner_tiny())
 
 
 def planner_tiny() -> Run:
     """PLANNER: diffusion of a story's embedding; train `planner_codec_tiny` first.
 
-    With wrong words in its input and a strong KL, so small a codec recovers three tokens in five. Here it reads clean
-    text, and the KL is weak.
+    With substituted input words and a strong KL term, as in the paper, so small a codec recovers only three tokens in
+    five. Here the input is clean and the KL term is weak.
     """
     codec = Paragraph(STORY_LENGTH, beta=1e-4, noise=0.0, forget=0.5)
     run = _tiny_latent_run(codec, CosineSquared(), loss=SquaredError(P2Weight()), base="runs/planner_codec_tiny")
@@ -83,17 +83,18 @@ def planner_tiny() -> Run:
 
 
 def cosmos_codec_tiny() -> Run:
-    """The codec of COSMOS: seventeen latents made smooth by noise and masks, decompressed in parallel."""
+    """The codec of COSMOS: 17 latents made smooth by noise and masking, and a parallel decoder."""
     return variations.codec_stage(cosmos_tiny())
 
 
 def cosmos_tiny() -> Run:
-    """COSMOS: diffusion of a smooth compressed space; train `cosmos_codec_tiny` first.
+    """COSMOS: diffusion in a smooth, compressed latent space; train `cosmos_codec_tiny` first.
 
-    `Smoothing()` costs so small a codec one token in ten, so it is milder here; the schedule is the cosine.
+    With the default `Smoothing()` so small a codec gets one token in ten wrong, so smoothing is milder here. The
+    schedule is the cosine.
     """
-    mild = Smoothing(places=0.1, noise=0.5, features=0.2)
-    codec = Smooth(MaskedLM(STORY_LENGTH, TransformerSize(width=64)), STORY_LENGTH, 17, smoothing=mild)
+    smoothing = Smoothing(places=0.1, noise=0.5, features=0.2)
+    codec = Smooth(MaskedLM(STORY_LENGTH, TransformerSize(width=64)), STORY_LENGTH, 17, smoothing=smoothing)
     return _tiny_latent_run(codec, CosineSquared(), base="runs/cosmos_codec_tiny")
 
 
@@ -108,7 +109,7 @@ def _tiny_latent_run(
 def tencdm_codec_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
-    """The codec of `tencdm_roc`: a decoder of three layers; they train it for one epoch in rows of 64."""
+    """The codec of `tencdm_roc`: a three-layer decoder; the paper trains it for one epoch on rows of 64 tokens."""
     run = variations.codec_stage(tencdm_roc(tokenizer, path, encoder))
     return replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=100), steps=10_000, batch=64)
 
@@ -116,17 +117,19 @@ def tencdm_codec_roc(
 def tencdm_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
-    """TEncDM on ROCStories, one to a line (Shabalin et al. 2024): 12 × 768, rows of 64, tan-9, 200k steps of 512 rows.
+    """TEncDM on ROCStories, one per line (Shabalin et al. 2024): 12 × 768, rows of 64, tan-9, 200k steps of 512 rows.
 
-    Their encoder is BERT's base model, `MiniLM(folder, 12, vocab, 768, 12, 3072)`; their network has skip connections.
+    The paper's encoder is BERT-base, `MiniLM(folder, 12, vocab, 768, 12, 3072)`; its network has skip connections.
     """
-    codec = Contextual(encoder, 64, TransformerSize(768, 3, 12), noise=0.9)  # the noise of tan-9 at t = 0.15
-    return _with_tencdm_training(_roc_latent_run(_load_tokenizer(tokenizer), path, codec, TanD(9.0)), "runs/tencdm_codec_roc")
+    codec = Contextual(encoder, 64, TransformerSize(768, 3, 12), noise=0.9)  # noise of tan-9 at t = 0.15
+    return _with_tencdm_training(
+        _roc_latent_run(_load_tokenizer(tokenizer), path, codec, TanD(9.0)), "runs/tencdm_codec_roc"
+    )
 
 
 def _with_tencdm_training(run: Run, base: str) -> Run:
-    rate = OptimizerConfig(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
-    run = replace(run, optimiser=rate, sampler=EulerMaruyama(50, TruncatedGrid(0.01)), steps=200_000, batch=512)
+    optimizer = OptimizerConfig(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
+    run = replace(run, optimiser=optimizer, sampler=EulerMaruyama(50, TruncatedGrid(0.01)), steps=200_000, batch=512)
     return variations.diffusion_stage(run, base)
 
 
@@ -141,15 +144,15 @@ def ld4tg_codec_roc(
 def ld4tg_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
-    """LD4TG on ROCStories (Lovelace et al. 2022): 32 latents of 64 numbers, 12 × 768, v, cosine, 250k steps.
+    """LD4TG on ROCStories (Lovelace et al. 2022): 32 latents of width 64, 12 × 768, v-prediction, cosine, 250k steps.
 
-    Their encoder and decoder are BART's; here the decoder is a causal one of our own, trained in the first stage. Their
-    steps have the large variance, whose bound has no continuous-time limit; ours have the posterior's.
+    The paper uses BART's encoder and decoder; here the decoder is causal and trained from scratch in the first stage.
+    The paper samples with the forward variance, whose bound has no continuous-time limit; here it is the posterior's.
     """
     codec = Compressed(encoder, 64, 32, 64, TransformerSize(768, 3, 12), TransformerSize(768, 6, 12))
     run = _roc_latent_run(_load_tokenizer(tokenizer), path, codec, CosineSquared(), PredictV())
-    rate = OptimizerConfig(lr=2e-4, warmup=1000, floor=0.0)
-    run = replace(run, optimiser=rate, sampler=Ancestral(250), steps=250_000, batch=128)
+    optimizer = OptimizerConfig(lr=2e-4, warmup=1000, floor=0.0)
+    run = replace(run, optimiser=optimizer, sampler=Ancestral(250), steps=250_000, batch=128)
     return variations.diffusion_stage(run, "runs/ld4tg_codec_roc", SquaredError(OffsetSnrWeight(1.0)))
 
 
@@ -164,12 +167,14 @@ def cosmos_codec_roc(
 def cosmos_roc(
     tokenizer: str | Tokenizer = "tokenizer.json", path: str = "roc.txt", encoder: EncoderConfig = MiniLM()
 ) -> Run:
-    """COSMOS on ROCStories (2025): 16 latents of 768 numbers, 12 × 768, trained as `tencdm_roc`.
+    """COSMOS on ROCStories (2025): 16 latents of width 768, 12 × 768, trained like `tencdm_roc`.
 
-    The layers of compressor and decompressor and tan-3 are ours: the reference names none, only that d is smaller.
+    The depths of compressor and decompressor and tan-3 are our choices: the paper only says that d is smaller.
     """
     codec = Smooth(encoder, 64, 16, 768, TransformerSize(768, 6, 12), TransformerSize(768, 6, 12))
-    return _with_tencdm_training(_roc_latent_run(_load_tokenizer(tokenizer), path, codec, TanD(3.0)), "runs/cosmos_codec_roc")
+    return _with_tencdm_training(
+        _roc_latent_run(_load_tokenizer(tokenizer), path, codec, TanD(3.0)), "runs/cosmos_codec_roc"
+    )
 
 
 def planner_codec_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
@@ -178,10 +183,10 @@ def planner_codec_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: s
 
 
 def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "reviews.txt") -> Run:
-    """PLANNER on hotel reviews, one to a line (Zhang et al. 2023): 16 latents of 1024 numbers, 28 layers, x with P2.
+    """PLANNER on hotel reviews, one per line (Zhang et al. 2023): 16 latents of width 1024, 28 layers, P2 weight.
 
-    Embedder and decoder have the sizes of BERT-large and GPT-2-medium, but begin untrained; rows of 256 and the number
-    of steps are ours.
+    Encoder and decoder have the sizes of BERT-large and GPT-2-medium but start untrained. Rows of 256 tokens and the
+    number of steps are our choices.
     """
     codec = Paragraph(256, 16, 1024, TransformerSize(1024, 24, 16), TransformerSize(1024, 24, 16))
     run = _small_dit_run(_load_tokenizer(tokenizer), TextFiles((path,), split_by="line"), DocumentRows(256, tail=True))
@@ -195,7 +200,7 @@ def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "
 def _roc_latent_run(
     tokenizer: Tokenizer, path: str, codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX()
 ) -> Run:
-    """Rows of 64 tokens that end in end tokens, and the small DiT on the latents of a codec, with hints."""
+    """Return a run on rows of 64 tokens filled up with end tokens: the small DiT on latents, with self-conditioning."""
     run = _small_dit_run(tokenizer, TextFiles((path,), split_by="line"), DocumentRows(64, tail=True))
     return variations.with_vectors(
         run, Gaussian(tokenizer.vocab, VariancePreserving(ClampedLogSnr(schedule))), codec, head

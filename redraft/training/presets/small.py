@@ -1,4 +1,4 @@
-"""Presets for half an hour on a laptop, on your own text: small sizes that no paper gives."""
+"""Small presets for your own text, trained in about half an hour on a laptop; their sizes are not from papers."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ from redraft.training.runs.run import Run
 
 
 def diffuseq_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
-    """A small DiffuSeq on E2E, attributes of a restaurant → a sentence about it: 4 × 128, vectors of 32.
+    """A small DiffuSeq on E2E, from attributes of a restaurant to a sentence about it: 4 × 128, embeddings of 32.
 
-    The sizes are not from a paper: it learns something in half an hour on a CPU.
+    The sizes are not from a paper; it learns something in half an hour on a CPU.
     """
     base = variations.with_text(_tiny_run(), _load_tokenizer(tokenizer), e2e_corpus(folder), PairRows(104, 50))
     return variations.with_embedding(variations.with_network(base, layers=4))
 
 
 def genie_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
-    """A small GENIE on E2E: an encoder of two layers reads the attributes: 4 × 128, vectors of 32.
+    """A small GENIE on E2E with a two-layer encoder for the attributes: 4 × 128, embeddings of 32.
 
-    The sizes are not from a paper: it learns something in an hour on a CPU. A sentence always begins at the first
-    place of its row here; behind a source of any length, as in `diffuseq_e2e`, learned positions say little.
+    The sizes are not from a paper; it learns something in an hour on a CPU. Here a sentence always begins at the first
+    position of its row. In `diffuseq_e2e` it follows a source of any length, so learned positions say little.
     """
     base = variations.with_text(_tiny_run(), _load_tokenizer(tokenizer), e2e_corpus(folder), EncoderRows(48, 50))
     return variations.with_encoder(variations.with_embedding(variations.with_network(base, layers=4)))
 
 
 def ld4tg_codec_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
-    """The codec of `ld4tg_e2e`: a causal decoder of two layers writes a sentence from its latents."""
+    """The codec of `ld4tg_e2e`: a two-layer causal decoder writes a sentence from its latents."""
     return variations.codec_stage(ld4tg_e2e(tokenizer, folder))
 
 
 def ld4tg_e2e(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "e2e_nlg") -> Run:
-    """A small LD4TG on E2E: an encoder of two layers reads the attributes: 4 × 128, sixteen latents of 32 numbers.
+    """A small LD4TG on E2E with a two-layer encoder for the attributes: 4 × 128, 16 latents of width 32.
 
-    The sizes are not from a paper: it learns something in an hour on a CPU. Train `ld4tg_codec_e2e` first. Its decoder
-    forgets half of its past in training, so that it uses the latents sooner.
+    Train `ld4tg_codec_e2e` first. The sizes are not from a paper; it learns something in an hour on a CPU. In training
+    the codec's decoder sees only half of its earlier tokens, so that it learns to use the latents sooner.
     """
     base = variations.with_text(_tiny_run(), _load_tokenizer(tokenizer), e2e_corpus(folder), EncoderRows(48, 50))
     process = Gaussian(base.model.vocab, VariancePreserving(ClampedLogSnr(CosineSquared(), -12.0, 4.0)))
@@ -70,7 +70,7 @@ def tencdm_codec_prose(
     paths: tuple[str, ...] = ("prose.txt",),
     encoder: EncoderConfig = MiniLM(),
 ) -> Run:
-    """The codec of `tencdm_prose`: a decoder of one layer."""
+    """The codec of `tencdm_prose`: a one-layer decoder."""
     return variations.codec_stage(tencdm_prose(tokenizer, paths, encoder), 16)
 
 
@@ -79,16 +79,17 @@ def tencdm_prose(
     paths: tuple[str, ...] = ("prose.txt",),
     encoder: EncoderConfig = MiniLM(),
 ) -> Run:
-    """A small TEncDM on paragraphs of prose, with a pretrained encoder: 4 × 256, rows of 64, tan-9.
+    """A small TEncDM on paragraphs of prose, with a pretrained encoder: 4 × 256, rows of 64, tan-9 schedule.
 
-    The sizes are not from a paper: it learns something in half an hour on a CPU. 384 numbers tell a word through much
-    noise, so the decoder learns from states of every noise level, most of them noisy; one that has seen less than the
-    diffusion ends with gives a bound worse than a blind guess. It names pieces of words by the encoder's own vectors.
+    The sizes are not from a paper; it learns something in half an hour on a CPU. With 384 dimensions a word stays
+    recognizable under much noise, so the decoder is trained on states of all noise levels, mostly high ones. A decoder
+    trained on less noise than is left at the end of sampling gives a bound worse than guessing. The decoder's output
+    layer is tied to the encoder's token embeddings.
     """
-    text = _load_tokenizer(tokenizer)
-    base = variations.with_text(_tiny_run(), text, TextFiles(paths), DocumentRows(64, tail=True))
+    loaded = _load_tokenizer(tokenizer)
+    base = variations.with_text(_tiny_run(), loaded, TextFiles(paths), DocumentRows(64, tail=True))
     base = variations.with_network(base, width=256, layers=4)
-    process = Gaussian(text.vocab, VariancePreserving(ClampedLogSnr(TanD(9.0), -12.0, 2.0)))
+    process = Gaussian(loaded.vocab, VariancePreserving(ClampedLogSnr(TanD(9.0), -12.0, 2.0)))
     codec = Contextual(encoder, 64, TransformerSize(256, 1), noise=1.0, tied=True, spread=4.0)
     run = variations.with_vectors(replace(base, batch=16), process, codec)
     return variations.diffusion_stage(run, "runs/tencdm_codec_prose")

@@ -1,4 +1,4 @@
-"""Tiny recipes for tokens: they learn the embedded stories in minutes on a CPU."""
+"""Tiny presets with noise on tokens; they learn the built-in stories in minutes on a CPU."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ from redraft.training.objectives.time_samplers import StratifiedTimes
 from redraft.training.runs import variations
 from redraft.training.runs.run import OptimizerConfig, Run
 
-STORY_LENGTH = 68  # tokens: the longest story and its end token
-_STORY_CHARACTERS = 320  # the same in characters
-_ATTRIBUTES_LENGTH = 17  # tokens: the attributes of a story
-_PROGRAM_LENGTH = 48  # tokens: the longest program of five statements and its end token
-_SUMMARY_LENGTH = 20  # tokens: a summary and its end token
+STORY_LENGTH = 68  # tokens of the longest story, end token included
+_STORY_CHARACTERS = 320  # characters of the longest story, end token included
+_ATTRIBUTES_LENGTH = 17  # tokens of the attributes of a story
+_PROGRAM_LENGTH = 48  # tokens of the longest program of five statements, end token included
+_SUMMARY_LENGTH = 20  # tokens of a summary, end token included
 
 
 def mdlm_tiny() -> Run:
-    """Masked diffusion: a story is uncovered word by word, in any order."""
+    """Masked diffusion (MDLM): a story is unmasked word by word, in any order."""
     return replace(_tiny_run(), sampler=Unmask(64, AnyOrder()))
 
 
 def mlm_tiny() -> Run:
-    """A masked language model, as BERT is one: always 15 % of the tokens are hidden. It cannot write from nothing."""
+    """A masked language model like BERT: always 15 % of the tokens are masked. It cannot write from scratch."""
     return replace(mdlm_tiny(), objective=Objective(TokenCrossEntropy(), StratifiedTimes(0.1499, 0.1501)))
 
 
 def ar_tiny() -> Run:
-    """The autoregressive baseline: the same network with causal attention, exact likelihood."""
+    """Autoregressive baseline: the network of `mdlm_tiny` with causal attention; its likelihood is exact."""
     tiny = variations.with_network(_tiny_run(), pattern=Causal())
     return replace(tiny, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1), stop=True))
 
 
 def bd3_tiny() -> Run:
-    """Block diffusion between the two: blocks of eight tokens, each with its own time."""
+    """Block diffusion (BD3-LM): blocks of eight tokens, each with its own time."""
     block = 8
     tiny = variations.with_network(_tiny_run(), pattern=BlockCausal(block))
     objective = Objective(TokenCrossEntropy(), StratifiedTimes(block=block))
@@ -63,28 +63,28 @@ def bd3_tiny() -> Run:
 
 
 def mdlm_tiny_chars() -> Run:
-    """Masked diffusion letter by letter: longer rows, fewer of them."""
-    base, letters = _tiny_run(), CharTokenizer.collect([*STORY_LANGUAGE.words(), " "], ("eos", "mask"))
+    """Masked diffusion on characters: longer rows, fewer per batch."""
+    base, characters = _tiny_run(), CharTokenizer.collect([*STORY_LANGUAGE.words(), " "], ("eos", "mask"))
     network = TransformerConfig(width=128, layers=4, heads=4, positions=_STORY_CHARACTERS + 1)
     return replace(
         base,
-        model=DiffusionLMConfig(Masked(letters.vocab), network),
-        tokenizer=letters,
+        model=DiffusionLMConfig(Masked(characters.vocab), network),
+        tokenizer=characters,
         framing=DocumentRows(_STORY_CHARACTERS, tail=True),
         batch=16,
     )
 
 
 def udlm_tiny() -> Run:
-    """Uniform noise: words become other words, and any of them may be revised until the end."""
+    """Uniform noise (UDLM): words become other words, and any word can be revised until the last step."""
     base = _tiny_run()
     return variations.with_noise(base, Interpolating(base.model.vocab), Objective(Bound()))
 
 
 def gidd_tiny() -> Run:
-    """Hybrid noise, at halfway a fifth of all tokens uniform: words are revealed, doubted and corrected.
+    """Hybrid noise (GIDD), uniform on a fifth of all tokens at t = ½: words are unmasked, and corrected later.
 
-    Equal steps of this schedule suit the square-root ends of the noise.
+    The uniform part of the noise grows like a square root at both ends, which equal steps of this schedule suit.
     """
     base = _tiny_run()
     process = Interpolating(base.model.vocab, CosineSquared(), HybridNoise(0.2))
@@ -93,40 +93,40 @@ def gidd_tiny() -> Run:
 
 
 def multinomial_tiny() -> Run:
-    """Multinomial diffusion: uniform noise as a chain of a thousand steps with its cosine schedule."""
+    """Multinomial diffusion: uniform noise as a chain of 1000 steps, with the paper's cosine schedule."""
     base = _tiny_run()
     return variations.with_noise(base, Interpolating(base.model.vocab, CosineRatio()), Objective(Bound(steps=1000)))
 
 
 def d3pm_tiny() -> Run:
-    """D3PM with dense matrices, here absorbing ones, and the hybrid loss: the bound plus plain cross-entropy."""
+    """D3PM with dense transition matrices, here absorbing, and the hybrid loss: the bound plus cross-entropy."""
     base = _tiny_run()
     loss = SumOfTerms(Bound(steps=1000), TokenCrossEntropy(), factor=1.0)
     return variations.with_noise(base, Markov(base.model.vocab, AbsorbingRates()), Objective(loss))
 
 
 def sedd_tiny() -> Run:
-    """Score entropy with mask noise: masked diffusion whose x̂ need not sum to one."""
+    """Score entropy (SEDD) with mask noise: masked diffusion whose x̂ need not sum to one."""
     base = _tiny_run()
     return variations.with_model(base, head=Score())
 
 
 def sedd_uniform_tiny() -> Run:
-    """Score entropy with uniform noise, in UDLM's schedule; the network sees σ.
+    """Score entropy (SEDD) with uniform noise and UDLM's schedule; the network is conditioned on σ.
 
-    Most times of the paper's geometric schedule leave nearly all words or nearly none, and both of its ends cost a
-    pass: in minutes it hardly learns. `sedd_uniform_text8` has it.
+    With the paper's geometric schedule, most times leave nearly all words unchanged or nearly none, and the bound needs
+    an extra forward pass at both ends, so little is learned in minutes. `sedd_uniform_text8` uses that schedule.
     """
     return variations.with_model(udlm_tiny(), level=ConditionOnSigma(Linear(1e-3)))
 
 
 def gstar_tiny() -> Run:
-    """The error layer of G-Star on top of `mdlm_tiny`: train that first, or name another base."""
+    """The error head of G-Star on top of `mdlm_tiny`; train that first, or give another base."""
     return variations.with_errors(mdlm_tiny(), base="runs/mdlm_tiny")
 
 
 def mdlm_code_tiny() -> Run:
-    """Masked diffusion of small typed programs, which say their results."""
+    """Masked diffusion of small typed programs that state their results."""
     words = WordTokenizer(PROGRAM_WORDS)
     return variations.with_network(
         variations.with_text(mdlm_tiny(), words, Programs(), DocumentRows(_PROGRAM_LENGTH, tail=True)),
@@ -136,52 +136,51 @@ def mdlm_code_tiny() -> Run:
 
 
 def ar_code_tiny() -> Run:
-    """The autoregressive baseline of the same programs."""
+    """Autoregressive baseline of `mdlm_code_tiny`."""
     code = variations.with_network(mdlm_code_tiny(), pattern=Causal())
     return replace(code, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1), stop=True))
 
 
 def mdlm_tagger_tiny() -> Run:
-    """A tagger of parts of speech in noisy stories, beside `mdlm_tiny`, for `redraft control`: train that first."""
+    """A part-of-speech tagger for noisy stories, for `redraft control`; train its base `mdlm_tiny` first."""
     return variations.with_tagger(mdlm_tiny(), base="runs/mdlm_tiny")
 
 
 def ar_tagger_tiny() -> Run:
-    """A tagger of the parts of speech to come, beside `ar_tiny` (FUDGE), for `redraft control`: train that first."""
+    """A tagger that predicts future parts of speech (FUDGE), for `redraft control`; train its base `ar_tiny` first."""
     return variations.with_tagger(ar_tiny(), base="runs/ar_tiny")
 
 
 def mdlm_attribute_tiny(topic: str = "mood") -> Run:
-    """A layer beside `mdlm_tiny` that tells an attribute of noisy stories, for `redraft control`: train that first."""
+    """A classifier of an attribute of noisy stories, for `redraft control`; train its base `mdlm_tiny` first."""
     return variations.with_attribute(mdlm_tiny(), "runs/mdlm_tiny", StoryClasses(topic))
 
 
 def flex_tiny() -> Run:
-    """Insertion: texts grow while they are written and need no end token; holes may be of any length.
+    """Insertion (FlexMDM): texts grow during sampling and need no end token; holes may have any length.
 
-    Nearly all masks have arrived before the first words are seen: gaps need not be counted between words then, and no
-    word is written at a place that is yet to move. Counts are relative to what is missing, so that a closed gap stays
-    closed. Learned positions beside rotary ones learn faster. Some texts are given but for holes, since words that are
-    there before all masks are seen nowhere else.
+    The schedules insert nearly all masks before the first words are revealed. Then no gaps between words must be
+    predicted, and no word is written at a position that still changes. Gap counts are predicted as a fraction of what
+    is missing, so a closed gap stays closed. Learned positions in addition to rotary ones speed up learning. Some rows
+    are given except for holes: otherwise training would never show words that precede the last inserted mask.
     """
     base, words = _tiny_run(), WordTokenizer(STORY_LANGUAGE.words(), ("pad", "mask"))
     process = Insertion(words.vocab, Polynomial(20.0), TimeReversed(Polynomial(4.0)))
-    places, most = STORY_LENGTH + 1, STORY_LENGTH
-    network = TransformerConfig(128, 2, 8, positions=places, time=64, gaps=most, gap_share=True)
-    model, holes = DiffusionLMConfig(process, network), Objective(TokenCrossEntropy(), holes=0.3)
-    return replace(base, model=model, tokenizer=words, framing=DocumentRows(STORY_LENGTH), objective=holes)
+    network = TransformerConfig(128, 2, 8, positions=STORY_LENGTH + 1, time=64, gaps=STORY_LENGTH, gap_share=True)
+    model, objective = DiffusionLMConfig(process, network), Objective(TokenCrossEntropy(), holes=0.3)
+    return replace(base, model=model, tokenizer=words, framing=DocumentRows(STORY_LENGTH), objective=objective)
 
 
 def _tiny_run() -> Run:
-    """Words of the stories, mask noise, and a network that learns them in minutes.
+    """Return the run that tiny presets vary: built-in stories as words, mask noise, two layers of width 128.
 
-    Plain masked cross-entropy learns faster than the bound at this size; evaluation uses the bound. Positions are
-    learned: a word's place says much about its role in a story, and with rotary positions alone a wholly masked row
-    looks the same everywhere, so the network could not tell where it starts.
+    Masked cross-entropy learns faster than the bound at this size; evaluation uses the bound. Positions are learned:
+    a word's position says much about its role in a story, and with rotary positions alone a fully masked row looks the
+    same everywhere, so the network could not tell where it starts.
     """
     words = WordTokenizer(STORY_LANGUAGE.words())
-    places = STORY_LENGTH + 1  # one position more: the start token of a causal network
-    network = TransformerConfig(width=128, layers=2, heads=8, rotary=None, positions=places)
+    positions = STORY_LENGTH + 1  # the start token of a causal network takes one
+    network = TransformerConfig(width=128, layers=2, heads=8, rotary=None, positions=positions)
     return Run(
         model=DiffusionLMConfig(Masked(words.vocab), network),
         data=StoryCorpus(),

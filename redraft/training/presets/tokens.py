@@ -1,4 +1,4 @@
-"""Published recipes for tokens, with the hyperparameters of their papers."""
+"""Published-size presets with noise on tokens, with the hyperparameters of their papers."""
 
 from __future__ import annotations
 
@@ -42,33 +42,35 @@ def mdlm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 
 def mdlm_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     """Masked diffusion on OpenWebText with GPT-2's tokenizer, packed into rows of 1024 (perplexity ≤ 23.21)."""
-    return _small_dit_run(_load_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), PackedRows(1024))
+    return _small_dit_run(
+        _load_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), PackedRows(1024)
+    )
 
 
 def ar_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
-    """The autoregressive baseline of the same paper: no time, causal attention (perplexity 17.54)."""
+    """The autoregressive baseline of the MDLM paper on OpenWebText: causal attention, no time (perplexity 17.54)."""
     run = variations.with_network(mdlm_owt(tokenizer), pattern=Causal(), time=None)
     return replace(run, objective=Objective(Bound(steps=1)), sampler=Blocks(Ancestral(1)))
 
 
 def bd3_owt(tokenizer: str | Tokenizer = "tokenizer.json", block: int = 16) -> Run:
-    """Block diffusion (Arriola et al. 2025, perplexity ≤ 22.27 at blocks of 16), times clipped to [0.3, 0.8]."""
+    """Block diffusion on OpenWebText (Arriola et al. 2025, perplexity ≤ 22.27), times clipped to [0.3, 0.8]."""
     run = variations.with_network(mdlm_owt(tokenizer), pattern=BlockCausal(block))
     times = StratifiedTimes(low=0.3, high=0.8, block=block)
     return replace(run, objective=Objective(Bound(), times), sampler=Blocks(FirstHitting()))
 
 
 def llada_8b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
-    """Pre-training in the manner of LLaDA (Nie et al. 2025): 8.02B parameters, rows of 4096, 1280 rows per step.
+    """Pre-training like LLaDA's (Nie et al. 2025): 8.02B parameters, rows of 4096, batches of 1280 rows.
 
-    2.3T tokens are 439,000 steps. Sharded, with gradient checkpointing: for many GPUs.
+    439,000 steps are 2.3T tokens. For many GPUs: weights are sharded, and gradient checkpointing is on.
     """
-    text = _load_tokenizer(tokenizer)
+    loaded = _load_tokenizer(tokenizer)
     network = TransformerConfig(width=4096, layers=32, heads=32, hidden=12_288, rotary=500_000.0, ids=126_464)
     return Run(
-        model=DiffusionLMConfig(Masked(text.vocab), network),
+        model=DiffusionLMConfig(Masked(loaded.vocab), network),
         data=HubDataset("HuggingFaceFW/fineweb", field="text", streaming=True),
-        tokenizer=text,
+        tokenizer=loaded,
         framing=PackedRows(4096),
         objective=Objective(TokenCrossEntropy(power=1.0), StratifiedTimes(low=1e-3)),
         sampler=Blocks(Unmask(steps=32, pick=Confidence()), decode_block=32),
@@ -85,13 +87,14 @@ def llada_8b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 def multinomial_text8(path: str = "text8") -> Run:
     """Multinomial diffusion on text8 (Hoogeboom et al. 2021, ≤ 1.72 bits per character): 12 × 512, T = 1000.
 
-    Their network attends locally and linearly; ours has full attention. They do not state the number of steps.
+    The paper's network mixes local and linear attention; here attention is full. The paper does not state the number of
+    training steps.
     """
     return _multinomial_run(CharTokenizer(TEXT8, ()), Text8(path), PackedRows(256), 1000)
 
 
 def multinomial_enwik8(path: str = "enwik8") -> Run:
-    """Multinomial diffusion on the bytes of enwik8 (≤ 1.75 bits per byte): chunks of 320, T = 4000."""
+    """Multinomial diffusion on the bytes of enwik8 (≤ 1.75 bits per byte): rows of 320, T = 4000."""
     return _multinomial_run(ByteTokenizer(()), Enwik8(path), PackedRows(320), 4000)
 
 
@@ -100,16 +103,16 @@ def _multinomial_run(tokenizer: Tokenizer, data: Corpus, framing: PackedRows, st
     network = replace(run.model.network, width=512, heads=8, dropout=0.0)
     process = Interpolating(tokenizer.vocab, CosineRatio(), direct=True)
     model = DiffusionLMConfig(process, network, Softmax(), ConditionOnTime(4000.0))
-    rate = OptimizerConfig(lr=1e-4, floor=0.1)
+    optimizer = OptimizerConfig(lr=1e-4, floor=0.1)
     run = replace(run, model=model, objective=Objective(Bound(steps=steps)), sampler=Ancestral(steps), batch=32)
-    return replace(run, optimiser=rate)
+    return replace(run, optimiser=optimizer)
 
 
 def d3pm_text8(path: str = "text8") -> Run:
     """D3PM with absorbing matrices on text8 (Austin et al. 2021, ≤ 1.45 bits per character): T = 1000, λ = 0.01.
 
-    Absorbing noise loses information evenly under the linear schedule, which is their mutual-information schedule. The
-    last step draws x̂ itself. Other jumps: `replace(run.model.process, jumps=…)`.
+    For absorbing noise the paper's mutual-information schedule is the linear one. The last step samples from x̂ itself.
+    For other transition matrices use `replace(run.model.process, jumps=…)`.
     """
     run = _small_dit_run(CharTokenizer(TEXT8), Text8(path), PackedRows(256))
     process = Markov(run.model.vocab, AbsorbingRates(), direct=True)
@@ -119,7 +122,7 @@ def d3pm_text8(path: str = "text8") -> Run:
 
 
 def d3pm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
-    """D3PM-absorbing on LM1B, rows of 128 (perplexity ≤ 76.9); at this vocabulary in closed form, not with matrices."""
+    """D3PM with absorbing noise on LM1B, rows of 128 (perplexity ≤ 76.9); computed in closed form, without matrices."""
     run = mdlm_lm1b(tokenizer)
     return variations.with_noise(
         run, run.model.process, Objective(SumOfTerms(Bound(steps=1000), TokenCrossEntropy(), factor=10.0))
@@ -127,7 +130,7 @@ def d3pm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 
 
 def udlm_text8(path: str = "text8") -> Run:
-    """Uniform noise in continuous time on text8 (Schiff et al. 2024, ≤ 1.44 bits per character); there is no mask."""
+    """Uniform noise in continuous time on text8 (Schiff et al. 2024, ≤ 1.44 bits per character); no mask token."""
     return _with_uniform_noise(_small_dit_run(CharTokenizer(TEXT8, ()), Text8(path), PackedRows(256)), Softmax())
 
 
@@ -137,7 +140,7 @@ def udlm_lm1b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 
 
 def _with_uniform_noise(run: Run, head: Head) -> Run:
-    """α = 1 − t; the network sees σ = −log(1 − 0.999 t)."""
+    """Replace the noise by uniform noise with α = 1 − t; the network is conditioned on σ = −log(1 − 0.999 t)."""
     process = Interpolating(run.model.vocab)
     return replace(run, model=DiffusionLMConfig(process, run.model.network, head, ConditionOnSigma(Linear(1e-3))))
 
@@ -145,9 +148,11 @@ def _with_uniform_noise(run: Run, head: Head) -> Run:
 def gidd_owt(tokenizer: str | Tokenizer = "tokenizer.json", p_u: float = 0.1) -> Run:
     """GIDD on OpenWebText (von Rütte et al. 2025): small network, rows of 512, 500k steps, dynamic weights.
 
-    They crop documents at random; here they are packed.
+    The paper crops documents at random; here they are packed.
     """
-    run = _small_dit_run(_load_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), PackedRows(512))
+    run = _small_dit_run(
+        _load_tokenizer(tokenizer), HubDataset("Skylion007/openwebtext", field="text"), PackedRows(512)
+    )
     process = Interpolating(run.model.vocab, mixing=HybridNoise(p_u))
     network = replace(run.model.network, dropout=0.0)
     return replace(
@@ -171,14 +176,16 @@ def sedd_text8(path: str = "text8") -> Run:
 
 
 def sedd_uniform_text8(path: str = "text8") -> Run:
-    """Score entropy with uniform noise on text8 (≤ 1.47 bits per character): geometric noise; there is no mask."""
+    """Score entropy with uniform noise on text8 (≤ 1.47 bits per character): geometric schedule, no mask token."""
     run = udlm_text8(path)
     process = Interpolating(run.model.vocab, Geometric(1e-4, 20.0))
     return _with_score_entropy(variations.with_model(run, process=process), run.model.token_head, ConditionOnSigma())
 
 
-def _with_score_entropy(run: Run, head: Head = Score(), level: TimeConditioning = ConditionOnSigma(Linear(1e-3))) -> Run:
-    """A network that sees σ, with "analytic" steps to sample."""
+def _with_score_entropy(
+    run: Run, head: Head = Score(), level: TimeConditioning = ConditionOnSigma(Linear(1e-3))
+) -> Run:
+    """Condition the network on σ, with the given head; sample with SEDD's analytic steps."""
     return replace(variations.with_model(run, head=head, level=level), sampler=Ancestral(1024), steps=1_300_000)
 
 
@@ -197,7 +204,7 @@ def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 
 
 def _small_dit_run(tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, framing: Framing) -> Run:
-    """The small DiT of MDLM, SEDD and BD3-LM, and their training: 1M steps of 512 rows."""
+    """Return a run with the small DiT of MDLM, SEDD and BD3-LM and their training: 1M steps of 512 rows."""
     network = TransformerConfig(
         width=768,
         layers=12,
@@ -211,7 +218,7 @@ def _small_dit_run(tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, framing:
         dropout=0.1,
     )
     return Run(
-        # time is embedded, but as a constant: the paper's default
+        # the paper's default: a time embedding that always gets 0
         model=DiffusionLMConfig(Masked(tokenizer.vocab), network, level=ConditionOnTime(0.0)),
         data=data,
         tokenizer=tokenizer,

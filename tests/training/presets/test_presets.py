@@ -20,9 +20,6 @@ from redraft.core import Interpolating, Special, WordTokenizer
 from redraft.models import DiffusionLM, MaskedLM, TransformerSize
 from redraft.models.checkpoints import serialization
 from redraft.training import (
-    PRESETS,
-    PUBLISHED,
-    TINY,
     Bound,
     CodecObjective,
     EncoderRows,
@@ -35,7 +32,12 @@ from redraft.training import (
     fit,
     presets,
 )
-from redraft.training.presets import index
+from redraft.training.presets import (
+    PRESETS,
+    PUBLISHED,
+    TINY,
+    index,
+)
 from redraft.training.runs import variations
 
 BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose", "reviews"), 30_522)
@@ -81,7 +83,7 @@ def test_every_preset_of_every_room_is_listed_once() -> None:
     rooms = [index.tiny, index.chat, index.tokens, index.vectors, index.latents, index.small]
     found = [function.__name__ for room in rooms for function in index._presets(room)]
     assert sorted(found) == sorted(PRESETS)
-    assert {"_tiny", "_small", "Run"}.isdisjoint(found), "helpers are no presets"
+    assert {"_tiny_run", "_small_dit_run", "Run"}.isdisjoint(found), "helpers are no presets"
 
 
 def test_the_small_dit_has_the_published_size() -> None:

@@ -27,17 +27,9 @@ if TYPE_CHECKING:
         make_hole as make_hole,
         text_positions as text_positions,
     )
-    from redraft.models.checkpoints.adapter import (
-        AdapterConfig as AdapterConfig,
-        base_fingerprint as base_fingerprint,
-        write_adapter as write_adapter,
-    )
-    from redraft.models.checkpoints.lock import DirectoryLocked as DirectoryLocked, exclusive_lock as exclusive_lock
+    from redraft.models.checkpoints.adapter import AdapterConfig as AdapterConfig, write_adapter as write_adapter
     from redraft.models.checkpoints.reader import (
-        Checkpoint as Checkpoint,
         CheckpointError as CheckpointError,
-        ExportedModel as ExportedModel,
-        ShardedTensors as ShardedTensors,
         latest_checkpoint as latest_checkpoint,
     )
     from redraft.models.checkpoints.serialization import (
@@ -46,11 +38,6 @@ if TYPE_CHECKING:
         digest as digest,
         from_json as from_json,
         to_json as to_json,
-    )
-    from redraft.models.checkpoints.writer import (
-        SingleWorker as SingleWorker,
-        WorkerGroup as WorkerGroup,
-        save_checkpoint as save_checkpoint,
     )
     from redraft.models.codecs.base import Codec as Codec, CodecConfig as CodecConfig
     from redraft.models.codecs.compressed import Compressed as Compressed, CompressedCodec as CompressedCodec
@@ -91,7 +78,6 @@ if TYPE_CHECKING:
     from redraft.models.codecs.modules.perceiver import (
         Resampler as Resampler,
         ResamplerBlock as ResamplerBlock,
-        window_states as window_states,
     )
     from redraft.models.codecs.modules.size import TransformerSize as TransformerSize
     from redraft.models.codecs.modules.standardize import Standardizer as Standardizer
@@ -104,48 +90,15 @@ if TYPE_CHECKING:
     from redraft.models.codecs.smooth import Smooth as Smooth, SmoothCodec as SmoothCodec, Smoothing as Smoothing
     from redraft.models.config import DiffusionLMConfig as DiffusionLMConfig
     from redraft.models.cpu_weights import (
-        to_int8 as to_int8,
         weight_format as weight_format,
         with_weight_format as with_weight_format,
     )
     from redraft.models.diffusion_lm import DiffusionLM as DiffusionLM, eval_mode as eval_mode, inference as inference
     from redraft.models.draft_state import DraftState as DraftState
-    from redraft.models.formats.checkpoint import ForeignCheckpoint as ForeignCheckpoint
-    from redraft.models.formats.dit import UniformScoreHead as UniformScoreHead, dit as dit
-    from redraft.models.formats.exporter import EXPORT_FORMATS as EXPORT_FORMATS, export_as as export_as
-    from redraft.models.formats.gpt2 import gpt2 as gpt2
-    from redraft.models.formats.importer import (
-        import_checkpoint as import_checkpoint,
-        is_packaged_model as is_packaged_model,
-    )
-    from redraft.models.formats.layout import (
-        Layout as Layout,
-        flatten_settings as flatten_settings,
-        require_int_setting as require_int_setting,
-        require_setting as require_setting,
-        require_supported as require_supported,
-    )
-    from redraft.models.formats.llada import llada as llada
-    from redraft.models.formats.llama import llama as llama, qwen2 as qwen2, qwen3 as qwen3
+    from redraft.models.formats.dit import UniformScoreHead as UniformScoreHead
+    from redraft.models.formats.exporter import export_as as export_as
+    from redraft.models.formats.importer import import_checkpoint as import_checkpoint
     from redraft.models.formats.raw import reference_gaps as reference_gaps, reference_outputs as reference_outputs
-    from redraft.models.formats.registry import (
-        FORMATS as FORMATS,
-        ImportedModel as ImportedModel,
-        detect_format as detect_format,
-        import_folder as import_folder,
-        import_tensors as import_tensors,
-    )
-    from redraft.models.formats.storage.files import read_settings as read_settings, refuse_pickles as refuse_pickles
-    from redraft.models.formats.storage.hub import resolve_hub_path as resolve_hub_path
-    from redraft.models.formats.storage.tensors import (
-        ForeignSettings as ForeignSettings,
-        ForeignWeights as ForeignWeights,
-        LayoutError as LayoutError,
-        TensorInFile as TensorInFile,
-        TensorInMemory as TensorInMemory,
-        TensorSource as TensorSource,
-        shorten_list as shorten_list,
-    )
     from redraft.models.heads import (
         Head as Head,
         PredictEps as PredictEps,

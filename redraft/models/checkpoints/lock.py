@@ -1,4 +1,4 @@
-"""One writer per directory: a lock that ends with its holder."""
+"""A lock that lets only one process write to a directory, released when that process ends."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ _log = logging.getLogger(__name__)
 
 
 class DirectoryLocked(CheckpointError):
-    """Another process writes into the directory."""
+    """Raised when another process is writing to the directory."""
 
 
 @contextmanager
 def exclusive_lock(directory: Path) -> Iterator[None]:
-    """Holds the lock of a directory, which is made if needed; `DirectoryLocked` names the process that has it.
+    """Hold the lock of a directory, creating the directory if needed.
+
+    Raises `DirectoryLocked`, which names the other process, if the lock is taken.
 
     The lock is `flock` on an open file. The kernel drops it when the process ends, however it ends, so there are no
-    stale locks, and a reused process number does no harm. The file itself stays; it says who wrote last.
+    stale locks, and a reused process id does no harm. The file itself stays and names the last process that held it.
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / LOCK_FILE
@@ -37,16 +39,16 @@ def exclusive_lock(directory: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in _TAKEN:
-                raise DirectoryLocked(_taken(directory, file.read(200))) from None
+                raise DirectoryLocked(_locked_message(directory, file.read(200))) from None
             if error.errno not in _UNKNOWN:
                 raise
-            _log.warning("%s is on a disk without locks; let only one training write there", directory)
+            _log.warning("%s is on a file system without locks; let only one training run write there", directory)
         file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         yield
 
 
-def _taken(directory: Path, holder: str) -> str:
-    who = " ".join(holder.split()) or "another process"
-    return f"{directory} is being written by {who}; wait until it ends, or choose another directory with --out"
+def _locked_message(directory: Path, holder: str) -> str:
+    process = " ".join(holder.split()) or "another process"
+    return f"{directory} is being written by {process}; wait until it ends, or choose another directory with --out"

@@ -25,7 +25,7 @@ import torch
 
 import redraft.training
 from redraft.apps.cli import main
-from redraft.apps.cli.commands.train import _leave
+from redraft.apps.cli.commands.train import _remove_if_empty
 from redraft.apps.cli.run_arguments import parse_source
 from redraft.core import ByteTokenizer, Tokenizer, Vocab, train_bpe
 from redraft.models import (
@@ -39,14 +39,18 @@ from redraft.models.checkpoints.lock import LOCK_FILE, DirectoryLocked, exclusiv
 from redraft.models.checkpoints.reader import _manifest_digest, read_checkpoint
 from redraft.models.checkpoints.writer import save_checkpoint
 from redraft.training import (
-    PRESETS,
     DataStats,
     OptimizerConfig,
-    ProgressBar,
     Run,
     TextFiles,
     minimum_memory,
-    show_waiting,
+)
+from redraft.training.presets import (
+    PRESETS,
+)
+from redraft.training.progress import (
+    _ProgressBar,
+    _show_waiting,
 )
 
 ELSEWHERE = {"stop", "start", "seed", "temperature"}  # ids are no sizes; temperatures are tested with the samplers
@@ -173,9 +177,9 @@ def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
 def test_a_training_that_cannot_begin_leaves_the_directory_of_another_alone(tmp_path: Path) -> None:
     """It has no claim on it yet, so that it looks fresh."""
     with exclusive_lock(tmp_path / "run"):
-        _leave(tmp_path / "run")
+        _remove_if_empty(tmp_path / "run")
         assert (tmp_path / "run" / LOCK_FILE).exists()
-    _leave(tmp_path / "run")
+    _remove_if_empty(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -184,7 +188,7 @@ def test_a_training_that_cannot_begin_leaves_the_directory_of_another_alone(tmp_
 
 def stopping(patch: pytest.MonkeyPatch, number: int) -> None:
     """A signal after the second step."""
-    update = redraft.training.optimizer_step
+    update = redraft.training.loop._optimizer_step
 
     def signalled(run: Run, state: Any, *rest: Any) -> float:
         norm = update(run, state, *rest)
@@ -192,7 +196,7 @@ def stopping(patch: pytest.MonkeyPatch, number: int) -> None:
             os.kill(os.getpid(), number)
         return norm
 
-    patch.setattr(redraft.training.loop, "optimizer_step", signalled)
+    patch.setattr(redraft.training.loop, "_optimizer_step", signalled)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -223,7 +227,7 @@ def test_progress_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_line_of_progress_comes_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = ProgressBar("training", 3, seconds=0.0)
+    bar = _ProgressBar("training", 3, seconds=0.0)
     bar.update(1)
     bar.note = "loss 2 bits/token"
     bar.update(2)
@@ -231,7 +235,7 @@ def test_a_line_of_progress_comes_now_and_then(capsys: pytest.CaptureFixture[str
     one, two = capsys.readouterr().err.splitlines()
     assert one.startswith("training: step 1 of 3, 0:00:00 passed")
     assert two.startswith("training: step 2 of 3, loss 2 bits/token, 0:00:00 passed")
-    ProgressBar("training", 3, shown=False, seconds=0.0).update(1)
+    _ProgressBar("training", 3, shown=False, seconds=0.0).update(1)
     assert capsys.readouterr().err == ""
 
 
@@ -350,7 +354,7 @@ def test_weights_that_are_no_numbers(value: float, run: Path, capsys: pytest.Cap
 def test_weights_that_are_no_numbers_are_not_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    update = redraft.training.optimizer_step
+    update = redraft.training.loop._optimizer_step
 
     def spoilt(run: Run, state: Any, *rest: Any) -> float:
         norm = update(run, state, *rest)
@@ -358,9 +362,9 @@ def test_weights_that_are_no_numbers_are_not_saved(
             next(state.model.network.parameters()).data[0, 0] = math.nan
         return norm
 
-    monkeypatch.setattr(redraft.training.loop, "optimizer_step", spoilt)
+    monkeypatch.setattr(redraft.training.loop, "_optimizer_step", spoilt)
     argv = ["train", "mdlm_tiny", *SMALL, "--save-every", "2", "--eval-every", "100", "--out", tmp_path, "--quiet"]
-    monkeypatch.setattr(redraft.training.loop, "validate", lambda *_: {"step": 4, "valid_bits_per_char": 0.0})
+    monkeypatch.setattr(redraft.training.loop, "_validate", lambda *_: {"step": 4, "valid_bits_per_char": 0.0})
     assert "after step 4 network.embed" in refused(argv, capsys, code=1)
     assert [path.name for path in sorted(tmp_path.glob("step-*"))] == ["step-00000002"]
 
@@ -587,10 +591,10 @@ def test_every_preset_says_what_it_needs() -> None:
 
 
 def test_waiting_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with show_waiting("reading the text", seconds=0.01):
+    with _show_waiting("reading the text", seconds=0.01):
         time.sleep(0.2)
     assert capsys.readouterr().err.startswith("reading the text, 0:00:00 so far\n")
-    with show_waiting("reading the text", shown=False, seconds=0.01):
+    with _show_waiting("reading the text", shown=False, seconds=0.01):
         time.sleep(0.05)
     assert capsys.readouterr().err == ""
 

@@ -25,7 +25,14 @@ from redraft.models import (
     with_weight_format,
     write_adapter,
 )
-from redraft.training import PackedRows, TextFiles, adaptation_run, init_from
+from redraft.training import (
+    PackedRows,
+    TextFiles,
+    adaptation_run,
+)
+from redraft.training.runs.loading import (
+    init_from,
+)
 
 Build = Callable[..., DiffusionLM]
 Say = Callable[..., tuple[str, str]]
@@ -82,7 +89,7 @@ def test_infill_and_export_by_command(folder: Path, tmp_path: Path, say: Say) ->
     words = ["adapt", folder / "base", "--out", tmp_path / "run", "--data", folder / "text.txt", "--length", 12]
     say(*map(str, [*words, "--batch", 2, "--steps", 2, "--lora", 2, "--lr", 0.1, "--quiet"]))
     out, _ = say("export", tmp_path / "run", "--format", "adapter", "--out", tmp_path / "adapter")
-    assert f"an adapter of {folder / 'base'}" in out
+    assert f"an adapter for {folder / 'base'}" in out
     holes = "the cat [[2]] the mat ."
     assert say("infill", tmp_path / "adapter", holes)[0].startswith("the cat")
     with pytest.raises(CheckpointError, match="exists already"):
@@ -158,9 +165,9 @@ def test_adapters_that_do_not_fit(
     made = wrong_adapters(tmp_path_with(folder, tmp_path), build, tiny)
     expected = {
         "gone": "which is not a directory",
-        "full": "not a plain causal model",
-        "near": "was trained on another model than",
-        "others": "was trained on another model than",
+        "full": "needs a plain causal model",
+        "near": "was not trained on the model at",
+        "others": "was not trained on the model at",
         "damaged": "is damaged",
     }
     for name, message in expected.items():
@@ -183,18 +190,21 @@ def refused(err: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("infill", "{}/adapter", "[[2]] the cat ."), "nothing predicts the first token"),
+        (("infill", "{}/adapter", "[[2]] the cat ."), "cannot predict the first token"),
         (("infill", "{}/adapter", "the xylophone [[1]] ."), "does not know 'xylophone'"),
         (("infill", "{}/adapter", "the cat ."), "[["),
         (("export", "{}/base", "--format", "adapter", "--out", "{}/new"), "has no adapter to write"),
         (("export", "{}/adapter", "--format", "adapter", "--out", "{}/new"), "give --base DIR"),
-        (("export", "{}/adapter", "--format", "llama", "--base", "x", "--out", "{}/new"), "--base is for --format"),
+        (
+            ("export", "{}/adapter", "--format", "llama", "--base", "x", "--out", "{}/new"),
+            "--base is only for --format",
+        ),
         (("adapt", "{}/nowhere", "--out", "{}/new", "--data", "{}/text.txt"), "is not a directory"),
-        (("adapt", "{}/adapter", "--out", "{}/new", "--data", "{}/text.txt", "--lora", "7"), "an adapter already"),
-        (("adapt", "{}/adapter", "--out", "{}/new", "--data", "{}/text.txt", "--block", "4"), "an adapter already"),
+        (("adapt", "{}/adapter", "--out", "{}/new", "--data", "{}/text.txt", "--lora", "7"), "already has an adapter"),
+        (("adapt", "{}/adapter", "--out", "{}/new", "--data", "{}/text.txt", "--block", "4"), "already has an adapter"),
         (("adapt", "{}/base", "--out", "{}/new", "--data", "{}/nothing.txt"), "nothing.txt"),
         (("adapt", "{}/base", "--out", "{}/new", "--data", "{}/text.txt", "--rates", "0.6", "0.05"), "rates"),
-        (("generate", "{}/base", "the cat", "--new", "3", "--draft", "story"), "another tokenizer"),
+        (("generate", "{}/base", "the cat", "--new", "3", "--draft", "story"), "its tokenizer differs"),
     ],
 )
 def test_wrong_inputs(folder: Path, say: Say, words: tuple[str, ...], message: str) -> None:

@@ -475,9 +475,9 @@ DAMAGE: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "bit in the header": (lambda new, old: flip(new / "model.safetensors", 150), "SHA-256"),
     "bit in a tensor": (lambda new, old: flip(new / "model.safetensors", 8000), "SHA-256"),
     "bit in a document": (lambda new, old: flip(new / "state.json", 20), "SHA-256"),
-    "other shape": (lambda new, old: rewrite(new, w=torch.zeros(5, 100)), "other tensors, dtypes or shapes"),
-    "other dtype": (lambda new, old: rewrite(new, w=torch.zeros(500).int()), "other tensors, dtypes or shapes"),
-    "one tensor more": (lambda new, old: rewrite(new, extra=torch.zeros(1)), "other tensors, dtypes or shapes"),
+    "other shape": (lambda new, old: rewrite(new, w=torch.zeros(5, 100)), "not those that the manifest lists"),
+    "other dtype": (lambda new, old: rewrite(new, w=torch.zeros(500).int()), "not those that the manifest lists"),
+    "one tensor more": (lambda new, old: rewrite(new, extra=torch.zeros(1)), "not those that the manifest lists"),
     "valid file of another shape": (
         lambda new, old: save_file({"w": torch.zeros(5, 100)}, new / "model.safetensors"),
         "model.safetensors has",
@@ -504,7 +504,7 @@ DAMAGE: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "manifest too deep": (lambda new, old: (new / "manifest.json").write_text("[" * 100_000), "cannot be read"),
     "manifest not text": (lambda new, old: (new / "manifest.json").write_bytes(b"\xff\xfe\x00"), "cannot be read"),
     "huge header": (lambda new, old: huge_header(new), "header too large"),
-    "directory in place of a file": (lambda new, old: directory(new), "state.json is missing or no regular file"),
+    "directory in place of a file": (lambda new, old: directory(new), "state.json is missing or not a regular file"),
     "link that leaves": (lambda new, old: link_out(new), "link that leaves the directory"),
     "path upwards": (
         lambda new, old: forge(new, lambda m: m["files"].update({"../outside.json": m["files"].pop("state.json")})),
@@ -583,7 +583,7 @@ def test_export_and_import(tmp_path: Path, tokenizer: dict[str, Any] | None) -> 
     held = reader.read_export(path)
     assert (held.config, held.tokenizer) == ({"class": "x"}, tokenizer)
     assert_same({"": held.tensors}, {"": MODEL})
-    with pytest.raises(CheckpointError, match="import_model"):
+    with pytest.raises(CheckpointError, match="read_export"):
         reader.read_checkpoint(path)
 
 

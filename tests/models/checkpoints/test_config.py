@@ -153,7 +153,7 @@ def test_nan_comes_back() -> None:
 
 
 def test_classes_of_the_package_need_no_trust() -> None:
-    assert from_json({"class": "redraft.core.vocab.Vocab", "size": 4, "mask": 3}) == Vocab(4, mask=3)
+    assert from_json({"class": "redraft.core.Vocab", "size": 4, "mask": 3}) == Vocab(4, mask=3)
 
 
 def test_a_missing_field_takes_its_default() -> None:
@@ -271,16 +271,19 @@ REFUSED: dict[str, tuple[JSON, str]] = {
     "relative name": ({"class": "..redraft.training.X"}, "must be a dotted name"),
     "name like the package": ({"class": "redraftx.evil.X"}, "outside the package"),
     "module like a trusted one": ({"class": f"{HERE}x.Square"}, "outside the package"),
-    "walk out of the package": ({"class": "redraft.os.system", "command": "touch {flag}"}, "not a piece of a run"),
-    "walk out of a module": ({"class": "redraft.training.data.sys.exit"}, "not a piece of a run"),
+    "walk out of the package": (
+        {"class": "redraft.os.system", "command": "touch {flag}"},
+        "cannot be part of a config",
+    ),
+    "walk out of a module": ({"class": "redraft.training.data.sys.exit"}, "cannot be part of a config"),
     "imported class": ({"class": "redraft.training.Path", "value": "x"}, "defines no class Path"),
     "imported module": ({"class": "redraft.training.json"}, "defines no class json"),
     "dunder": ({"class": "redraft.training.__builtins__"}, "defines no class __builtins__"),
     "function of the package": ({"class": "redraft.training.load_rows", "path": "{evil}"}, "defines no class"),
     "plain class of the package": ({"class": "redraft.training.DataError"}, "not a frozen dataclass"),
     "absent class": ({"class": "redraft.training.Absent"}, "defines no class Absent"),
-    "absent module": ({"class": "redraft.training.absent.X"}, "not a piece of a run"),
-    "program": ({"class": "redraft.__main__.X"}, "not a piece of a run"),
+    "absent module": ({"class": "redraft.training.absent.X"}, "cannot be part of a config"),
+    "program": ({"class": "redraft.__main__.X"}, "cannot be part of a config"),
     "untrusted module on the path": ({"class": "untrusted_evil.Thing"}, "outside the package"),
     "plain class": ({"class": f"{HERE}.Bare"}, "not a frozen dataclass"),
     "mutable dataclass": ({"class": f"{HERE}.Soft"}, "not a frozen dataclass"),
@@ -402,8 +405,8 @@ def test_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             r"user_f.py, line 3: JSONDecodeError",
         ),
         ("user-g.py", "def run(): pass\n", "run", "rename the file"),
-        ("json.py", "def run(): pass\n", "run", "cannot be the module 'json'"),
-        ("antigravity.py", "def run(): pass\n", "run", "cannot be the module 'antigravity'"),
+        ("json.py", "def run(): pass\n", "run", "cannot be imported as module 'json'"),
+        ("antigravity.py", "def run(): pass\n", "run", "cannot be imported as module 'antigravity'"),
         ("user_h.txt", "def run(): pass\n", "run", "is not a Python file"),
     ],
 )

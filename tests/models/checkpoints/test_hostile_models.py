@@ -15,7 +15,8 @@ from conftest import redraft_here
 from safetensors.torch import load_file, save_file
 from tokenizers import models
 
-from redraft.core import ChatError, HubTokenizer, TemplateSandbox, prompt_ids, render_template
+from redraft.core import HubTokenizer, TemplateSandbox, prompt_ids
+from redraft.core.text.chat_template import _ChatError, _render_template
 from redraft.models import CheckpointError, import_checkpoint
 from redraft.training import load
 
@@ -112,14 +113,14 @@ def test_absurd_safetensors_are_refused(tmp_path: Path, content: bytes) -> None:
         ({"vocab_size": 2**30}, r"embed_tokens\.weight is \[40, 48\], where the settings need \[1073741824, 48\]"),
         ({"num_attention_heads": 0}, "heads=0; it must be"),
         ({"num_key_value_heads": -1}, "kv_heads=-1; it must be"),
-        ({"hidden_size": "48"}, "hidden_size is '48'; it must be a whole number"),
-        ({"hidden_size": 48.0}, "hidden_size is 48.0; it must be a whole number"),
+        ({"hidden_size": "48"}, "hidden_size is '48'; it must be an integer"),
+        ({"hidden_size": 48.0}, "hidden_size is 48.0; it must be an integer"),
         ({"rms_norm_eps": "x"}, "could not convert string to float"),
         ({"rms_norm_eps": []}, "its settings are damaged"),
         ({"rope_theta": -1}, "rotary=-1.0; it must be"),
         ({"rope_parameters": "default"}, "its settings are damaged"),
-        ({"layer_types": ["sliding_attention"] * 2}, "a sliding window is not supported"),
-        ({"quantization_config": {"bits": 4}}, "quantised weights are not supported"),
+        ({"layer_types": ["sliding_attention"] * 2}, "layer_types has 'sliding_attention', which is not supported"),
+        ({"quantization_config": {"bits": 4}}, "quantized weights are not supported"),
         ({"model_type": "llama", "num_local_experts": 8}, "a mixture of experts is not supported"),
     ],
 )
@@ -219,7 +220,7 @@ def test_messages_cannot_spell_special_tokens() -> None:
     ],
 )
 def test_templates_that_do_harm_end_in_one_line(template: str, message: str) -> None:
-    with pytest.raises(ChatError, match=rf"the chat template of this model cannot be used: .*({message})") as caught:
+    with pytest.raises(_ChatError, match=rf"the chat template of this model cannot be used: .*({message})") as caught:
         prompt_ids(hub(template), [{"role": "user", "content": "hello"}])
     assert len(str(caught.value).splitlines()) == 1
 
@@ -230,20 +231,20 @@ def test_one_process_renders_many_prompts_and_survives_none_that_hangs(monkeypat
     monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: started.append(a) or popen(*a, **k))
     with TemplateSandbox() as render:
         assert [render("{{ a }}é\n!", {"a": i}) for i in range(20)] == [f"{i}é\n!" for i in range(20)]
-        with pytest.raises(ChatError, match="SecurityError"):
+        with pytest.raises(_ChatError, match="SecurityError"):
             render("{{ ''.__class__.__mro__ }}", {})
         assert render("{{ a }}", {"a": 1}) == "1", "what was refused leaves the process as it is"
         assert len(started) == 1
-        with pytest.raises(ChatError, match="did not end within"):
+        with pytest.raises(_ChatError, match="did not end within"):
             render("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", {})
         assert render("{{ a }}", {"a": 2}) == "2"
         assert len(started) == 2
 
 
 def test_a_model_without_a_template_says_so() -> None:
-    with pytest.raises(ChatError, match="has no chat template; give a prompt"):
+    with pytest.raises(_ChatError, match="has no chat template; give a prompt"):
         prompt_ids(hub(None), [])
-    assert render_template("{{ a | tojson }}{{ strftime_now('%Y')[:2] }}", {"a": ["<é>"]}) == '["<é>"]20'
+    assert _render_template("{{ a | tojson }}{{ strftime_now('%Y')[:2] }}", {"a": ["<é>"]}) == '["<é>"]20'
 
 
 def test_the_template_comes_with_the_tokenizer(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Checkpoint formats of other projects: one file per family."""
+"""Checkpoint formats of other projects: one file per model family."""

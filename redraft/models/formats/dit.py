@@ -1,7 +1,8 @@
-"""The DiT of MDLM, SEDD, UDLM, GIDD, FlexMDM and BD3-LM: its tensors, and what its checkpoints mean.
+"""The DiT of MDLM, SEDD, UDLM, GIDD, FlexMDM and BD3-LM: tensor names, and how to interpret checkpoints.
 
-Most originals keep σ = −log α finite by an ε: α = 1 − (1 − ε) t. Here ε enters only what the network is told; the
-process has α = 1 − t. Its reverse steps and weights are the same, and its noise forgets the tokens, as the bound asks.
+Most originals keep σ = −log α finite with an ε: α = 1 − (1 − ε) t. Here ε only enters the time conditioning, and
+the process has α = 1 − t. Reverse steps and loss weights are the same, and at t = 1 no token is left, as the likelihood
+bound requires.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from redraft.core.schedules.transforms import ExactEnds, TimeReversed
 from redraft.core.vocab import Vocab
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.formats.checkpoint import (
-    ForeignCheckpoint,
     _embedding_rows,
+    _ForeignCheckpoint,
     _Format,
     _InterpretedModel,
     _Interpreter,
@@ -30,13 +31,13 @@ from redraft.models.formats.checkpoint import (
     _vocab_without_mask,
 )
 from redraft.models.formats.layout import (
-    Layout,
+    _flatten_settings,
+    _Layout,
     _matrix_shape,
     _NameTable,
-    flatten_settings,
-    require_int_setting,
-    require_setting,
-    require_supported,
+    _require_int_setting,
+    _require_setting,
+    _require_supported,
 )
 from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights, LayoutError
 from redraft.models.heads import Head, Score, Softmax, Subs
@@ -44,15 +45,17 @@ from redraft.models.networks.attention import BlockCausal, Full
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.time_conditioning import ConditionOnKeep, ConditionOnSigma, ConditionOnTime
 
-_NO_CONDITION = ConditionOnTime(0.0)  # networks that are driven by the time, but always see that of clean tokens
+_TIME_IGNORED = ConditionOnTime(
+    0.0
+)  # for networks with a time embedding that is always fed 0, the time of clean tokens
 
 
 @dataclass(frozen=True)
 class UniformScoreHead(Head):
-    """x̂ of SEDD's scores for uniform noise, s_y = q_t(y)/q_t(z): q_t = α·x̂ + b solved for x̂, with Σq_t = 1.
+    """Converts SEDD's scores for uniform noise, s_y = q_t(y)/q_t(z), to x̂: solves q_t = α·x̂ + b with Σq_t = 1.
 
-    Scores that were learnt freely need not come from any x̂: what is below zero counts as zero. The scores themselves
-    are `reference_outputs`, and the bound and the steps that take them as they are stand in processes/score.py.
+    Learned scores need not belong to any x̂; negative entries are set to zero. `reference_outputs` returns the scores
+    themselves, and `core/processes/sedd.py` has the formulas that use them directly.
     """
 
     @property
@@ -61,75 +64,90 @@ class UniformScoreHead(Head):
 
     def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         if not isinstance(process, Interpolating):
-            raise ValueError(f"ratios of {type(process).__name__} are not known; Ratios needs Interpolating noise")
-        keep, _, word = (part[:, None] for part in process.mix(t))
-        x = (log_scores(raw, z).to(keep.dtype).softmax(-1) - word) / keep
+            raise ValueError(f"UniformScoreHead needs Interpolating noise; the process is {type(process).__name__}")
+        keep, _, uniform = (weight[:, None] for weight in process.mix(t))
+        x = (log_scores(raw, z).to(keep.dtype).softmax(-1) - uniform) / keep
         return clip_and_normalize(x).float().log()
 
 
-def _mdlm(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    settings = flatten_settings(original.settings)
-    known = _vocab_with_mask(original, _embedding_rows(network), settings.get("mask_index"), last=True)
-    told = ConditionOnSigma(_schedule(settings, eps=1e-3)) if settings.get("time_conditioning") else _NO_CONDITION
+def _interpret_mdlm(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    settings = _flatten_settings(original.settings)
+    inferred = _vocab_with_mask(original, _embedding_rows(network), settings.get("mask_index"), last=True)
+    conditioning = (
+        ConditionOnSigma(_read_schedule(settings, eps=1e-3)) if settings.get("time_conditioning") else _TIME_IGNORED
+    )
     return _InterpretedModel.of(
-        DiffusionLMConfig(Masked(known.vocab, _schedule(settings)), network, Subs(), told), known
+        DiffusionLMConfig(Masked(inferred.vocab, _read_schedule(settings)), network, Subs(), conditioning), inferred
     )
 
 
-def _sedd(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    settings = flatten_settings(original.settings)
+def _interpret_sedd(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    settings = _flatten_settings(original.settings)
     absorbing = settings["graph"]["type"] == "absorb"
-    require_supported(settings, scale_by_sigma=absorbing)
-    schedule, told = _schedule(settings), ConditionOnSigma(_schedule(settings, eps=1e-3))
+    _require_supported(settings, scale_by_sigma=absorbing)
+    schedule, conditioning = _read_schedule(settings), ConditionOnSigma(_read_schedule(settings, eps=1e-3))
     if absorbing:
-        known = _vocab_with_mask(original, _embedding_rows(network), settings["tokens"])
-        return _InterpretedModel.of(DiffusionLMConfig(Masked(known.vocab, schedule), network, Score(), told), known)
-    known = _vocab_without_mask(original, _embedding_rows(network))
-    process = Interpolating(known.vocab, schedule, UniformNoise())
-    return _InterpretedModel.of(DiffusionLMConfig(process, network, UniformScoreHead(), told), known)
+        inferred = _vocab_with_mask(original, _embedding_rows(network), settings["tokens"])
+        return _InterpretedModel.of(
+            DiffusionLMConfig(Masked(inferred.vocab, schedule), network, Score(), conditioning), inferred
+        )
+    inferred = _vocab_without_mask(original, _embedding_rows(network))
+    process = Interpolating(inferred.vocab, schedule, UniformNoise())
+    return _InterpretedModel.of(DiffusionLMConfig(process, network, UniformScoreHead(), conditioning), inferred)
 
 
-def _udlm(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    settings = flatten_settings(original.settings)
-    require_supported(settings, time_conditioning=True)
-    known = _vocab_without_mask(original, _embedding_rows(network))
-    process = Interpolating(known.vocab, _schedule(settings), UniformNoise())
-    told = ConditionOnSigma(_schedule(settings, eps=1e-3))
-    return _InterpretedModel.of(DiffusionLMConfig(process, network, Softmax(), told), known)
+def _interpret_udlm(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    settings = _flatten_settings(original.settings)
+    _require_supported(settings, time_conditioning=True)
+    inferred = _vocab_without_mask(original, _embedding_rows(network))
+    process = Interpolating(inferred.vocab, _read_schedule(settings), UniformNoise())
+    conditioning = ConditionOnSigma(_read_schedule(settings, eps=1e-3))
+    return _InterpretedModel.of(DiffusionLMConfig(process, network, Softmax(), conditioning), inferred)
 
 
-def _gidd(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    """A visible token may be noise: nothing is carried over."""
-    size = require_int_setting(original.settings, "vocab_size")
-    known = _vocab_with_mask(original, size, last=True)
-    process = Interpolating(known.vocab, Linear(), HybridNoise(float(require_setting(original.settings, "p_uniform"))))
+def _interpret_gidd(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    """Interpret GIDD, whose visible tokens may be noise and are therefore predicted, not copied."""
+    size = _require_int_setting(original.settings, "vocab_size")
+    inferred = _vocab_with_mask(original, size, last=True)
+    process = Interpolating(
+        inferred.vocab, Linear(), HybridNoise(float(_require_setting(original.settings, "p_uniform")))
+    )
     return _InterpretedModel.of(
-        DiffusionLMConfig(process, network, Subs(carry_over=False), ConditionOnTime(1.0)), known
+        DiffusionLMConfig(process, network, Subs(carry_over=False), ConditionOnTime(1.0)), inferred
     )
 
 
-def _flexmdm(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    """Its time runs the other way, and is told as it runs, or as the share that is inserted by then."""
-    ours, training = original.settings["interpolant"], original.settings.get("training") or {}
-    insert, unmask = (_rising(require_setting(ours, name)) for name in ("insert_schedule", "unmask_schedule"))
-    told = ConditionOnKeep(insert) if training.get("only_embed_insert") else ConditionOnKeep()
-    known = _vocab_with_mask(original, _embedding_rows(network), require_int_setting(ours, "mask_token"))
-    vocab = Vocab(_embedding_rows(network), mask=known.vocab.mask, pad=require_int_setting(ours, "pad_token"))
-    vocab = replace(vocab, bos=known.vocab.bos, eos=known.vocab.eos)
-    return _InterpretedModel.of(DiffusionLMConfig(Insertion(vocab, insert, unmask), network, Subs(), told), known)
+def _interpret_flexmdm(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    """Interpret FlexMDM. Its time runs from noise (0) to data (1).
 
-
-def _bd3lm(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    settings = flatten_settings(original.settings)
-    require_supported(settings, time_conditioning=False)
-    known = _vocab_with_mask(original, _embedding_rows(network), settings.get("mask_index"), last=True)
+    The network is conditioned on that time, or on the fraction of tokens inserted by then.
+    """
+    interpolant, training = original.settings["interpolant"], original.settings.get("training") or {}
+    insert, unmask = (
+        _read_flexmdm_schedule(_require_setting(interpolant, name)) for name in ("insert_schedule", "unmask_schedule")
+    )
+    conditioning = ConditionOnKeep(insert) if training.get("only_embed_insert") else ConditionOnKeep()
+    inferred = _vocab_with_mask(original, _embedding_rows(network), _require_int_setting(interpolant, "mask_token"))
+    vocab = Vocab(
+        _embedding_rows(network), mask=inferred.vocab.mask, pad=_require_int_setting(interpolant, "pad_token")
+    )
+    vocab = replace(vocab, bos=inferred.vocab.bos, eos=inferred.vocab.eos)
     return _InterpretedModel.of(
-        DiffusionLMConfig(Masked(known.vocab, _schedule(settings)), network, Subs(), _NO_CONDITION), known
+        DiffusionLMConfig(Insertion(vocab, insert, unmask), network, Subs(), conditioning), inferred
     )
 
 
-def _schedule(settings: ForeignSettings, eps: float = 0.0) -> Schedule:
-    """The noise by the name it has there; exports do not mention it, since all of them are log-linear."""
+def _interpret_bd3lm(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    settings = _flatten_settings(original.settings)
+    _require_supported(settings, time_conditioning=False)
+    inferred = _vocab_with_mask(original, _embedding_rows(network), settings.get("mask_index"), last=True)
+    return _InterpretedModel.of(
+        DiffusionLMConfig(Masked(inferred.vocab, _read_schedule(settings)), network, Subs(), _TIME_IGNORED), inferred
+    )
+
+
+def _read_schedule(settings: ForeignSettings, eps: float = 0.0) -> Schedule:
+    """Read the noise schedule; exported checkpoints name none, because all of them are log-linear."""
     match settings.get("noise", {"type": "loglinear"}):
         case {"type": "loglinear"}:
             return Linear(eps)
@@ -146,14 +164,14 @@ def _schedule(settings: ForeignSettings, eps: float = 0.0) -> Schedule:
         case {"type": "geometric", "sigma_min": low, "sigma_max": high}:
             return Geometric(low, high)
         case other:
-            raise LayoutError(f"its noise {other!r:.80} is not one of the schedules of this library")
+            raise LayoutError(f"its noise {other!r:.80} is not one of the schedules that Redraft knows")
 
 
-def _rising(schedule: ForeignSettings) -> Schedule:
-    """FlexMDM's schedules a(τ) by their names there, as functions of t = 1 − τ.
+def _read_flexmdm_schedule(schedule: ForeignSettings) -> Schedule:
+    """Read one of FlexMDM's schedules a(τ) as a function of t = 1 − τ.
 
-    Its geometric one is e^{−max} at the end and e^{−min} at the beginning; the text is whole and empty there all the
-    same, so that a jump remains at both ends.
+    Its geometric schedule is e^{−min} at the start (τ = 0) and e^{−max} at the end. The text is still empty at the
+    start and complete at the end, so the schedule jumps at both ends.
     """
     match schedule:
         case {"type": "linear"}:
@@ -167,7 +185,7 @@ def _rising(schedule: ForeignSettings) -> Schedule:
         case {"type": "geometric", "min": int() | float() as high, "max": int() | float() as low}:
             return ExactEnds(Geometric(float(low), float(high)))
         case other:
-            raise LayoutError(f"its schedule {other!r:.80} is not one of the schedules of this library")
+            raise LayoutError(f"its schedule {other!r:.80} is not one of the schedules that Redraft knows")
 
 
 _TABLE: _NameTable = {
@@ -195,52 +213,54 @@ _EXPECTED_GAPS: _NameTable = {
 }
 
 
-_COUNTED_GAPS: _NameTable = {
+_CATEGORICAL_GAPS: _NameTable = {
     "gaps.norm": ("len_pred.norm_final",),
     "gaps.modulation": ("len_pred.adaLN_modulation",),
     "gaps.output": ("len_pred.linear",),
 }
 
 
-def _sizes(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
-    """BD3-LM's settings may name blocks, UDLM's weights know labels, FlexMDM's gaps.
+def _read_config(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
+    """Read the config, with attention blocks for BD3-LM, classes for UDLM, and a gap head for FlexMDM.
 
-    Sizes are read off the tensors: the families name them differently, and some give a wrong default for the width of
-    the time embedding. What the network is fed as time (σ, 0, t) is the model's `TimeConditioning`.
+    Sizes are taken from the tensors: projects name the settings differently, and some give a wrong width of the time
+    embedding. What the network gets as time (σ, 0 or t) is set by the model's `TimeConditioning`.
     """
-    labels = state.get("cond_map.embedding_table.weight")  # one row per class, and one for none
-    config = flatten_settings(config)
-    require_supported(config, causal=False, causal_attention=False, adaln=True, tie_word_embeddings=False)
+    labels = state.get("cond_map.embedding_table.weight")  # one row per class, and one for "no class"
+    config = _flatten_settings(config)
+    _require_supported(config, causal=False, causal_attention=False, adaln=True, tie_word_embeddings=False)
     vocab, width = _matrix_shape(state, "vocab_embed.embedding")
     interpolant = config.get("interpolant")
     return TransformerConfig(
         ids=vocab,
         width=width,
-        layers=require_int_setting(config, "n_blocks", "num_hidden_layers"),
-        heads=require_int_setting(config, "n_heads", "num_attention_heads"),
-        pattern=BlockCausal(require_int_setting(config, "block_size")) if config.get("cross_attn") else Full(),
+        layers=_require_int_setting(config, "n_blocks", "num_hidden_layers"),
+        heads=_require_int_setting(config, "n_heads", "num_attention_heads"),
+        pattern=BlockCausal(_require_int_setting(config, "block_size")) if config.get("cross_attn") else Full(),
         norm="layer",
         gated=False,
         mlp_bias=True,
         time=_matrix_shape(state, "sigma_map.mlp.0.weight")[0],
         classes=None if labels is None else labels.shape[0] - 1,
         head_bias=True,
-        gaps=None if interpolant is None else require_int_setting(interpolant, "max_length"),
+        gaps=None if interpolant is None else _require_int_setting(interpolant, "max_length"),
         gap_counts="len_pred.linear.weight" in state,
     )
 
 
-def _table(config: TransformerConfig) -> _NameTable:
-    return {**_TABLE, **(_COUNTED_GAPS if config.gap_counts else _EXPECTED_GAPS)}
+def _name_table(config: TransformerConfig) -> _NameTable:
+    return {**_TABLE, **(_CATEGORICAL_GAPS if config.gap_counts else _EXPECTED_GAPS)}
 
 
-dit = Layout(_table, _sizes, {"backbone.": "", "model._orig_mod.": "", "model.": ""})  # _orig_mod: compiled
-_MEANINGS: dict[str, _Interpreter] = {
-    "MDLM": _mdlm,
-    "SEDD": _sedd,
-    "UDLM": _udlm,
-    "GIDD": _gidd,
-    "FlexMDM": _flexmdm,
-    "BD3-LM": _bd3lm,
+_dit_layout = _Layout(
+    _name_table, _read_config, {"backbone.": "", "model._orig_mod.": "", "model.": ""}
+)  # torch.compile adds _orig_mod
+_INTERPRETERS: dict[str, _Interpreter] = {
+    "MDLM": _interpret_mdlm,
+    "SEDD": _interpret_sedd,
+    "UDLM": _interpret_udlm,
+    "GIDD": _interpret_gidd,
+    "FlexMDM": _interpret_flexmdm,
+    "BD3-LM": _interpret_bd3lm,
 }
-_FORMATS = {name: _Format(dit, meaning) for name, meaning in _MEANINGS.items()}
+_FORMATS = {name: _Format(_dit_layout, interpret) for name, interpret in _INTERPRETERS.items()}

@@ -1,4 +1,4 @@
-"""What a family says to write its format: its layout, its settings, and how its readers run it."""
+"""Export formats: layout, settings, and how the readers of a format run a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.formats.layout import Layout
+from redraft.models.formats.layout import _Layout
 from redraft.models.heads import Shift
 from redraft.models.networks.attention import BlockCausal, Causal, Full
 from redraft.models.networks.config import TransformerConfig
@@ -18,29 +18,30 @@ _SettingsJson = dict[str, Any]
 
 @dataclass(frozen=True)
 class _ExportFormat:
-    """A format to write: its layout, its settings, and how its readers run it."""
+    """A format that models can be exported to."""
 
-    layout: Callable[[TransformerConfig], Layout]
-    settings: Callable[[DiffusionLM], _SettingsJson]
-    runs: str  # as `_execution` says it
-    readers: str  # who reads it
-    prefix: str = "model."
+    layout: Callable[[TransformerConfig], _Layout]  # raises if the format cannot store such a network
+    settings: Callable[[DiffusionLM], _SettingsJson]  # content of config.json
+    run_as: str  # how readers run a model, in the words of `_describe_execution`
+    readers: str  # programs that read the format
+    prefix: str = "model."  # prefix of all tensor names but the output layer's
 
 
-def _require_room(found: object, wanted: object, what: str, format: str, other: str) -> None:
-    if found != wanted:
+def _require_expressible(value: object, supported: object, feature: str, format: str, other: str) -> None:
+    """Raise unless `value` is the supported one; the message names the feature and the formats that can store it."""
+    if value != supported:
         raise CheckpointError(
-            f"the format {format} has no room for this model: it has {what}; formats that have: {other}"
+            f"the format {format} cannot store this model: it has {feature}; formats that can: {other}"
         )
 
 
 def _common_settings(model: DiffusionLM) -> _SettingsJson:
-    """The settings that Hugging Face's families share."""
+    """Return the settings that Hugging Face's Llama-like models share."""
     c = model.config.network
     rows = model.network.embedding.weight.shape[0]
     ids = {f"{name}_token_id": getattr(model.config.vocab, name) for name in ("bos", "eos", "pad")}
-    if isinstance(c.pattern, Causal) and not model.config.continues:
-        ids["bos_token_id"] = model.config.ports.start  # what our own causal networks begin with
+    if isinstance(c.pattern, Causal) and not model.config.is_plain_causal:
+        ids["bos_token_id"] = model.config.io.start  # causal networks trained here read this token first
     return {
         "vocab_size": rows,
         "hidden_size": c.width,
@@ -52,8 +53,12 @@ def _common_settings(model: DiffusionLM) -> _SettingsJson:
         "hidden_act": "silu",
         "rms_norm_eps": c.norm_eps,
         "rope_theta": c.rotary,
-        "rope_scaling": _scaling(c),
-        "rope_parameters": {"rope_type": "default", **(_scaling(c) or {}), "rope_theta": c.rotary},  # transformers 5
+        "rope_scaling": _rope_scaling_settings(c),
+        "rope_parameters": {
+            "rope_type": "default",
+            **(_rope_scaling_settings(c) or {}),
+            "rope_theta": c.rotary,
+        },  # transformers 5
         "tie_word_embeddings": c.tied,
         "max_position_embeddings": 4096,
         "attention_dropout": 0.0,
@@ -63,14 +68,19 @@ def _common_settings(model: DiffusionLM) -> _SettingsJson:
     }
 
 
-def _scaling(config: TransformerConfig) -> _SettingsJson | None:
-    """How rotary positions are slowed, in the words of transformers 4."""
-    if (slowed := config.slowed) is None:
+def _rope_scaling_settings(config: TransformerConfig) -> _SettingsJson | None:
+    """Return the RoPE scaling as transformers 4 writes it; None without scaling."""
+    if (scaling := config.slowed) is None:
         return None
-    if slowed.known is None:
-        return {"rope_type": "linear", "factor": slowed.factor}
-    ends = {"low_freq_factor": slowed.low, "high_freq_factor": slowed.high}
-    return {"rope_type": "llama3", "factor": slowed.factor, **ends, "original_max_position_embeddings": slowed.known}
+    if scaling.known is None:
+        return {"rope_type": "linear", "factor": scaling.factor}
+    limits = {"low_freq_factor": scaling.low, "high_freq_factor": scaling.high}
+    return {
+        "rope_type": "llama3",
+        "factor": scaling.factor,
+        **limits,
+        "original_max_position_embeddings": scaling.known,
+    }
 
 
 _CAUSAL, _FULL, _SHIFTED_FULL, _BLOCKS = (
@@ -81,8 +91,8 @@ _CAUSAL, _FULL, _SHIFTED_FULL, _BLOCKS = (
 )
 
 
-def _execution(model: DiffusionLM) -> str:
-    """How a model is run, in the words of the formats; others in their own."""
+def _describe_execution(model: DiffusionLM) -> str:
+    """Describe how a model is run: its attention, and which state predicts a masked token."""
     pattern, shifted = model.config.network.pattern, isinstance(model.config.head, Shift)
     if isinstance(pattern, Causal):
         return _CAUSAL

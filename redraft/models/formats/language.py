@@ -1,4 +1,4 @@
-"""What checkpoints of language models mean: plain causal ones, and those that fill masks."""
+"""Interprets checkpoints of language models: plain causal models, and mask-filling models."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from redraft.core.processes.masked import Masked
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.formats.checkpoint import (
-    ForeignCheckpoint,
     _causal_vocab,
     _embedding_rows,
+    _ForeignCheckpoint,
     _InterpretedModel,
     _parse_attention,
     _vocab_with_mask,
@@ -19,49 +19,61 @@ from redraft.models.heads import Shift, Subs
 from redraft.models.networks.attention import AttentionPattern, Causal, Full
 from redraft.models.networks.config import TransformerConfig
 
-_MASKS = {  # words that published models use for the mask, without saying so
+_MASK_IDS = {  # mask ids of published models whose files do not name them
     "diffusionfamily/diffullama": 811,
     "diffusionfamily/diffugpt-s": 10541,
     "diffusionfamily/diffugpt-m": 50257,
 }
 
 
-def _causal_model(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    """GPT-2, Llama, Qwen: each token from those before it. Under other attention they fill masks, as DiffuLLaMA."""
+def _interpret_causal(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    """Interpret GPT-2, Llama or Qwen as a causal model; if another attention is requested, as a mask-filling model.
+
+    DiffuLLaMA is a mask-filling model of this kind: adapted from a causal one, with the settings of a causal one.
+    """
     if original.attention in (None, "causal"):
-        known = _causal_vocab(original, _embedding_rows(network))
+        inferred = _causal_vocab(original, _embedding_rows(network))
         network = replace(network, pattern=Causal())
-        return _InterpretedModel.of(DiffusionLMConfig(Masked(known.vocab), network, Shift(Subs())), known)
-    return _mask_filling_model(
-        original, network, Full(), "its settings are those of a causal model; taken for one that fills masks"
+        return _InterpretedModel.of(DiffusionLMConfig(Masked(inferred.vocab), network, Shift(Subs())), inferred)
+    return _interpret_masked(
+        original, network, Full(), "read as a mask-filling model, although its settings are those of a causal model"
     )
 
 
-def _mask_filling_model(
-    original: ForeignCheckpoint,
+def _interpret_masked(
+    original: _ForeignCheckpoint,
     network: TransformerConfig,
-    usual: AttentionPattern,
+    default: AttentionPattern,
     *assumed: str,
     shift: bool = True,
     last: bool = False,
 ) -> _InterpretedModel:
-    """A model that fills masks; of those that began as causal ones each state still predicts the next token."""
-    chosen = usual if original.attention is None else _parse_attention(original.attention)
-    if isinstance(chosen, Causal) and shift:
-        return _causal_model(original, network)
-    if isinstance(chosen, Causal):
-        raise LayoutError("attention=causal was asked for, but its states do not predict the next token")
-    stated = original.settings.get("mask_token_id")
-    if stated is None and original.mask is None and original.name in _MASKS:
-        original, assumed = (
-            replace(original, mask=_MASKS[original.name]),
-            (*assumed, f"the mask is that of {original.name}"),
+    """Interpret a mask-filling model.
+
+    default: attention if the caller requests none.
+    assumed: assumptions, as notes for the user.
+    shift: each state predicts the next token, as in models adapted from causal ones.
+    last: assume that the mask is the last id if the files do not name it.
+    """
+    pattern = default if original.attention is None else _parse_attention(original.attention)
+    if isinstance(pattern, Causal) and shift:
+        return _interpret_causal(original, network)
+    if isinstance(pattern, Causal):
+        raise LayoutError(
+            "attention=causal was given, but its states do not predict the next token; leave attention out"
         )
-    known = _vocab_with_mask(original, _embedding_rows(network), stated, last=last)
-    model = DiffusionLMConfig(Masked(known.vocab), replace(network, pattern=chosen), Shift(Subs()) if shift else Subs())
-    return _InterpretedModel.of(model, known, *assumed)
+    stated = original.settings.get("mask_token_id")
+    if stated is None and original.mask is None and original.name in _MASK_IDS:
+        original = replace(original, mask=_MASK_IDS[original.name])
+        assumed = (*assumed, f"the mask is the one published for {original.name}")
+    inferred = _vocab_with_mask(original, _embedding_rows(network), stated, last=last)
+    head = Shift(Subs()) if shift else Subs()
+    model = DiffusionLMConfig(Masked(inferred.vocab), replace(network, pattern=pattern), head)
+    return _InterpretedModel.of(model, inferred, *assumed)
 
 
-def _refuse_other_attention(original: ForeignCheckpoint, known: str) -> None:
-    if original.attention not in (None, known):
-        raise LayoutError(f"attention={original.attention} was asked for, but it has attention={known}")
+def _refuse_other_attention(original: _ForeignCheckpoint, attention: str) -> None:
+    if original.attention not in (None, attention):
+        raise LayoutError(
+            f"attention={original.attention} was given, but this model has {attention} attention; leave attention out"
+        )

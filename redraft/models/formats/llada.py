@@ -1,17 +1,18 @@
-"""LLaDA: Llama under other names (those of OLMo)."""
+"""LLaDA: the Llama architecture with OLMo's tensor names."""
 
 from __future__ import annotations
 
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.formats.checkpoint import ForeignCheckpoint, _Format, _InterpretedModel
-from redraft.models.formats.export_format import (
-    _FULL,
-    _ExportFormat,
-    _require_room,
-    _SettingsJson,
+from redraft.models.formats.checkpoint import _ForeignCheckpoint, _Format, _InterpretedModel
+from redraft.models.formats.export_format import _FULL, _ExportFormat, _require_expressible, _SettingsJson
+from redraft.models.formats.language import _interpret_masked, _refuse_other_attention
+from redraft.models.formats.layout import (
+    _Layout,
+    _NameTable,
+    _require_int_setting,
+    _require_setting,
+    _require_supported,
 )
-from redraft.models.formats.language import _mask_filling_model, _refuse_other_attention
-from redraft.models.formats.layout import Layout, _NameTable, require_int_setting, require_setting, require_supported
 from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights
 from redraft.models.networks.attention import Full
 from redraft.models.networks.config import TransformerConfig
@@ -29,41 +30,43 @@ _TABLE: _NameTable = {
 }
 
 
-def _sizes(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
-    require_supported(config, block_type="llama", activation_type="silu", layer_norm_type="rms", rope=True, alibi=False)
-    require_supported(config, include_bias=False, bias_for_layer_norm=False, scale_logits=False, num_experts=0)
-    require_supported(config, attention_layer_norm=False, input_emb_norm=False, multi_query_attention=False)
-    width = require_int_setting(config, "d_model")
+def _read_config(state: ForeignWeights, config: ForeignSettings) -> TransformerConfig:
+    _require_supported(
+        config, block_type="llama", activation_type="silu", layer_norm_type="rms", rope=True, alibi=False
+    )
+    _require_supported(config, include_bias=False, bias_for_layer_norm=False, scale_logits=False, num_experts=0)
+    _require_supported(config, attention_layer_norm=False, input_emb_norm=False, multi_query_attention=False)
+    width = _require_int_setting(config, "d_model")
     return TransformerConfig(
-        ids=require_int_setting(config, "embedding_size", "vocab_size"),
+        ids=_require_int_setting(config, "embedding_size", "vocab_size"),
         width=width,
-        layers=require_int_setting(config, "n_layers"),
-        heads=require_int_setting(config, "n_heads"),
+        layers=_require_int_setting(config, "n_layers"),
+        heads=_require_int_setting(config, "n_heads"),
         kv_heads=config.get("n_kv_heads"),
-        hidden=config.get("mlp_hidden_size") or int(require_setting(config, "mlp_ratio") * width),
-        norm_eps=float(require_setting(config, "rms_norm_eps")),
+        hidden=config.get("mlp_hidden_size") or int(_require_setting(config, "mlp_ratio") * width),
+        norm_eps=float(_require_setting(config, "rms_norm_eps")),
         qkv_bias=bool(config.get("include_qkv_bias")),
-        rotary=float(require_setting(config, "rope_theta")),
-        tied=bool(require_setting(config, "weight_tying")),
+        rotary=float(_require_setting(config, "rope_theta")),
+        tied=bool(_require_setting(config, "weight_tying")),
     )
 
 
-llada = Layout(lambda _: _TABLE, _sizes, {"model.transformer.": ""})
+_llada_layout = _Layout(lambda _: _TABLE, _read_config, {"model.transformer.": ""})
 
 
-def _interpret(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    require_int_setting(original.settings, "mask_token_id")
+def _interpret(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    _require_int_setting(original.settings, "mask_token_id")
     _refuse_other_attention(original, "full")
-    return _mask_filling_model(original, network, Full(), shift=False)
+    return _interpret_masked(original, network, Full(), shift=False)
 
 
-def _export_layout(config: TransformerConfig) -> Layout:
-    wrong = config.qk_norm or config.out_bias or config.mlp_bias or config.slowed is not None
-    _require_room(wrong, False, "norms of queries and keys, biases, or scaled positions", "llada", "qwen or sdar")
-    _require_room(
-        config.head_width * config.heads, config.width, "heads of another width than width / heads", "llada", "none"
+def _export_layout(config: TransformerConfig) -> _Layout:
+    unsupported = config.qk_norm or config.out_bias or config.mlp_bias or config.slowed is not None
+    _require_expressible(unsupported, False, "QK norm, biases or RoPE scaling", "llada", "qwen or sdar")
+    _require_expressible(
+        config.head_width * config.heads, config.width, "a head width other than width / heads", "llada", "none"
     )
-    return llada
+    return _llada_layout
 
 
 def _export_settings(model: DiffusionLM) -> _SettingsJson:
@@ -95,6 +98,6 @@ def _export_settings(model: DiffusionLM) -> _SettingsJson:
     }
 
 
-_FORMATS = {"LLaDA": _Format(llada, _interpret)}
-_READERS = "LLaDA's own code (beside the weights on the hub), llama.cpp"
+_FORMATS = {"LLaDA": _Format(_llada_layout, _interpret)}
+_READERS = "LLaDA's own code (next to the weights on the hub), llama.cpp"
 _EXPORTS = {"llada": _ExportFormat(_export_layout, _export_settings, _FULL, _READERS, "model.transformer.")}

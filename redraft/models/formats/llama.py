@@ -1,4 +1,4 @@
-"""Llama, Qwen2 and Qwen3 as Hugging Face stores them, and all that has their layout: Dream, DiffuLLaMA, A2D, SDAR."""
+"""Llama, Qwen2 and Qwen3 in Hugging Face format, and models with their layouts, such as Dream, A2D and SDAR."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ import re
 from functools import partial
 
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.formats.checkpoint import ForeignCheckpoint, _Format, _InterpretedModel
+from redraft.models.formats.checkpoint import _ForeignCheckpoint, _Format, _InterpretedModel
 from redraft.models.formats.export_format import (
     _BLOCKS,
     _CAUSAL,
     _SHIFTED_FULL,
     _common_settings,
-    _execution,
+    _describe_execution,
     _ExportFormat,
-    _require_room,
+    _require_expressible,
     _SettingsJson,
 )
-from redraft.models.formats.language import _causal_model, _mask_filling_model
-from redraft.models.formats.layout import Layout, _NameTable, require_int_setting, require_setting, require_supported
+from redraft.models.formats.language import _interpret_causal, _interpret_masked
+from redraft.models.formats.layout import (
+    _Layout,
+    _NameTable,
+    _require_int_setting,
+    _require_setting,
+    _require_supported,
+)
 from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights, LayoutError
 from redraft.models.networks.attention import BlockCausal, Full, RopeScaling
 from redraft.models.networks.config import TransformerConfig
 
-_BASE = 10_000.0  # of the rotary positions, where old settings do not name it: that of the originals' code
+_DEFAULT_ROPE_THETA = 10_000.0  # for old configs without rope_theta, as in the original code
 _TABLE: _NameTable = {
     "embedding": ("embed_tokens",),
     "blocks.*.norm1": ("layers.*.input_layernorm",),
@@ -43,197 +49,207 @@ _TABLE: _NameTable = {
 }
 
 
-def _sizes(
+def _read_config(
     state: ForeignWeights, config: ForeignSettings, *, qkv_bias: bool | None = None, qk_norm: bool = False
 ) -> TransformerConfig:
-    """qkv_bias: whether queries, keys and values have a bias; None: the settings say it, for the output too."""
-    _require_known(config)
+    """Read the config.
+
+    qkv_bias: queries, keys and values have a bias and the output of attention has none; None: the setting
+        attention_bias decides for all four.
+    """
+    _require_supported_settings(config)
     biased = bool(config.get("attention_bias"))
+    with_rope = {**_without_nulls(config), **_without_nulls(_rope_settings(config))}
     return TransformerConfig(
-        ids=require_int_setting(config, "vocab_size"),
-        width=require_int_setting(config, "hidden_size"),
-        layers=require_int_setting(config, "num_hidden_layers"),
-        heads=require_int_setting(config, "num_attention_heads"),
+        ids=_require_int_setting(config, "vocab_size"),
+        width=_require_int_setting(config, "hidden_size"),
+        layers=_require_int_setting(config, "num_hidden_layers"),
+        heads=_require_int_setting(config, "num_attention_heads"),
         kv_heads=config.get("num_key_value_heads"),
         head_dim=config.get("head_dim"),
-        hidden=require_int_setting(config, "intermediate_size"),
-        norm_eps=float(require_setting(config, "rms_norm_eps")),
+        hidden=_require_int_setting(config, "intermediate_size"),
+        norm_eps=float(_require_setting(config, "rms_norm_eps")),
         qkv_bias=biased if qkv_bias is None else qkv_bias,
         out_bias=biased if qkv_bias is None else False,
         mlp_bias=bool(config.get("mlp_bias")),
         qk_norm=qk_norm,
-        rotary=float({"rope_theta": _BASE, **_given(config), **_given(_rope(config))}["rope_theta"]),
-        slowed=_slowed(_rope(config)),
+        rotary=float(with_rope.get("rope_theta", _DEFAULT_ROPE_THETA)),
+        slowed=_rope_scaling(_rope_settings(config)),
         tied=bool(config.get("tie_word_embeddings", "lm_head.weight" not in state)),
     )
 
 
-def _given(config: ForeignSettings) -> ForeignSettings:
+def _without_nulls(config: ForeignSettings) -> ForeignSettings:
     return {name: value for name, value in config.items() if value is not None}
 
 
-def _require_known(config: ForeignSettings) -> None:
-    require_supported(config, hidden_act="silu", use_sliding_window=False, partial_rotary_factor=1.0)
-    for name, what in _UNKNOWN.items():
+def _require_supported_settings(config: ForeignSettings) -> None:
+    _require_supported(config, hidden_act="silu", use_sliding_window=False, partial_rotary_factor=1.0)
+    for name, reason in _UNSUPPORTED.items():
         if config.get(name):
-            raise LayoutError(f"{name}={config[name]!r:.60}: {what}")
-    if sliding := [kind for kind in config.get("layer_types") or [] if kind != "full_attention"]:
-        raise LayoutError(f"layer_types has {sliding[0]!r}: a sliding window is not supported; only full_attention is")
+            raise LayoutError(f"{name}={config[name]!r:.60}: {reason}")
+    if others := [layer for layer in config.get("layer_types") or [] if layer != "full_attention"]:
+        raise LayoutError(f"layer_types has {others[0]!r}, which is not supported; only full_attention is")
 
 
-_UNKNOWN = {
+_UNSUPPORTED = {
     "num_experts": "a mixture of experts is not supported",
     "num_local_experts": "a mixture of experts is not supported",
-    "quantization_config": "quantised weights are not supported; give the model as it was before",
+    "quantization_config": "quantized weights are not supported; give the unquantized model",
 }
 
 
-def _rope(config: ForeignSettings) -> ForeignSettings:
-    """What is said of the rotary positions; transformers 5 keeps their base there too, 4 beside it."""
-    found: ForeignSettings = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    return found
+def _rope_settings(config: ForeignSettings) -> ForeignSettings:
+    """Return the RoPE settings; transformers 5 stores rope_theta among them, transformers 4 at the top level."""
+    settings: ForeignSettings = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    return settings
 
 
-def _slowed(rope: ForeignSettings) -> RopeScaling | None:
+def _rope_scaling(rope: ForeignSettings) -> RopeScaling | None:
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind == "default":
         return None
     if kind == "linear":
-        return RopeScaling(float(require_setting(rope, "factor")))
+        return RopeScaling(float(_require_setting(rope, "factor")))
     if kind == "llama3":
-        low, high = (float(require_setting(rope, f"{end}_freq_factor")) for end in ("low", "high"))
-        known = require_int_setting(rope, "original_max_position_embeddings")
-        return RopeScaling(float(require_setting(rope, "factor")), known, low, high)
+        low, high = (float(_require_setting(rope, f"{end}_freq_factor")) for end in ("low", "high"))
+        original_length = _require_int_setting(rope, "original_max_position_embeddings")
+        return RopeScaling(float(_require_setting(rope, "factor")), original_length, low, high)
     raise LayoutError(f"rope_type={kind!r:.40} is not supported; only default, linear and llama3 can be loaded")
 
 
-_HERE = {"model.": ""}
-llama = Layout(lambda _: _TABLE, _sizes, _HERE)
-qwen2 = Layout(lambda _: _TABLE, partial(_sizes, qkv_bias=True), _HERE)
-qwen3 = Layout(lambda _: _TABLE, partial(_sizes, qk_norm=True), _HERE)
+_PREFIXES = {"model.": ""}
+_llama_layout = _Layout(lambda _: _TABLE, _read_config, _PREFIXES)
+_qwen2_layout = _Layout(lambda _: _TABLE, partial(_read_config, qkv_bias=True), _PREFIXES)
+_qwen3_layout = _Layout(lambda _: _TABLE, partial(_read_config, qk_norm=True), _PREFIXES)
 
 
-def _dream(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    return _mask_filling_model(original, network, Full())
+def _interpret_dream(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    return _interpret_masked(original, network, Full())
 
 
-def _diffullama(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    return _mask_filling_model(original, network, Full())
+def _interpret_diffullama(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    return _interpret_masked(original, network, Full())
 
 
-def _a2d(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    """dllm's models. Settings do not tell MDLM (full attention) from BD3-LM (blocks); their names do."""
+def _interpret_a2d(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    """Interpret dllm's models; only their names tell MDLM (full attention) from BD3-LM (blocks)."""
     name = original.name.lower()
     size = original.settings.get("block_size")
     if original.attention is not None:
-        return _mask_filling_model(original, network, Full(), shift=False)
+        return _interpret_masked(original, network, Full(), shift=False)
     if type(size) is int:
-        return _mask_filling_model(original, network, BlockCausal(size), shift=False)
+        return _interpret_masked(original, network, BlockCausal(size), shift=False)
     if "bd3lm" in name:
-        said = "attention in blocks of 32, as dllm trains BD3-LM: its name says bd3lm"
-        return _mask_filling_model(original, network, BlockCausal(32), said, shift=False)
-    said = "full attention (MDLM)" + (": its name says mdlm" if "mdlm" in name else "; attention=block:32 for BD3-LM")
-    return _mask_filling_model(original, network, Full(), said, shift=False)
+        note = "attention in blocks of 32, as dllm trains BD3-LM: its name says bd3lm"
+        return _interpret_masked(original, network, BlockCausal(32), note, shift=False)
+    note = "full attention (MDLM)" + (
+        ": its name says mdlm" if "mdlm" in name else "; give attention=block:32 if it is BD3-LM"
+    )
+    return _interpret_masked(original, network, Full(), note, shift=False)
 
 
-def _open_dcoder(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    """A Qwen2 by its settings but for the code that they name."""
-    assumed = () if original.attention else ("full attention: it names code of its own, as Open-dCoder does",)
-    return _mask_filling_model(original, network, Full(), *assumed)
+def _interpret_open_dcoder(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    """Interpret Open-dCoder, whose settings are those of Qwen2 except that they name custom code."""
+    assumed = () if original.attention else ("full attention: its settings name custom code, as Open-dCoder's do",)
+    return _interpret_masked(original, network, Full(), *assumed)
 
 
-def _sdar(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
-    """Blocks of four, unless its settings or its name say otherwise: SDAR-8B-Chat-b32."""
+def _interpret_sdar(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+    """Interpret SDAR: blocks of four, unless its settings or its name say otherwise, as in SDAR-8B-Chat-b32."""
     size = original.settings.get("block_size")
     if type(size) is int:
-        return _mask_filling_model(original, network, BlockCausal(size), shift=False)
-    named = re.search(r"-b(\d{1,4})(?:$|[^\w])", original.name)
-    size = int(named[1]) if named else 4
-    said = f"blocks of {size}, " + ("as its name says" if named else "as SDAR has where its settings do not name them")
-    return _mask_filling_model(
-        original, network, BlockCausal(size), *(() if original.attention else (said,)), shift=False
-    )
+        return _interpret_masked(original, network, BlockCausal(size), shift=False)
+    match = re.search(r"-b(\d{1,4})(?:$|[^\w])", original.name)
+    size = int(match[1]) if match else 4
+    note = f"blocks of {size}, " + ("as its name says" if match else "as SDAR has by default")
+    notes = () if original.attention else (note,)
+    return _interpret_masked(original, network, BlockCausal(size), *notes, shift=False)
 
 
-def _fast_dllm(original: ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
+def _interpret_fast_dllm(original: _ForeignCheckpoint, network: TransformerConfig) -> _InterpretedModel:
     size = original.settings.get("bd_size")
-    assumed = () if size or original.attention else ("blocks of 32: its settings do not name them",)
-    return _mask_filling_model(original, network, BlockCausal(size or 32), *assumed)
+    assumed = () if size or original.attention else ("blocks of 32: its settings name no block size",)
+    return _interpret_masked(original, network, BlockCausal(size or 32), *assumed)
 
 
-def _llama(config: TransformerConfig) -> Layout:
-    _require_room(config.qk_norm, False, "norms of queries and keys", "llama", "qwen")
-    _require_room(config.qkv_bias == config.out_bias, True, "biases on queries, keys and values alone", "llama", "qwen")
-    return llama
+def _layout_for_llama(config: TransformerConfig) -> _Layout:
+    _require_expressible(config.qk_norm, False, "QK norm", "llama", "qwen")
+    _require_expressible(
+        config.qkv_bias == config.out_bias, True, "biases on queries, keys and values only", "llama", "qwen"
+    )
+    return _llama_layout
 
 
-def _qwen(config: TransformerConfig) -> Layout:
-    _require_room(config.mlp_bias, False, "biases in its MLP", "qwen", "llama")
+def _layout_for_qwen(config: TransformerConfig) -> _Layout:
+    _require_expressible(config.mlp_bias, False, "biases in its MLP", "qwen", "llama")
     if config.qk_norm:
-        _require_room(
-            config.qkv_bias == config.out_bias, True, "biases on queries, keys and values alone", "qwen", "none"
+        _require_expressible(
+            config.qkv_bias == config.out_bias, True, "biases on queries, keys and values only", "qwen", "none"
         )
-        return qwen3
-    _require_room(config.out_bias, False, "a bias on what attention gives", "qwen", "llama")
-    return qwen2
+        return _qwen3_layout
+    _require_expressible(config.out_bias, False, "a bias in the attention output", "qwen", "llama")
+    return _qwen2_layout
 
 
-def _qwen2(config: TransformerConfig) -> Layout:
-    _require_room(config.qk_norm, False, "norms of queries and keys", "dream", "sdar or qwen")
-    return _qwen(config)
+def _layout_for_dream(config: TransformerConfig) -> _Layout:
+    _require_expressible(config.qk_norm, False, "QK norm", "dream", "sdar or qwen")
+    return _layout_for_qwen(config)
 
 
-def _qwen3(config: TransformerConfig) -> Layout:
-    _require_room(config.qk_norm, True, "no norms of queries and keys", "sdar", "dream, llada or llama")
-    return _qwen(config)
+def _layout_for_sdar(config: TransformerConfig) -> _Layout:
+    _require_expressible(config.qk_norm, True, "no QK norm", "sdar", "dream, llada or llama")
+    return _layout_for_qwen(config)
 
 
-def _as_llama(model: DiffusionLM) -> _SettingsJson:
+def _llama_settings(model: DiffusionLM) -> _SettingsJson:
     c = model.config
-    said = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **_common_settings(model)}
-    said |= {"attention_bias": c.network.qkv_bias, "mlp_bias": c.network.mlp_bias}
-    if _execution(model) == _SHIFTED_FULL:  # read back as DiffuLLaMA
-        said["mask_token_id"] = c.vocab.mask
-    return said
+    settings = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **_common_settings(model)}
+    settings |= {"attention_bias": c.network.qkv_bias, "mlp_bias": c.network.mlp_bias}
+    if _describe_execution(model) == _SHIFTED_FULL:  # so that it is imported as DiffuLLaMA
+        settings["mask_token_id"] = c.vocab.mask
+    return settings
 
 
-def _as_qwen(model: DiffusionLM) -> _SettingsJson:
+def _qwen_settings(model: DiffusionLM) -> _SettingsJson:
     if model.config.network.qk_norm:
-        said = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], **_common_settings(model)}
-        return said | {"attention_bias": model.config.network.qkv_bias}
+        settings = {"model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"], **_common_settings(model)}
+        return settings | {"attention_bias": model.config.network.qkv_bias}
     return {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **_common_settings(model)}
 
 
-def _as_dream(model: DiffusionLM) -> _SettingsJson:
-    said = {"model_type": "Dream", "architectures": ["DreamModel"], **_common_settings(model)}
-    return said | {"mask_token_id": model.config.vocab.mask}
+def _dream_settings(model: DiffusionLM) -> _SettingsJson:
+    settings = {"model_type": "Dream", "architectures": ["DreamModel"], **_common_settings(model)}
+    return settings | {"mask_token_id": model.config.vocab.mask}
 
 
-def _as_sdar(model: DiffusionLM) -> _SettingsJson:
-    said = {"model_type": "sdar", "architectures": ["SDARForCausalLM"], **_common_settings(model)}
-    said |= {"attention_bias": model.config.network.qkv_bias, "mask_token_id": model.config.vocab.mask}
-    return said | ({} if model.block is None else {"block_size": model.block})
+def _sdar_settings(model: DiffusionLM) -> _SettingsJson:
+    settings = {"model_type": "sdar", "architectures": ["SDARForCausalLM"], **_common_settings(model)}
+    settings |= {"attention_bias": model.config.network.qkv_bias, "mask_token_id": model.config.vocab.mask}
+    return settings | ({} if model.block is None else {"block_size": model.block})
 
 
 _FORMATS = {
-    "Dream": _Format(qwen2, _dream),
-    "DiffuLLaMA": _Format(llama, _diffullama),
-    "A2D (Llama)": _Format(llama, _a2d),
-    "A2D (Qwen2)": _Format(qwen2, _a2d),
-    "A2D (Qwen3)": _Format(qwen3, _a2d),
-    "Open-dCoder": _Format(qwen2, _open_dcoder),
-    "SDAR": _Format(qwen3, _sdar),
-    "Fast-dLLM v2": _Format(qwen2, _fast_dllm),
-    "Llama": _Format(llama, _causal_model),
-    "Qwen2": _Format(qwen2, _causal_model),
-    "Qwen3": _Format(qwen3, _causal_model),
+    "Dream": _Format(_qwen2_layout, _interpret_dream),
+    "DiffuLLaMA": _Format(_llama_layout, _interpret_diffullama),
+    "A2D (Llama)": _Format(_llama_layout, _interpret_a2d),
+    "A2D (Qwen2)": _Format(_qwen2_layout, _interpret_a2d),
+    "A2D (Qwen3)": _Format(_qwen3_layout, _interpret_a2d),
+    "Open-dCoder": _Format(_qwen2_layout, _interpret_open_dcoder),
+    "SDAR": _Format(_qwen3_layout, _interpret_sdar),
+    "Fast-dLLM v2": _Format(_qwen2_layout, _interpret_fast_dllm),
+    "Llama": _Format(_llama_layout, _interpret_causal),
+    "Qwen2": _Format(_qwen2_layout, _interpret_causal),
+    "Qwen3": _Format(_qwen3_layout, _interpret_causal),
 }
 _COMMON_READERS = "transformers, vLLM, SGLang, llama.cpp"
 _EXPORTS = {
-    "llama": _ExportFormat(_llama, _as_llama, _CAUSAL, _COMMON_READERS),
-    "qwen": _ExportFormat(_qwen, _as_qwen, _CAUSAL, _COMMON_READERS),
+    "llama": _ExportFormat(_layout_for_llama, _llama_settings, _CAUSAL, _COMMON_READERS),
+    "qwen": _ExportFormat(_layout_for_qwen, _qwen_settings, _CAUSAL, _COMMON_READERS),
     "dream": _ExportFormat(
-        _qwen2, _as_dream, _SHIFTED_FULL, "Dream's own code (beside the weights on the hub), llama.cpp"
+        _layout_for_dream, _dream_settings, _SHIFTED_FULL, "Dream's own code (beside the weights on the hub), llama.cpp"
     ),
-    "sdar": _ExportFormat(_qwen3, _as_sdar, _BLOCKS, "SDAR's own code (beside the weights on the hub), SGLang"),
+    "sdar": _ExportFormat(
+        _layout_for_sdar, _sdar_settings, _BLOCKS, "SDAR's own code (beside the weights on the hub), SGLang"
+    ),
 }

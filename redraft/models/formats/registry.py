@@ -1,4 +1,4 @@
-"""Whose checkpoint it is, by its settings; and the whole way from a foreign directory to our model."""
+"""Detects the format of a foreign checkpoint and imports it: from a directory to a config and weights of ours."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from redraft.core.text.tokenizers import HubTokenizer
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.formats import dit, gpt2, llada, llama
-from redraft.models.formats.checkpoint import ForeignCheckpoint, _embedding_rows, _Format
+from redraft.models.formats.checkpoint import _embedding_rows, _ForeignCheckpoint, _Format
 from redraft.models.formats.storage import files
 from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights, LayoutError, shorten_list
 
-FORMATS: dict[str, _Format] = {**dit._FORMATS, **llada._FORMATS, **llama._FORMATS, **gpt2._FORMATS}
-_HUB_TYPES = {
+_FORMATS: dict[str, _Format] = {**dit._FORMATS, **llada._FORMATS, **llama._FORMATS, **gpt2._FORMATS}
+_FORMAT_OF_TYPE = {
     "bd3lm": "BD3-LM",
     "udlm": "UDLM",
     "mdlm": "MDLM",
@@ -37,8 +37,8 @@ _HUB_TYPES = {
 }
 
 
-def detect_format(settings: ForeignSettings, names: Collection[str]) -> str | None:
-    """The format, by settings and names of tensors: nested settings come from training runs, flat ones from the hub."""
+def _detect_format(settings: ForeignSettings, names: Collection[str]) -> str | None:
+    """Detect the format from settings (nested in training runs, flat in exports) and tensor names."""
     match settings:
         case {"interpolant": {"type": "any-order"}}:
             return "FlexMDM"
@@ -59,7 +59,7 @@ def detect_format(settings: ForeignSettings, names: Collection[str]) -> str | No
         case {"model_type": "qwen2", "auto_map": {"AutoModelForCausalLM": str()}}:
             return "Open-dCoder"
         case {"model_type": str(kind)}:
-            return _HUB_TYPES.get(kind)
+            return _FORMAT_OF_TYPE.get(kind)
         case {"block_type": "llama", "d_model": _}:
             return "LLaDA"
         case {"hidden_act": _, "mask_token_id": int()}:
@@ -68,13 +68,13 @@ def detect_format(settings: ForeignSettings, names: Collection[str]) -> str | No
 
 
 class ImportedModel(NamedTuple):
-    """What a foreign checkpoint holds, in our terms."""
+    """An imported checkpoint: config, tokenizer and weights of our `DiffusionLM`."""
 
     model: DiffusionLMConfig
     tokenizer: HubTokenizer | None
-    weights: dict[str, Tensor]  # of the DiffusionLM
-    assumed: tuple[str, ...] = ()  # what its files do not say
-    format: str = ""
+    weights: dict[str, Tensor]  # by parameter name of the DiffusionLM
+    assumed: tuple[str, ...] = ()  # assumptions, as notes for the user
+    format: str = ""  # key of `_FORMATS`
 
 
 def import_folder(
@@ -85,55 +85,57 @@ def import_folder(
     mask: int | str | None = None,
     attention: str | None = None,
 ) -> ImportedModel:
-    """The model of a directory that another project wrote.
+    """Import the model in a directory written by another project.
 
     path: the directory.
-    dtype: of the weights; None: float32.
-    name: of its repository, if that is not the directory's.
-    mask, attention: what its files do not say, see `ForeignCheckpoint`.
+    dtype: dtype of the weights; None for float32.
+    name: name of its repository; None if it is the directory's name.
+    mask: id or text of the mask token, if the files do not name it.
+    attention: causal, full or block:SIZE, if the files do not say it.
     """
-    original = ForeignCheckpoint(
+    original = _ForeignCheckpoint(
         files.read_settings(path), path.name if name is None else name, files.read_tokenizer(path), mask, attention
     )
-    return import_tensors(original, files.locate_weights(path), str(path), dtype)
+    return _import_tensors(original, files.locate_weights(path), str(path), dtype)
 
 
-def import_tensors(
-    original: ForeignCheckpoint, weights: ForeignWeights, where: str, dtype: torch.dtype | None = None
+def _import_tensors(
+    original: _ForeignCheckpoint, weights: ForeignWeights, where: str, dtype: torch.dtype | None = None
 ) -> ImportedModel:
-    """The model of settings and weights, wherever they come from."""
-    if (kind := detect_format(original.settings, weights)) is None:
+    """Import a model from its settings and weights; `where` names their source in error messages."""
+    if (format_name := _detect_format(original.settings, weights)) is None:
         raise CheckpointError(
-            f"{where} is of no known format: its config.json has {_described(original.settings)}; known are "
-            f"{', '.join(FORMATS)}"
+            f"{where} is of no known format: its config.json has {_describe_settings(original.settings)}; known are "
+            f"{', '.join(_FORMATS)}"
         )
     try:
-        network, state = FORMATS[kind].layout(weights, original.settings, dtype)
-        found = FORMATS[kind].meaning(original, network)
-        model = _unpadded(found.model)
-    except (ValueError, TypeError, AttributeError, KeyError) as error:  # a LayoutError, or settings of a wrong kind
-        raise CheckpointError(f"{where} was taken for {kind}, but {_said(error)}") from error
-    state = {f"network.{tensor}": numbers for tensor, numbers in state.items()}
-    return ImportedModel(model, found.tokenizer, state, found.assumed, kind)
+        network, state = _FORMATS[format_name].layout(weights, original.settings, dtype)
+        interpreted = _FORMATS[format_name].interpret(original, network)
+        model = _without_padding(interpreted.model)
+    except (ValueError, TypeError, AttributeError, KeyError) as error:  # a LayoutError, or settings of a wrong type
+        raise CheckpointError(f"{where} was taken for {format_name}, but {_error_text(error)}") from error
+    state = {f"network.{name}": tensor for name, tensor in state.items()}
+    return ImportedModel(model, interpreted.tokenizer, state, interpreted.assumed, format_name)
 
 
-def _unpadded(model: DiffusionLMConfig) -> DiffusionLMConfig:
-    """Rows for as many ids as there are go without saying; more of them are padding, and fewer an error."""
-    size, known = model.vocab.size - model.continues, _embedding_rows(model.network)
-    if known < size:
-        raise LayoutError(f"its weights have rows for {known} ids, fewer than the {size} of its vocabulary")
-    return model if known > size else replace(model, network=replace(model.network, ids=None))
+def _without_padding(model: DiffusionLMConfig) -> DiffusionLMConfig:
+    """Clear `network.ids` if the embedding has exactly one row per id; more rows are padding, fewer an error."""
+    size, rows = model.vocab.size - model.is_plain_causal, _embedding_rows(model.network)
+    if rows < size:
+        raise LayoutError(f"its weights have rows for {rows} ids, fewer than the {size} of its vocabulary")
+    return model if rows > size else replace(model, network=replace(model.network, ids=None))
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return (
         str(error) if isinstance(error, ValueError) else f"its settings are damaged ({type(error).__name__}: {error})"
     )
 
 
-def _described(settings: ForeignSettings) -> str:
-    kind = str(settings.get("model_type", ""))
-    if "moe" in kind.lower() or settings.get("num_experts"):
-        return f"model_type={kind!r}, a mixture of experts, which is not supported"
-    told = [f"{key}={settings[key]!r:.60}" for key in ("model_type", "backbone", "parameterization") if key in settings]
-    return ", ".join(told) or f"the keys {shorten_list(settings)}"
+def _describe_settings(settings: ForeignSettings) -> str:
+    model_type = str(settings.get("model_type", ""))
+    if "moe" in model_type.lower() or settings.get("num_experts"):
+        return f"model_type={model_type!r}, a mixture of experts, which is not supported"
+    keys = ("model_type", "backbone", "parameterization")
+    named = [f"{key}={settings[key]!r:.60}" for key in keys if key in settings]
+    return ", ".join(named) or f"the keys {shorten_list(settings)}"

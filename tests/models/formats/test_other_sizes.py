@@ -322,11 +322,11 @@ def test_a_diffullama_predicts_each_token_from_the_state_before(tmp_path: Path) 
         ({"rope_scaling": {"rope_type": "dynamic", "factor": 4.0}}, "rope_type='dynamic' is not supported"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5 is not supported"),
         ({"use_sliding_window": True}, "use_sliding_window=True is not supported"),
-        ({"layer_types": ["sliding_attention"] * 3}, "a sliding window is not supported"),
+        ({"layer_types": ["sliding_attention"] * 3}, "layer_types has 'sliding_attention', which is not supported"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
         ({"num_attention_heads": 5}, r"q_proj\.weight is \[24, 24\]|does not split|no multiple"),
         ({"num_local_experts": 4}, "a mixture of experts is not supported"),
-        ({"quantization_config": {"bits": 4}}, "quantised weights are not supported"),
+        ({"quantization_config": {"bits": 4}}, "quantized weights are not supported"),
         ({"vocab_size": 40}, r"embed_tokens\.weight is \[31, 24\], where the settings need \[40, 24\]"),
     ],
 )

@@ -30,11 +30,11 @@ from redraft.core import (
     Polynomial,
     Schedule,
     Vocab,
-    absorbing_limit,
     clip_and_normalize,
     score_ratios,
     tweedie_probs,
 )
+from redraft.core.processes.sedd import _absorbing_limit
 from redraft.models import (
     AttentionMask,
     BlockCausal,
@@ -44,7 +44,6 @@ from redraft.models import (
     DiffusionLM,
     DiffusionLMConfig,
     Head,
-    LayoutError,
     NetworkIO,
     Score,
     Shift,
@@ -53,13 +52,13 @@ from redraft.models import (
     TimeConditioning,
     Transformer,
     TransformerConfig,
-    dit,
-    gpt2,
-    llada,
-    llama,
-    qwen2,
     reference_outputs,
 )
+from redraft.models.formats.dit import _dit_layout
+from redraft.models.formats.gpt2 import _gpt2_layout
+from redraft.models.formats.llada import _llada_layout
+from redraft.models.formats.llama import _llama_layout, _qwen2_layout
+from redraft.models.formats.storage.tensors import LayoutError
 from redraft.training import Bound, TokenCrossEntropy
 
 Loaded = tuple[TransformerConfig, dict[str, Tensor]]
@@ -137,7 +136,7 @@ def impossible_as_inf(log_p: Tensor) -> Tensor:
 @pytest.mark.parametrize(("name", "sees"), [("logits", 1.0), ("logits_sigma0", 0.0)])
 def test_mdlm_logits(name: str, sees: float) -> None:
     golden = load("mdlm")
-    net = network(dit(golden.weights, golden.config))
+    net = network(_dit_layout(golden.weights, golden.config))
     same(logits(net, golden["xt"], sees * golden.time("sigma")), golden[name])
 
 
@@ -150,7 +149,7 @@ def test_mdlm_logits(name: str, sees: float) -> None:
 )
 def test_mdlm_prediction_and_bound(level: TimeConditioning, log_p: str, nll: str, loss: str) -> None:
     golden = load("mdlm")
-    lm = model(dit(golden.weights, golden.config), 40, Subs(), Linear(eps=1e-3), level)
+    lm = model(_dit_layout(golden.weights, golden.config), 40, Subs(), Linear(eps=1e-3), level)
     pred = lm(golden["xt"], golden.time())
     nats = lm.process.nelbo(pred, NoisySample(golden["xt"], golden.time(), golden["x0"]))
     same(pred.x, impossible_as_inf(golden[log_p]))
@@ -160,7 +159,7 @@ def test_mdlm_prediction_and_bound(level: TimeConditioning, log_p: str, nll: str
 
 def test_mdlm_bound_without_padding() -> None:
     golden = load("mdlm")
-    lm = model(dit(golden.weights, golden.config), 40, Subs(), Linear(eps=1e-3), ConditionOnSigma())
+    lm = model(_dit_layout(golden.weights, golden.config), 40, Subs(), Linear(eps=1e-3), ConditionOnSigma())
     pred = lm(golden["xt"], golden.time())  # the original attends to padding and only drops it from the loss
     padded = NoisySample(golden["xt"], golden.time(), golden["x0"], pad=golden["attention_mask_2"] == 0)
     nats = lm.process.nelbo(pred, padded)
@@ -169,7 +168,7 @@ def test_mdlm_bound_without_padding() -> None:
 
 def test_mdlm_bound_of_a_thousand_steps() -> None:
     golden = load("mdlm")
-    lm = model(dit(golden.weights, golden.config), 40, Subs())
+    lm = model(_dit_layout(golden.weights, golden.config), 40, Subs())
     t = golden.time("t_T1000").double()
     pred, noised, times = (
         lm(golden["xt"], t),
@@ -208,7 +207,7 @@ def test_mdlm_is_told_sigma() -> None:
 def test_mdlm_importance_weight_is_a_constant() -> None:
     """Times drawn so that log(1 − α) is uniform leave −log(1 − α₀) to multiply the cross-entropy by."""
     golden = load("mdlm")
-    lm = model(dit(golden.weights, golden.config), 40, Subs())
+    lm = model(_dit_layout(golden.weights, golden.config), 40, Subs())
     noised = NoisySample(golden["xt"], golden.time(), golden["x0"])
     nll = TokenCrossEntropy(power=0.0)(lm.process, lm(golden["xt"], golden.time()), noised, NoiseTimes(golden.time()))
     first = Exponential(low=1e-3)  # σ₀ = 10⁻³
@@ -219,7 +218,7 @@ def test_mdlm_importance_weight_is_a_constant() -> None:
 def test_mdlm_reverse_step(name: str) -> None:
     """The second forgets the ε of the schedule (its chances are t and s): normalised, both are the same step."""
     golden = load("mdlm")
-    lm = model(dit(golden.weights, golden.config), 40, Subs())
+    lm = model(_dit_layout(golden.weights, golden.config), 40, Subs())
     t, hidden = golden.time(), golden["xt"] == 40
     share = Linear().share(t - golden.expected["dt_reverse_step"], t)
     step = share[..., None] * lm(golden["xt"], t).x.exp()
@@ -230,8 +229,8 @@ def test_mdlm_reverse_step(name: str) -> None:
 def test_mdlm_score_analytic_step_and_denoiser() -> None:
     """The score of MDLM's prediction, and SEDD's samplers on it."""
     golden = load("mdlm")
-    lm = model(dit(golden.weights, golden.config), 40, Subs())
-    xt, limit, schedule = golden["xt"], absorbing_limit(Vocab(41, mask=40)), Linear(eps=1e-3)
+    lm = model(_dit_layout(golden.weights, golden.config), 40, Subs())
+    xt, limit, schedule = golden["xt"], _absorbing_limit(Vocab(41, mask=40)), Linear(eps=1e-3)
     s, t = (golden.time().double() - gap for gap in (golden.expected["dt_reverse_step"], 0.0))
     keep_s, keep_t = schedule.keep(s), schedule.keep(t)
     log_score = score_ratios(lm(xt, t).x.double(), xt, keep_t, limit)
@@ -247,7 +246,7 @@ def test_mdlm_score_analytic_step_and_denoiser() -> None:
 
 def test_mdlm_weights_read_as_scores() -> None:
     golden = load("mdlm")
-    lm = model(dit(golden.weights, golden.config), 40, Score(), Linear(eps=1e-3), ConditionOnSigma())
+    lm = model(_dit_layout(golden.weights, golden.config), 40, Score(), Linear(eps=1e-3), ConditionOnSigma())
     noised = NoisySample(golden["xt"], golden.time(), golden["x0"])
     nats = lm.process.nelbo(lm(golden["xt"], golden.time()), noised)
     same(reference_outputs(lm, golden["xt"], golden["sigma"]), golden["sedd_log_score"])
@@ -258,7 +257,7 @@ def test_mdlm_weights_read_as_scores() -> None:
 def test_mdlm_weights_read_as_d3pm() -> None:
     """A thousand steps and the reconstruction; the prediction has weight on the mask, and nothing is carried over."""
     golden = load("mdlm")
-    lm = model(dit(golden.weights, golden.config), 40, Softmax())
+    lm = model(_dit_layout(golden.weights, golden.config), 40, Softmax())
     process, t = Interpolating(Vocab(41, mask=40), Linear(), MaskNoise()), golden.time("t_T1000").double()
     steps = 1000 * process.nelbo(lm(golden["xt"], t), NoisySample(golden["xt"], t, golden["x0"]), t - 1 / 1000)
     everywhere = torch.ones_like(golden["x0"], dtype=torch.bool)
@@ -272,8 +271,8 @@ def test_mdlm_weights_read_as_d3pm() -> None:
 
 def test_bd3lm_exported_settings_say_the_same() -> None:
     golden = load("bd3lm")
-    trained, _ = dit(golden.weights, golden.config)
-    exported, _ = dit(golden.weights, golden.expected["hf_config"])
+    trained, _ = _dit_layout(golden.weights, golden.config)
+    exported, _ = _dit_layout(golden.weights, golden.expected["hf_config"])
     assert trained == exported
     assert trained.pattern == BlockCausal(4)
 
@@ -286,20 +285,20 @@ def test_bd3lm_mask_of_two_streams() -> None:
 
 def test_bd3lm_logits_of_two_streams() -> None:
     golden = load("bd3lm")
-    net = network(dit(golden.weights, golden.config))
+    net = network(_dit_layout(golden.weights, golden.config))
     found = logits(net, golden["xt"], torch.zeros(3, 1), Context(clean=golden["x0"]))
     same(found, golden["logits_train"])
 
 
 def test_bd3lm_logits_of_one_stream() -> None:
     golden = load("bd3lm")
-    net = network(dit(golden.weights, golden.config))
+    net = network(_dit_layout(golden.weights, golden.config))
     same(logits(net, golden["sample_mode_input"], torch.zeros(3, 1)), golden["sample_mode_logits"])
 
 
 def test_bd3lm_logits_after_a_cached_block() -> None:
     golden = load("bd3lm")
-    net = network(dit(golden.weights, golden.config))
+    net = network(_dit_layout(golden.weights, golden.config))
     done, block = golden["sample_mode_input"].split(4, 1)
     found = logits(net, block, torch.zeros(3, 1), Context(cache=net.absorb(done), place=torch.arange(4, 8)[None]))
     same(found, golden["sample_mode_logits"][:, 4:])
@@ -307,7 +306,7 @@ def test_bd3lm_logits_after_a_cached_block() -> None:
 
 def test_bd3lm_prediction_and_bound() -> None:
     golden = load("bd3lm")
-    lm = model(dit(golden.weights, golden.config), 40, Subs())
+    lm = model(_dit_layout(golden.weights, golden.config), 40, Subs())
     pred = lm(golden["xt"], golden["t"], Context(clean=golden["x0"]))
     nats = lm.process.nelbo(pred, NoisySample(golden["xt"], golden["t"], golden["x0"]))
     same(pred.x, impossible_as_inf(golden["log_p_x0"]))
@@ -341,7 +340,7 @@ def test_bd3lm_cosine_is_ours_shrunk_by_epsilon() -> None:
 
 def test_udlm_labels_stand_beside_any_time() -> None:
     golden = load("udlm")
-    net = network(dit(golden.weights, golden.config))
+    net = network(_dit_layout(golden.weights, golden.config))
     level = golden.time("sigma").expand(3, 16).clone()
     same(net.logits(net(golden["xt"], level, context=Context(label=golden["cond"]))), golden["logits_cond"])
     level[:, 8:] = 0.0  # another time for half of the tokens
@@ -354,17 +353,17 @@ def test_udlm_labels_stand_beside_any_time() -> None:
 
 
 def test_labels_need_time_and_full_attention() -> None:
-    config, _ = dit(load("udlm").weights, load("udlm").config)
+    config, _ = _dit_layout(load("udlm").weights, load("udlm").config)
     assert config.classes == 3
     for changed in ({"time": None}, {"pattern": BlockCausal(4)}):
-        with pytest.raises(ValueError, match="classes need time and full attention"):
+        with pytest.raises(ValueError, match="they need time and full attention"):
             replace(config, **changed)
 
 
 @pytest.mark.parametrize(("name", "counts"), [("flexmdm_expectation", False), ("flexmdm_distribution", True)])
 def test_flexmdm_has_a_layer_for_gaps(name: str, counts: bool) -> None:
     golden = load(name)
-    config, state = dit(golden.weights, golden.config)
+    config, state = _dit_layout(golden.weights, golden.config)
     assert (config.gaps, config.gap_counts) == (16, counts)
     assert sum(key.startswith("gaps.") for key in state) == (5 if counts else 7)
 
@@ -409,20 +408,20 @@ def as_llama(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def test_llada_logits() -> None:
     golden = load("llada")
-    same(logits(network(llada(golden.weights, golden.config)), golden["xt"]), golden["logits"])
+    same(logits(network(_llada_layout(golden.weights, golden.config)), golden["xt"]), golden["logits"])
 
 
 def test_llada_logits_of_padded_rows() -> None:
     golden = load("llada")
     real = golden["attention_mask_rightpad"].bool()
-    found = logits(network(llada(golden.weights, golden.config)), golden["xt"], context=Context(pad=~real))
+    found = logits(network(_llada_layout(golden.weights, golden.config)), golden["xt"], context=Context(pad=~real))
     assert 0 < int(real.sum()) < real.numel()
     same(found[real], golden["logits_with_attention_mask"][real])
 
 
 def test_llada_pretraining_loss() -> None:
     golden = load("llada")
-    lm = model(llada(golden.weights, golden.config), 37, LEARNT_MASK)
+    lm = model(_llada_layout(golden.weights, golden.config), 37, LEARNT_MASK)
     pred, noised = lm(golden["xt"], golden["p_mask"]), NoisySample(golden["xt"], golden["p_mask"], golden["x0"])
     assert torch.equal(lm.process.undetermined(noised), golden["masked_indices"].bool())
     for term in (TokenCrossEntropy(power=1.0), Bound()):  # the same for the linear schedule
@@ -431,7 +430,7 @@ def test_llada_pretraining_loss() -> None:
 
 def test_llama_is_llada_by_other_names() -> None:
     golden = load("llada")
-    same(logits(network(llama(as_llama(golden.weights), LLAMA_SETTINGS)), golden["xt"]), golden["logits"])
+    same(logits(network(_llama_layout(as_llama(golden.weights), LLAMA_SETTINGS)), golden["xt"]), golden["logits"])
 
 
 def test_llama_with_tied_output_stores_it_or_not() -> None:
@@ -439,9 +438,9 @@ def test_llama_with_tied_output_stores_it_or_not() -> None:
     once = {name: tensor for name, tensor in weights.items() if name != "lm_head.weight"}
     twice = once | {"lm_head.weight": weights["model.embed_tokens.weight"].clone()}
     settings = LLAMA_SETTINGS | {"tie_word_embeddings": True}
-    assert llama(once, settings)[1].keys() == llama(twice, settings)[1].keys()
+    assert _llama_layout(once, settings)[1].keys() == _llama_layout(twice, settings)[1].keys()
     with pytest.raises(LayoutError, match=r"tie lm_head\.weight to embed_tokens\.weight, yet the two differ"):
-        llama(weights, settings)
+        _llama_layout(weights, settings)
 
 
 # Dream (Qwen2)
@@ -449,13 +448,13 @@ def test_llama_with_tied_output_stores_it_or_not() -> None:
 
 def test_dream_logits() -> None:
     golden = load("dream")
-    same(logits(network(qwen2(golden.weights, golden.config)), golden["xt"]), golden["logits"])
+    same(logits(network(_qwen2_layout(golden.weights, golden.config)), golden["xt"]), golden["logits"])
 
 
 def test_dream_logits_of_padded_rows() -> None:
     golden = load("dream")
     real = golden["attention_mask_leftpad"].bool()
-    found = logits(network(qwen2(golden.weights, golden.config)), golden["xt"], context=Context(pad=~real))
+    found = logits(network(_qwen2_layout(golden.weights, golden.config)), golden["xt"], context=Context(pad=~real))
     # the original counts positions from the first real token; rotary attention sees only their differences
     assert not torch.equal(golden["position_ids_attention_mask"][:, -1], torch.full((3,), 15))
     same(found[real], golden["logits_attention_mask"][real])
@@ -463,14 +462,14 @@ def test_dream_logits_of_padded_rows() -> None:
 
 def test_dream_prediction_is_shifted() -> None:
     golden = load("dream")
-    lm = model(qwen2(golden.weights, golden.config), 38, Shift(LEARNT_MASK))
+    lm = model(_qwen2_layout(golden.weights, golden.config), 38, Shift(LEARNT_MASK))
     masked = golden["masked_indices"].bool()
     same(lm(golden["xt"], golden.time()).at(masked), golden["logits_shifted"].log_softmax(-1)[masked])
 
 
 def test_dream_loss() -> None:
     golden = load("dream")
-    lm = model(qwen2(golden.weights, golden.config), 38, Shift(LEARNT_MASK))
+    lm = model(_qwen2_layout(golden.weights, golden.config), 38, Shift(LEARNT_MASK))
     pred, noised = lm(golden["xt"], golden.time()), NoisySample(golden["xt"], golden.time(), golden["x0"])
     nats = TokenCrossEntropy(power=1.0)(lm.process, pred, noised, NoiseTimes(golden.time()))
     same(nats.mean(), golden.loss("loss_shifted_over_t"))
@@ -481,19 +480,19 @@ def test_dream_loss() -> None:
 
 def test_diffugpt_logits() -> None:
     golden = load("diffugpt")
-    same(logits(network(gpt2(golden.weights, golden.config)), golden["xt"]), golden["logits"])
+    same(logits(network(_gpt2_layout(golden.weights, golden.config)), golden["xt"]), golden["logits"])
 
 
 def test_diffugpt_causal_logits() -> None:
     golden = load("diffugpt")
-    config, state = gpt2(golden.weights, golden.config)
+    config, state = _gpt2_layout(golden.weights, golden.config)
     net = network((replace(config, pattern=BlockCausal(1)), state))  # a block of one token is the causal mask
     same(logits(net, golden["xt"]), golden["logits_causal_ratio0"])
 
 
 def test_diffugpt_as_an_autoregressive_network() -> None:
     golden = load("diffugpt")
-    config, state = gpt2(golden.weights, golden.config)
+    config, state = _gpt2_layout(golden.weights, golden.config)
     for row, expected in zip(golden["xt"], golden["logits_causal_ratio0"], strict=True):
         net = network((replace(config, pattern=Causal()), state), start=int(row[0]))
         # slot i reads token i − 1 and slot 0 the start token: the token at the end is asked about, not read
@@ -502,7 +501,7 @@ def test_diffugpt_as_an_autoregressive_network() -> None:
 
 def test_diffugpt_losses() -> None:
     golden = load("diffugpt")
-    lm = model(gpt2(golden.weights, golden.config), 39, Shift(LEARNT_MASK))
+    lm = model(_gpt2_layout(golden.weights, golden.config), 39, Shift(LEARNT_MASK))
     pred, noised = lm(golden["xt"], golden.time()), NoisySample(golden["xt"], golden.time(), golden["x0"])
     masked = golden["masked_indices"].bool()
     nll, weighted = (
@@ -520,7 +519,10 @@ def test_diffugpt_losses() -> None:
 def test_buffers_are_ignored() -> None:
     golden = load("diffugpt")
     buffers = {f"denoise_model.h.{i}.attn.{name}": torch.ones(()) for i in range(2) for name in ("bias", "masked_bias")}
-    assert gpt2(golden.weights | buffers, golden.config)[1].keys() == gpt2(golden.weights, golden.config)[1].keys()
+    assert (
+        _gpt2_layout(golden.weights | buffers, golden.config)[1].keys()
+        == _gpt2_layout(golden.weights, golden.config)[1].keys()
+    )
 
 
 def test_missing_and_unexpected_tensors_are_named() -> None:
@@ -528,7 +530,7 @@ def test_missing_and_unexpected_tensors_are_named() -> None:
     weights = {name.replace("norm2", "norm3"): tensor for name, tensor in golden.weights.items()}
     weights |= {f"extra.{i}": torch.ones(1) for i in range(6)}
     with pytest.raises(LayoutError) as caught:
-        dit(weights, golden.config)
+        _dit_layout(weights, golden.config)
     assert str(caught.value) == (
         "the weights are of another layout or size: missing blocks.0.norm2.weight [48], blocks.1.norm2.weight [48]; "
         "unexpected blocks.0.norm3.weight, blocks.1.norm3.weight, extra.0, extra.1 and 4 more"
@@ -539,7 +541,7 @@ def test_a_layer_too_few_is_noticed() -> None:
     golden = load("dream")
     weights = {name: tensor for name, tensor in golden.weights.items() if ".1." not in name}
     with pytest.raises(LayoutError, match=r"missing layers\.1\.input_layernorm\.weight \[48\], .* and 8 more"):
-        qwen2(weights, golden.config)
+        _qwen2_layout(weights, golden.config)
 
 
 @pytest.mark.parametrize(
@@ -556,16 +558,16 @@ def test_a_layer_too_few_is_noticed() -> None:
 def test_settings_that_do_not_fit_are_named(changed: dict[str, object], message: str) -> None:
     golden = load("dream")
     with pytest.raises(LayoutError, match=message):
-        qwen2(golden.weights, golden.config | changed)
+        _qwen2_layout(golden.weights, golden.config | changed)
 
 
 def test_another_layout_is_noticed() -> None:
     with pytest.raises(LayoutError, match=r"lack vocab_embed\.embedding; they are of another layout"):
-        dit(load("llada").weights, load("mdlm").config)
+        _dit_layout(load("llada").weights, load("mdlm").config)
 
 
 def test_a_tensor_under_two_names_is_noticed() -> None:
     golden = load("diffugpt")
     weights = golden.weights | {"transformer.wte.weight": golden.weights["embed_tokens.weight"]}
     with pytest.raises(LayoutError, match=r"hold wte\.weight twice"):
-        gpt2(weights, golden.config)
+        _gpt2_layout(weights, golden.config)

@@ -1,1 +1,1 @@
-"""Where foreign tensors lie: safetensors, pickles, GGUF files, the Hugging Face hub."""
+"""Reads the files of other projects: safetensors, pickles, GGUF, and downloads from the Hugging Face hub."""

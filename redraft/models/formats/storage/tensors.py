@@ -1,4 +1,4 @@
-"""Weights of other projects where they lie: shapes first, the numbers when they are wanted, piece by piece."""
+"""Tensors of other projects, read lazily: shape and dtype at once, values on demand and chunk by chunk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
-_PIECE = 1 << 20  # numbers read at a time
+_PIECE = 1 << 20  # elements read at a time
 
 
 class TensorSource(Protocol):
-    """A tensor that need not be in memory."""
+    """A tensor that need not be in memory yet."""
 
     @property
     def shape(self) -> torch.Size: ...
@@ -23,7 +23,7 @@ class TensorSource(Protocol):
     def dtype(self) -> torch.dtype: ...
 
     def pieces(self) -> Iterator[Tensor]:
-        """Its numbers in order, flat, a part at a time."""
+        """Yield the values in order, as flat chunks."""
         ...
 
 
@@ -32,11 +32,11 @@ ForeignSettings: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class TensorInMemory:
-    """A tensor in memory, or one that is made when it is wanted."""
+class _TensorInMemory:
+    """A tensor in memory, or computed on demand."""
 
     shape: torch.Size
-    make: Callable[[], Tensor]
+    make: Callable[[], Tensor]  # returns the tensor
     dtype: torch.dtype = torch.float32
 
     def pieces(self) -> Iterator[Tensor]:
@@ -44,49 +44,49 @@ class TensorInMemory:
 
 
 @dataclass(frozen=True)
-class TensorInFile:
-    """A tensor in a file, at a place that its header tells."""
+class _TensorInFile:
+    """A tensor stored in a file."""
 
     file: Path
-    offset: int
+    offset: int  # byte at which the values start
     dtype: torch.dtype
     shape: torch.Size
 
     def pieces(self) -> Iterator[Tensor]:
-        left = self.shape.numel()
+        remaining = self.shape.numel()
         with open(self.file, "rb") as stream:
             stream.seek(self.offset)
-            while left:
-                part = torch.empty(min(left, _PIECE), dtype=self.dtype)
-                if stream.readinto(part.view(torch.uint8).numpy().data) != part.nbytes:
+            while remaining:
+                piece = torch.empty(min(remaining, _PIECE), dtype=self.dtype)
+                if stream.readinto(piece.view(torch.uint8).numpy().data) != piece.nbytes:
                     raise ValueError(f"{self.file} ends too early")
-                yield part
-                left -= len(part)
+                yield piece
+                remaining -= len(piece)
 
 
 def as_tensor_source(tensor: TensorSource | Tensor) -> TensorSource:
-    """A tensor in memory as one of those that need not be."""
-    return TensorInMemory(tensor.shape, lambda: tensor, tensor.dtype) if isinstance(tensor, Tensor) else tensor
+    """Wrap a plain tensor as a `TensorSource`; return a `TensorSource` unchanged."""
+    return _TensorInMemory(tensor.shape, lambda: tensor, tensor.dtype) if isinstance(tensor, Tensor) else tensor
 
 
 def copy_into(out: Tensor, source: TensorSource) -> None:
-    """Writes all numbers of a stored tensor into a contiguous one of as many, in its dtype."""
-    flat, at = out.view(-1), 0
-    for part in source.pieces():
-        flat[at : at + len(part)] = part
-        at += len(part)
+    """Copy all values of `source` into `out`, a contiguous tensor with as many elements, converting to its dtype."""
+    flat, start = out.view(-1), 0
+    for piece in source.pieces():
+        flat[start : start + len(piece)] = piece
+        start += len(piece)
 
 
-def same_values(one: TensorSource, other: TensorSource) -> bool:
-    """Whether two tensors hold the same numbers."""
-    return one.shape == other.shape and all(map(torch.equal, one.pieces(), other.pieces()))
+def same_values(a: TensorSource, b: TensorSource) -> bool:
+    """Whether two tensors have equal shapes and values."""
+    return a.shape == b.shape and all(map(torch.equal, a.pieces(), b.pieces()))
 
 
 class LayoutError(ValueError):
-    """Weights or settings that are not of the layout they were taken for."""
+    """Raised when weights or settings do not have the layout that their format requires."""
 
 
 def shorten_list(names: Collection[str], most: int = 4) -> str:
-    """ "a, b, c, d and 17 more" """
+    """Join sorted names, at most `most` of them: "a, b, c, d and 17 more"."""
     first = ", ".join(sorted(names)[:most])
     return first if len(names) <= most else f"{first} and {len(names) - most} more"

@@ -1,1 +1,1 @@
-"""Correction: spelling errors as a noisy channel, and a model of the text around them."""
+"""Spelling correction: a noisy-channel model of errors, combined with a language model of the context."""

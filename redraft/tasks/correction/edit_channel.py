@@ -1,4 +1,4 @@
-"""The channel: how likely a word comes out as an observed spelling, by edits whose probabilities are learnt."""
+"""The error channel: P(spelling | word) from edits with learned probabilities."""
 
 from __future__ import annotations
 
@@ -22,34 +22,36 @@ _SMALLEST = 1e-300
 
 @dataclass(frozen=True)
 class EditChannel:
-    """P(spelling | word): letter by letter a copy, or an edit, with `noise` as the expected number of edits per letter.
+    """P(spelling | word): each letter is copied or edited, with `noise` expected edits per letter.
 
-    An edit replaces the letter, drops it (`undouble`: one of two equal letters), inserts one behind it (`double`: the
-    same again), or swaps it with the next one. `edits` says how often each of these happens where it can, per unit of
-    noise; `replaced` by which letter, and `inserted` which one is inserted. A space is lost or one too many with the
-    probability noise · `space`. All are learnt from pairs of words and misspellings; the sum over all ways to make the
-    edits is exact.
+    An edit replaces a letter, drops it (`undouble`: one of two equal letters), inserts one after it (`double`: the same
+    letter), or swaps it with the next one. Probabilities are learned from pairs of words and misspellings, and the sum
+    over all edit sequences is exact.
     """
 
-    edits: tuple[float, ...]
-    replaced: tuple[tuple[float, ...], ...]
-    inserted: tuple[float, ...]
-    space: float = 0.1
+    edits: tuple[float, ...]  # rate of each of EDITS where it is possible, per unit of noise
+    replaced: tuple[tuple[float, ...], ...]  # P(new letter | old letter) of a replacement
+    inserted: tuple[float, ...]  # P(letter) of an insertion
+    space: float = 0.1  # rate of lost and of extra spaces, per unit of noise
 
     @classmethod
     def standard(cls) -> EditChannel:
-        """Learnt from human misspellings and made errors, half of each (`recipes/spelling.py --channel FILE`)."""
+        """The channel shipped with Redraft, learned half from human and half from synthetic errors.
+
+        `recipes/spelling.py --channel FILE` learns it again.
+        """
         held = json.loads((resources.files("redraft.tasks.correction") / "channel.json").read_text("utf-8"))
         return cls(tuple(held["edits"]), tuple(map(tuple, held["replaced"])), tuple(held["inserted"]), held["space"])
 
     @classmethod
     def uniform(cls) -> EditChannel:
-        """Every edit and every letter alike: where learning begins."""
+        """A channel with equal probabilities for all edits and letters, from which learning starts."""
         n = _OTHER_CHAR + 1
         rows = tuple(tuple(0.0 if a == b else 1 / (n - 1) for b in range(n)) for a in range(n))
         return cls((1 / len(EDITS),) * len(EDITS), rows, (1 / n,) * n)
 
     def to_json(self) -> str:
+        """The channel as JSON, rounded to five digits."""
         held = asdict(self)
         held["edits"] = [round(p, 5) for p in self.edits]
         held["inserted"] = [round(p, 5) for p in self.inserted]
@@ -59,9 +61,10 @@ class EditChannel:
     # --- probabilities ---
 
     def log_probs(self, spelling: str, codes: NDArray[np.int64], noise: float) -> NDArray[np.float64]:
-        """(K,) log P(spelling | word) of the words in (K, M) codes, −1 behind their ends.
+        """(K,) log P(spelling | word) of the words in (K, M) codes, −1 after their ends.
 
-        Forward sums: row i is what the first i letters of the word have become, column j the first j of the spelling.
+        By the forward algorithm: entry (i, j) is the probability that the first i letters of the word have become the
+        first j of the spelling.
         """
         seen, lengths = encode_word(spelling)[: len(spelling)], (codes >= 0).sum(1)
         before = self._first(codes, seen, noise)
@@ -72,7 +75,7 @@ class EditChannel:
         return np.log(np.maximum(found, _SMALLEST))
 
     def _first(self, codes: NDArray[np.int64], seen: Sequence[int], noise: float) -> NDArray[np.float64]:
-        """(K, n + 1) before the first letter only insertions can have happened."""
+        """(K, n + 1) forward probabilities before the first letter, where only insertions are possible."""
         insert, row = self._at(noise)["insert"], np.ones((len(codes), len(seen) + 1))
         for j, letter in enumerate(seen):
             row[:, j + 1] = row[:, j] * insert * self.inserted[letter]
@@ -99,7 +102,7 @@ class EditChannel:
         return row
 
     def _at(self, noise: float) -> dict[str, float]:
-        """The probability of each edit where it can happen."""
+        """The probability of each edit where it is possible."""
         return {edit: min(0.5, noise * rate) for edit, rate in zip(EDITS, self.edits, strict=True)}
 
     @cached_property
@@ -111,16 +114,16 @@ class EditChannel:
         return float(self.log_probs(spelling, np.array([encode_word(word)]), noise)[0])
 
     def log_space(self, noise: float) -> float:
-        """log of the probability that a space is lost or one too many, at one place."""
+        """log of the probability that a space is lost, or that an extra one is inserted, at a given position."""
         return math.log(noise * self.space)
 
     # --- learning ---
 
     @classmethod
     def fit(cls, pairs: Iterable[tuple[str, str]], rounds: int = 3, space: float = 0.1) -> EditChannel:
-        """From (word, misspelling): the likeliest edits are counted, and their shares give likelier ones.
+        """Learns a channel from pairs (word, misspelling) by hard EM: counts the most likely edits, `rounds` times.
 
-        A little of the even channel is kept, so that nothing is impossible.
+        Counts are smoothed, so that no edit is impossible.
         """
         held, channel = [(word.lower(), wrong.lower()) for word, wrong in pairs if word != wrong], cls.uniform()
         chances = Counter[str]()
@@ -145,7 +148,7 @@ class EditChannel:
         return cls(rates, tuple(replaced), inserts, space)
 
     def edits_of(self, word: str, wrong: str) -> list[tuple[str, str, str]]:
-        """The likeliest edits that make a misspelling of a word: kind, letter of the word, letter in its place."""
+        """The most likely edits that turn a word into a misspelling: kind, letter of the word, new letter."""
         a, b = (["?" if c not in LETTERS else c for c in text.lower()] for text in (word, wrong))
         cost: dict[tuple[int, int], tuple[float, tuple[int, int], tuple[str, str, str]]] = {}
         cost[0, 0] = (0.0, (0, 0), ("", "", ""))
@@ -163,7 +166,7 @@ class EditChannel:
     def _moves(
         self, a: Sequence[str], b: Sequence[str], i: int, j: int
     ) -> list[tuple[tuple[int, int], tuple[str, str, str], float]]:
-        """The ways into (i, j): whence, by which edit, how likely at a noise of 5 %."""
+        """The edits that lead to (i, j): previous position, edit, and probability at a noise of 5 %."""
         share, noise = dict(zip(EDITS, self.edits, strict=True)), 0.05
         x, y = a[i - 1] if i else "", b[j - 1] if j else ""
         code = {letter: number for number, letter in enumerate([*LETTERS, "?"])}
@@ -183,12 +186,12 @@ class EditChannel:
 
 
 def _twin(letters: Sequence[str], place: int) -> bool:
-    """Whether the letter beside it is the same."""
+    """Whether a neighboring letter is the same."""
     return letters[place] in (*letters[max(0, place - 1) : place], *letters[place + 1 : place + 2])
 
 
 def _edit_opportunities(word: str) -> Counter[str]:
-    """At how many letters of a word each edit can happen."""
+    """Number of letters of a word at which each edit is possible."""
     twins, pairs = sum(_twin(word, i) for i in range(len(word))), sum(a != b for a, b in pairwise(word))
     every = dict.fromkeys(("replace", "insert", "double"), len(word))
     return Counter({**every, "drop": len(word) - twins, "undouble": twins, "swap": pairs})

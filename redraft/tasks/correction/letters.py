@@ -1,4 +1,4 @@
-"""Correcting by the process itself, where noise makes other letters of letters: p(x | z) ∝ x̂ · q_t(z | x)."""
+"""Correction by a diffusion process that replaces characters: p(x | z) ∝ x̂ · q_t(z | x)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from redraft.tasks.correction.scorers import _error_rate, _longest_row, _time_of
 from redraft.tasks.correction.suspects import _WHOLE_WORD, _CandidateGenerator, _Replacement
 from redraft.tasks.engine.model import TextModel
 
-_MOST_SWEEPS, _BATCH = 4, 32
-_LEAST = 0.02  # of the probability of a word: below, too many would have to be compared
+_MOST_PASSES, _BATCH = 4, 32
+_LEAST = 0.02  # minimum probability of a word; lower values would leave too many to compare
 _NUMBER = re.compile(r"\w*\d\w*")
 
 
 def _is_letter_channel(model: TextModel) -> bool:
-    """Whether letters become other letters by the noise of the model itself."""
+    """Whether the model's own noise replaces characters by other characters."""
     process = model.lm.process
     if (
         not isinstance(model.tokenizer, CharTokenizer)
@@ -42,50 +42,53 @@ def _is_letter_channel(model: TextModel) -> bool:
 
 
 def _letter_changes(
-    model: TextModel, speller: _CandidateGenerator, texts: Sequence[str], confidence: float
+    model: TextModel, generator: _CandidateGenerator, texts: Sequence[str], confidence: float
 ) -> list[list[_Replacement]]:
-    """The changed words of each text; a word is replaced if the letters of another one are likely enough together.
+    """Returns the changes of each text. A word is replaced if the joint probability of other characters is high enough.
 
-    Each sweep reads what the last one has written, until nothing changes.
+    Each pass reads the text that the last one has written, until nothing changes.
     """
     process = model.lm.process
     assert isinstance(process, TokenProcess)
-    read = _LetterPosterior(
-        model.lm, process, _time_of_error_rate(process, speller.noise), _longest_row(model), _letters(model)
+    posterior = _LetterPosterior(
+        model.lm, process, _time_of_error_rate(process, generator.noise), _longest_row(model), _alphabet_size(model)
     )
-    return [_changes(model, read, speller, text, confidence) if text else [] for text in texts]
+    return [_changes(model, posterior, generator, text, confidence) if text else [] for text in texts]
 
 
-def _letters(model: TextModel) -> int:
-    assert isinstance(model.tokenizer, CharTokenizer)  # its letters come first
+def _alphabet_size(model: TextModel) -> int:
+    assert isinstance(model.tokenizer, CharTokenizer)  # its characters have the first ids
     return len(model.tokenizer.alphabet)
 
 
 def _changes(
-    model: TextModel, read: _LetterPosterior, speller: _CandidateGenerator, text: str, confidence: float
+    model: TextModel, posterior: _LetterPosterior, generator: _CandidateGenerator, text: str, confidence: float
 ) -> list[_Replacement]:
     observed = z = torch.tensor(model.tokenizer.encode(text), device=next(model.lm.parameters()).device)
-    free, found = _free(text, speller).to(z.device), list[_LikelyLetters]()
+    free, changed = _free(text, generator).to(z.device), list[_LikelyLetters]()
     spaces = torch.tensor([letter == " " for letter in text], device=z.device)
-    for _ in range(_MOST_SWEEPS):
-        log_p = read.letters(z, observed, free)
-        spans = _doubtful(log_p, observed, spaces, confidence, read.room // 2)
-        found = [each for each in read.likeliest(z, observed, free, spans, confidence) if each is not None]
+    for _ in range(_MOST_PASSES):
+        log_p = posterior.letters(z, observed, free)
+        spans = _suspect_spans(log_p, observed, spaces, confidence, posterior.room // 2)
+        best = posterior.likeliest(z, observed, free, spans, confidence)
+        changed = [letters for letters in best if letters is not None]
         before, z = z, observed.clone()
-        for start, letters, _ in found:
+        for start, letters, _ in changed:
             z[start : start + len(letters)] = torch.tensor(letters, device=z.device)
         if torch.equal(before, z):
             break
-    sure = torch.ones(len(z), dtype=torch.float64)
-    for start, letters, probability in found:
-        sure[start : start + len(letters)] = probability
-    return list(_words(text, model.tokenizer.decode(z.tolist()), sure.tolist()))
+    probabilities = torch.ones(len(z), dtype=torch.float64)
+    for start, letters, probability in changed:
+        probabilities[start : start + len(letters)] = probability
+    return list(_changed_words(text, model.tokenizer.decode(z.tolist()), probabilities.tolist()))
 
 
-def _doubtful(log_p: Tensor, observed: Tensor, spaces: Tensor, confidence: float, most: int) -> list[tuple[int, int]]:
-    """The words whose own letters leave room for others that are likely enough: 1 − p(as it stands) ≥ confidence.
+def _suspect_spans(
+    log_p: Tensor, observed: Tensor, spaces: Tensor, confidence: float, most: int
+) -> list[tuple[int, int]]:
+    """Spans of words whose observed characters have a probability of at most 1 − confidence.
 
-    A space of which the same is true does not end a word. Long pieces are cut.
+    A space that is itself as improbable does not end a word. Long spans are cut.
     """
     own = log_p.gather(-1, observed[:, None]).squeeze(-1)
     ends = spaces & (own.exp() > 1 - confidence)
@@ -96,133 +99,139 @@ def _doubtful(log_p: Tensor, observed: Tensor, spaces: Tensor, confidence: float
 
 
 class _LikelyLetters(NamedTuple):
-    """The likeliest letters of a span."""
+    """The most likely characters of a span."""
 
     start: int
     letters: tuple[int, ...]
     probability: float
 
 
-class _Begun(NamedTuple):
-    """The first letters of a span, and how likely they are."""
+class _Prefix(NamedTuple):
+    """The first characters of a span, and their log probability."""
 
-    span: int
+    span: int  # index of the span
     letters: tuple[int, ...]
     log_p: float
 
 
 @dataclass(frozen=True)
 class _LetterPosterior:
-    """p(x | z) ∝ x̂ · q_t(z | x) of letters, one by one and several together, read from windows of a text."""
+    """p(x | z) ∝ x̂ · q_t(z | x) for single characters and for spans, computed in windows of a text."""
 
     denoise: Denoiser
     process: TokenProcess
     time: float
-    room: int  # letters of a row, at most
-    alphabet: int  # ids below are letters
+    room: int  # maximum number of characters in a row
+    alphabet: int  # number of characters; their ids are below it
 
     def letters(self, z: Tensor, observed: Tensor, free: Tensor) -> Tensor:
-        """(L, A) log p of each letter by itself; windows overlap, and a letter is read where it is most central."""
+        """(L, A) log p of each character alone, from the overlapping window in which it is most central."""
         rows = []
         for start, first, last in _windows(len(z), self.room):
             time = torch.full_like(z[start : start + self.room], self.time, dtype=torch.float64)
             where = torch.arange(first - start, last - start, device=z.device)
             rows.append(self._read(z[None, start : start + self.room], time[None], [where])[0])
-        return self._weighed(torch.cat(rows), observed, free)
+        return self._posterior(torch.cat(rows), observed, free)
 
     def likeliest(
         self, z: Tensor, observed: Tensor, free: Tensor, spans: Sequence[tuple[int, int]], confidence: float
     ) -> list[_LikelyLetters | None]:
-        """For each span the letters with p(letters | all of z) ≥ confidence, the likeliest; None: there are none.
+        """The most likely characters of each span, if p(characters | z) ≥ max(confidence, 0.02); else None.
 
-        By the chain rule from left to right, p(x_1 | z) · p(x_2 | x_1, z) · …: letters that are decided are clean (t =
-        0), those that follow stand as observed. A beginning that is less likely than `confidence` is dropped with all
-        that could follow, so nothing likely enough is missed.
+        Computed left to right by the chain rule, p(x_1 | z) · p(x_2 | x_1, z) · …: decided characters are clean (t =
+        0), later ones are as observed. Prefixes below the limit are dropped; as a prefix is at least as likely as
+        its continuations, no span above the limit is lost.
         """
-        least, done = math.log(max(confidence, _LEAST)), list[_Begun]()
-        begun = [_Begun(number, (), 0.0) for number in range(len(spans))]
-        while begun:
+        least, complete = math.log(max(confidence, _LEAST)), list[_Prefix]()
+        prefixes = [_Prefix(index, (), 0.0) for index in range(len(spans))]
+        while prefixes:
+            log_probs = self._next(z, observed, free, spans, prefixes)
             longer = [
-                more for each, log_p in zip(begun, self._next(z, observed, free, spans, begun), strict=True)
-                for more in _continued(each, log_p, least)
-            ]  # fmt: skip
-            complete = [len(each.letters) == spans[each.span][1] - spans[each.span][0] for each in longer]
-            done += [each for each, whole in zip(longer, complete, strict=True) if whole]
-            begun = [each for each, whole in zip(longer, complete, strict=True) if not whole]
-        return [_best(number, start, done) for number, (start, _) in enumerate(spans)]
+                p for prefix, log_p in zip(prefixes, log_probs, strict=True) for p in _extend(prefix, log_p, least)
+            ]
+            done = [len(prefix.letters) == spans[prefix.span][1] - spans[prefix.span][0] for prefix in longer]
+            complete += [prefix for prefix, is_done in zip(longer, done, strict=True) if is_done]
+            prefixes = [prefix for prefix, is_done in zip(longer, done, strict=True) if not is_done]
+        return [_best(index, start, complete) for index, (start, _) in enumerate(spans)]
 
     def _next(
-        self, z: Tensor, observed: Tensor, free: Tensor, spans: Sequence[tuple[int, int]], begun: Sequence[_Begun]
+        self, z: Tensor, observed: Tensor, free: Tensor, spans: Sequence[tuple[int, int]], prefixes: Sequence[_Prefix]
     ) -> list[Tensor]:
-        """(A,) log p of the next letter of each."""
-        found: list[Tensor] = []
-        for some in (begun[i : i + _BATCH] for i in range(0, len(begun), _BATCH)):
-            rows, times, where = zip(*(self._row(z, observed, spans[each.span], each) for each in some), strict=True)
-            at = torch.tensor([spans[each.span][0] + len(each.letters) for each in some], device=z.device)
+        """(A,) log p of the next character of each prefix."""
+        log_probs: list[Tensor] = []
+        for batch in (prefixes[i : i + _BATCH] for i in range(0, len(prefixes), _BATCH)):
+            inputs = [self._row(z, observed, spans[prefix.span], prefix) for prefix in batch]
+            rows, times, where = zip(*inputs, strict=True)
+            at = torch.tensor([spans[prefix.span][0] + len(prefix.letters) for prefix in batch], device=z.device)
             log_x = torch.cat(self._read(torch.stack(rows), torch.stack(times), where))
-            found += self._weighed(log_x, observed[at], free[at])
-        return found
+            log_probs += self._posterior(log_x, observed[at], free[at])
+        return log_probs
 
-    def _row(self, z: Tensor, observed: Tensor, span: tuple[int, int], begun: _Begun) -> tuple[Tensor, Tensor, Tensor]:
-        """A window around a span, its times, and the place of its next letter."""
+    def _row(
+        self, z: Tensor, observed: Tensor, span: tuple[int, int], prefix: _Prefix
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """A window around a span, the times of its characters, and the column of the next one."""
         start, end = span
-        place = start + len(begun.letters)
+        position = start + len(prefix.letters)
         row, time = z.clone(), torch.full_like(z, self.time, dtype=torch.float64)
         row[start:end] = observed[start:end]
-        row[start:place] = torch.tensor(begun.letters, dtype=z.dtype, device=z.device)
-        time[start:place] = 0.0
+        row[start:position] = torch.tensor(prefix.letters, dtype=z.dtype, device=z.device)
+        time[start:position] = 0.0
         left = max(0, min(len(z) - self.room, (start + end - self.room) // 2))
         window = slice(left, left + self.room)
-        return row[window], time[window], torch.tensor([place - left], device=z.device)
+        return row[window], time[window], torch.tensor([position - left], device=z.device)
 
     def _read(self, rows: Tensor, times: Tensor, places: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """(n, V) log x̂ at some places of each row."""
+        """(n, V) log x̂ at the given columns of each row."""
         where = torch.zeros_like(rows, dtype=torch.bool)
         for row, at in zip(where, places, strict=True):
             row[at] = True
         times = times[:, :1] if bool((times == times[:, :1]).all()) else times
         return self.denoise(rows, times, Context()).at(where).double().split([len(at) for at in places])
 
-    def _weighed(self, log_x: Tensor, observed: Tensor, free: Tensor) -> Tensor:
-        """(N, A) log p(x | z); a letter that is not free is what it is."""
+    def _posterior(self, log_x: Tensor, observed: Tensor, free: Tensor) -> Tensor:
+        """(N, A) log p(x | z); characters that are not free keep their value."""
         channel = self.process.channel(observed, torch.full_like(observed, self.time, dtype=torch.float64))
         log_p = (log_x + channel)[:, : self.alphabet].log_softmax(-1)
-        sure = torch.where(F.one_hot(observed, self.alphabet) > 0, 0.0, -math.inf).to(log_p)
-        return torch.where(free[:, None], log_p, sure)
+        confidence = torch.where(F.one_hot(observed, self.alphabet) > 0, 0.0, -math.inf).to(log_p)
+        return torch.where(free[:, None], log_p, confidence)
 
 
-def _continued(begun: _Begun, log_p: Tensor, least: float) -> Iterator[_Begun]:
-    for letter in (log_p + begun.log_p >= least).nonzero().flatten().tolist():
-        yield _Begun(begun.span, (*begun.letters, letter), begun.log_p + float(log_p[letter]))
+def _extend(prefix: _Prefix, log_p: Tensor, least: float) -> Iterator[_Prefix]:
+    """Yields the prefix with each next character that keeps its log probability above `least`."""
+    for letter in (log_p + prefix.log_p >= least).nonzero().flatten().tolist():
+        yield _Prefix(prefix.span, (*prefix.letters, letter), prefix.log_p + float(log_p[letter]))
 
 
-def _best(number: int, start: int, done: Sequence[_Begun]) -> _LikelyLetters | None:
-    best = max((each for each in done if each.span == number), key=lambda each: each.log_p, default=None)
+def _best(span: int, start: int, complete: Sequence[_Prefix]) -> _LikelyLetters | None:
+    """The most likely of the complete prefixes of a span; None if there is none."""
+    best = max((prefix for prefix in complete if prefix.span == span), key=lambda prefix: prefix.log_p, default=None)
     return None if best is None else _LikelyLetters(start, best.letters, math.exp(best.log_p))
 
 
-def _free(text: str, speller: _CandidateGenerator) -> Tensor:
-    """(L,) which letters may be changed: not those of a word to keep or of a name, nor of one with a digit in it."""
+def _free(text: str, generator: _CandidateGenerator) -> Tensor:
+    """(L,) bool: characters that may change; False in kept words, names and words with digits, and next to them."""
     free = torch.ones(len(text), dtype=torch.bool)
-    kept = [word for word in _WHOLE_WORD.finditer(text) if not speller.may_change(text, word.start(), word.group())]
+    kept = [word for word in _WHOLE_WORD.finditer(text) if not generator.may_change(text, word.start(), word.group())]
     for word in (*kept, *_NUMBER.finditer(text)):
         free[max(0, word.start() - 1) : word.end() + 1] = False
     return free
 
 
 def _windows(length: int, room: int) -> Iterator[tuple[int, int, int]]:
-    """Where a window begins, and which places are taken from it."""
+    """Yields the start of each window, and the range of positions that are taken from it."""
     starts = [*range(0, max(1, length - room), max(1, room // 2)), max(0, length - room)]
     starts = sorted(set(starts))
-    for number, start in enumerate(starts):
-        first = 0 if number == 0 else (starts[number - 1] + room + start) // 2
-        last = length if number == len(starts) - 1 else (start + room + starts[number + 1]) // 2
+    for index, start in enumerate(starts):
+        first = 0 if index == 0 else (starts[index - 1] + room + start) // 2
+        last = length if index == len(starts) - 1 else (start + room + starts[index + 1]) // 2
         yield start, first, last
 
 
-def _words(was: str, now: str, sure: Sequence[float]) -> Iterator[_Replacement]:
-    """The changed words: what stands between spaces that are in both texts."""
+def _changed_words(was: str, now: str, probabilities: Sequence[float]) -> Iterator[_Replacement]:
+    """Yields the changed words, split at spaces that both texts have."""
     cuts = [-1, *(i for i, (a, b) in enumerate(zip(was, now, strict=True)) if a == b == " "), len(was)]
     for left, right in itertools.pairwise(cuts):
         if was[left + 1 : right] != now[left + 1 : right]:
-            yield _Replacement(left + 1, was[left + 1 : right], now[left + 1 : right], min(sure[left + 1 : right]))
+            word = slice(left + 1, right)
+            yield _Replacement(left + 1, was[word], now[word], min(probabilities[word]))

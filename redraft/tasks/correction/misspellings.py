@@ -1,4 +1,4 @@
-"""Errors as people and machines make them: a text, a rate and a seed give the same errors every time."""
+"""Synthetic spelling errors of people and OCR, reproducible from text, rate and seed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from redraft.core import randomness
 
 ErrorKind = Literal["keyboard", "phonetic", "swap", "drop", "double", "space", "ocr"]
 ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
-_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # each row half a key to the right of the one above
-_SOUNDS = {  # spellings that sound alike, longest first where they begin alike
+_KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")  # each row is shifted half a key to the right of the one above
+_SOUNDS = {  # spellings that sound alike
     "tion": ("sion", "shun"),
     "ough": ("uff", "ow"),
     "ight": ("ite",),
@@ -44,7 +44,7 @@ _SOUNDS = {  # spellings that sound alike, longest first where they begin alike
     "u": ("o",),
     "y": ("i",),
 }
-_SHAPES = {  # what a reading machine mixes up
+_SHAPES = {  # characters that OCR confuses
     "rn": ("m",),
     "cl": ("d",),
     "vv": ("w",),
@@ -73,27 +73,26 @@ _SHAPES = {  # what a reading machine mixes up
 
 @dataclass(frozen=True)
 class CorruptedText:
-    """A text with errors, and what became of each of its words."""
+    """A text with errors, and the kinds of errors in each of its words."""
 
     text: str
     given: str
     """The text without errors."""
     kinds: tuple[tuple[ErrorKind, ...], ...]
-    """For each word of the given text, as white space separates them, the errors in it. A lost space is one of both
-    words beside it."""
+    """Errors in each word of the original text, split at white space. A lost space counts for both of its words."""
     error_count: int
-    """How many errors there are."""
+    """Number of errors."""
     letter_count: int
-    """Letters at which one could have been."""
+    """Number of letters at which an error was possible."""
 
 
 @dataclass(frozen=True)
 class ErrorGenerator:
-    """Each letter is the place of an error with the probability `rate`.
+    """Makes an error at each letter with probability `rate`; digits and punctuation stay.
 
-    The kind of an error is drawn evenly from those that are possible there. keyboard: a neighbouring key; phonetic:
-    another spelling of the sound; swap: with the next letter; drop: missing; double: twice; space: the one behind it is
-    lost, or there is one too many; ocr: mixed up by a reading machine. Digits and punctuation stay.
+    The kind of an error is drawn uniformly from those possible at the letter. keyboard: a neighboring key; phonetic:
+    another spelling of the sound; swap: exchanged with the next letter; drop: missing; double: written twice; space:
+    the space after it is lost, or an extra one is inserted; ocr: confused by OCR.
     """
 
     rate: float = 0.02
@@ -102,88 +101,88 @@ class ErrorGenerator:
 
     def __post_init__(self) -> None:
         if not 0 <= self.rate <= 1:
-            raise ValueError(f"rate={self.rate}; the share of wrong letters must be from 0 to 1")
+            raise ValueError(f"rate={self.rate}; the fraction of wrong letters must be from 0 to 1")
         if not self.kinds or not set(self.kinds) <= set(ERROR_KINDS):
             raise ValueError(f"kinds={self.kinds}; choose from {', '.join(ERROR_KINDS)}")
 
     def __call__(self, text: str, index: int = 0) -> CorruptedText:
-        """The text number `index` of a corpus with errors: another number, other errors."""
+        """Makes errors in a text; each `index`, say of a text in a corpus, gives other errors."""
         draws = randomness.rng(self.seed).fold(index).uniform(len(text), 3)[0].tolist()
-        pieces, hits, chances, place = [], [], 0, 0
-        while place < len(text):
-            possible = self.possible(text, place)
-            chances += bool(possible)
-            length, new = 1, text[place]
-            whether, which, how = draws[place]
-            if possible and whether < self.rate:
-                kind = tuple(possible)[int(which * len(possible))]
-                length, new = possible[kind][int(how * len(possible[kind]))]
-                hits.append((place, place + length, kind))
+        pieces, errors, letters, at = [], [], 0, 0
+        while at < len(text):
+            possible = self.possible(text, at)
+            letters += bool(possible)
+            length, new = 1, text[at]
+            for_error, for_kind, for_slip = draws[at]
+            if possible and for_error < self.rate:
+                kind = tuple(possible)[int(for_kind * len(possible))]
+                length, new = possible[kind][int(for_slip * len(possible[kind]))]
+                errors.append((at, at + length, kind))
             pieces.append(new)
-            place += length
-        return CorruptedText("".join(pieces), text, _by_word(text, hits), len(hits), chances)
+            at += length
+        return CorruptedText("".join(pieces), text, _by_word(text, errors), len(errors), letters)
 
-    def possible(self, text: str, place: int) -> Mapping[ErrorKind, Sequence[_Slip]]:
-        """The errors that can happen at a place, by kind."""
-        found = {kind: _MAKERS[kind](text, place) for kind in self.kinds}
-        return {kind: slips for kind, slips in found.items() if slips}
-
-
-_Slip: TypeAlias = tuple[int, str]  # how many characters are replaced, and by what
+    def possible(self, text: str, at: int) -> Mapping[ErrorKind, Sequence[_Slip]]:
+        """The possible errors at a position, by kind."""
+        possible = {kind: _MAKERS[kind](text, at) for kind in self.kinds}
+        return {kind: slips for kind, slips in possible.items() if slips}
 
 
-def _letter(text: str, place: int) -> bool:
-    """Whether there is a letter at a place."""
-    return 0 <= place < len(text) and text[place].isalpha()
+_Slip: TypeAlias = tuple[int, str]  # number of characters to replace, and their replacement
+
+
+def _letter(text: str, at: int) -> bool:
+    """Whether there is a letter at this position."""
+    return 0 <= at < len(text) and text[at].isalpha()
 
 
 def _alike(table: Mapping[str, Sequence[str]]) -> Callable[[str, int], list[_Slip]]:
     sizes = sorted({len(key) for key in table}, reverse=True)
 
-    def slips(text: str, place: int) -> list[_Slip]:
+    def slips(text: str, at: int) -> list[_Slip]:
         for size in sizes:
-            was = text[place : place + size]
-            if new := table.get(was.lower()):
-                return [(size, _cased(was, each)) for each in new]
+            old = text[at : at + size]
+            if new := table.get(old.lower()):
+                return [(size, _cased(old, each)) for each in new]
         return []
 
     return slips
 
 
-def _swaps(text: str, place: int) -> list[_Slip]:
-    a, b = text[place : place + 1], text[place + 1 : place + 2]
-    if not (_letter(text, place) and _letter(text, place + 1)) or a.lower() == b.lower():
+def _swaps(text: str, at: int) -> list[_Slip]:
+    a, b = text[at : at + 1], text[at + 1 : at + 2]
+    if not (_letter(text, at) and _letter(text, at + 1)) or a.lower() == b.lower():
         return []
     return [(2, _cased(a + b, b + a))]
 
 
-def _drops(text: str, place: int) -> list[_Slip]:
-    """Never the only letter of a word."""
-    alone = not _letter(text, place - 1) and not _letter(text, place + 1)
-    return [(1, "")] if _letter(text, place) and not alone else []
+def _drops(text: str, at: int) -> list[_Slip]:
+    """Drops a letter, unless it is the only one of its word."""
+    alone = not _letter(text, at - 1) and not _letter(text, at + 1)
+    return [(1, "")] if _letter(text, at) and not alone else []
 
 
-def _doubles(text: str, place: int) -> list[_Slip]:
-    return [(1, text[place] + text[place].lower())] if _letter(text, place) else []
+def _doubles(text: str, at: int) -> list[_Slip]:
+    return [(1, text[at] + text[at].lower())] if _letter(text, at) else []
 
 
-def _spaces(text: str, place: int) -> list[_Slip]:
-    """The space after the last letter of a word is lost, or there is one too many inside of it."""
-    if not _letter(text, place):
+def _spaces(text: str, at: int) -> list[_Slip]:
+    """Drops the space after the last letter of a word, or inserts one within the word."""
+    if not _letter(text, at):
         return []
-    if text[place + 1 : place + 2] == " " and _letter(text, place + 2):
-        return [(2, text[place])]
-    return [(1, f"{text[place]} ")] if _letter(text, place + 1) else []
+    if text[at + 1 : at + 2] == " " and _letter(text, at + 2):
+        return [(2, text[at])]
+    return [(1, f"{text[at]} ")] if _letter(text, at + 1) else []
 
 
-def _cased(was: str, new: str) -> str:
-    """As `was` is written: a capital first, or none."""
+def _cased(old: str, new: str) -> str:
+    """`new`, capitalized if `old` is."""
     new = new.lower()
-    return new[:1].upper() + new[1:] if was[:1].isupper() else new
+    return new[:1].upper() + new[1:] if old[:1].isupper() else new
 
 
 def _neighbors() -> dict[str, tuple[str, ...]]:
-    """The letters beside each key."""
+    """The neighboring letters of each key."""
     spots = {key: (column + row / 2, row) for row, keys in enumerate(_KEYS) for column, key in enumerate(keys)}
     return {
         key: tuple(other for other, (u, v) in spots.items() if other != key and abs(u - x) + abs(v - y) <= 1.5)
@@ -203,10 +202,10 @@ _MAKERS: dict[ErrorKind, Callable[[str, int], list[_Slip]]] = {
 }
 
 
-def _by_word(text: str, hits: Sequence[tuple[int, int, ErrorKind]]) -> tuple[tuple[ErrorKind, ...], ...]:
-    """The errors of each word; a lost space belongs to the words on both sides."""
+def _by_word(text: str, errors: Sequence[tuple[int, int, ErrorKind]]) -> tuple[tuple[ErrorKind, ...], ...]:
+    """The kinds of errors in each word; a lost space counts for the words on both sides."""
     words = re.finditer(r"\S+", text)
     return tuple(
-        tuple(kind for start, end, kind in hits if word.start() <= start < word.end() or end == word.start())
+        tuple(kind for start, end, kind in errors if word.start() <= start < word.end() or end == word.start())
         for word in words
     )

@@ -1,4 +1,4 @@
-"""What a model says of the ways to fill a hole, given the text on both sides: log model(filling | left, right)."""
+"""Scores fillings of a hole with a model: log p(filling | left, right)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from redraft.tasks.engine.sampler_choice import batch_size
 from redraft.training.data.framing import DocumentRows, pad_rows
 from redraft.training.heldout import likelihood
 
-_MOST_TOKENS = 256  # of a row, for models without a run
+_MOST_TOKENS = 256  # row length for models without a run
 
 
 class _WordHole(NamedTuple):
-    """Ids on both sides, and the fillings that are compared."""
+    """A hole: ids to its left, candidate fillings, ids to its right."""
 
     left: tuple[int, ...]
     fillings: tuple[tuple[int, ...], ...]
@@ -35,40 +35,41 @@ class _WordHole(NamedTuple):
 
 @dataclass(frozen=True)
 class _HoleScorer(ABC):
-    """Scores fillings of holes; every subclass is final."""
+    """Scores fillings of holes with a model; every subclass is final."""
 
     model: TextModel
-    time: float  # of the text as it stands: how much noise the network is told to expect
+    time: float  # diffusion time of the observed text; 0 if its tokens count as clean
 
     @abstractmethod
     def __call__(self, holes: Sequence[_WordHole]) -> list[list[float]]:
-        """For each hole log p of each of its fillings, up to a constant of the hole."""
+        """Returns log p of each filling of each hole, up to a constant per hole."""
 
     @property
     def max_length(self) -> int:
-        """How many tokens a row has at most."""
+        """Maximum number of tokens in a row."""
         return _longest_row(self.model)
 
     @property
     def start_ids(self) -> tuple[int, ...]:
-        """The start token of a row, if it has one."""
+        """The start token; empty if there is none."""
         bos = self.model.lm.config.vocab.bos
         return () if bos is None else (bos,)
 
     def cut(self, hole: _WordHole) -> _WordHole:
-        """The hole with as much of both sides as a row has room for."""
+        """The hole with as much context on both sides as fits into a row."""
         spare = self.max_length - max(map(len, hole.fillings)) - len(self.start_ids)
         before = max(spare - len(hole.right), spare // 2)
         left = hole.left[-before:] if before > 0 else ()
         return _WordHole(left, hole.fillings, hole.right[: max(0, spare - len(left))])
 
     def batches(self, rows: Sequence[Sequence[object]], length: int) -> Iterator[range]:
+        """Index ranges of batches of rows."""
         size = batch_size(self.model, None, max(1, min(length, self.max_length)))
         yield from (range(i, min(len(rows), i + size)) for i in range(0, len(rows), size))
 
 
 class _Query(NamedTuple):
-    """A row whose hole is filled up to a token: left and what is filled, how many tokens are hidden, right."""
+    """A row whose hole is filled up to some token: ids to the left, number of masked tokens, ids to the right."""
 
     left: tuple[int, ...]
     hidden: int
@@ -77,14 +78,16 @@ class _Query(NamedTuple):
 
 @dataclass(frozen=True)
 class _MaskedHoleScorer(_HoleScorer):
-    """Mask or hybrid noise: token by token, Σ_j log x̂_j(filling_j | left, filling_<j, right), the rest hidden.
+    """Mask or hybrid noise: Σ_j log x̂_j(filling_j | left, filling_<j, right), with the rest of the filling masked.
 
-    Fillings that begin alike and are equally long share their rows: all words of one token need a single one. Words
-    that the tokenizer does not know are hidden on both sides.
+    Fillings of the same length share the rows of their common prefix, so all single-token words need one row. Unknown
+    words on both sides are masked.
     """
 
     def __call__(self, holes: Sequence[_WordHole]) -> list[list[float]]:
-        holes = [self.cut(_WordHole(self._known(h.left), h.fillings, self._known(h.right))) for h in holes]
+        holes = [
+            self.cut(_WordHole(self._mask_unknown(h.left), h.fillings, self._mask_unknown(h.right))) for h in holes
+        ]
         log_probs: dict[_Query, dict[int, float]] = {}
         for hole in holes:
             for filling in hole.fillings:
@@ -93,24 +96,24 @@ class _MaskedHoleScorer(_HoleScorer):
         self._answer(log_probs)
         return [[sum(log_probs[q][token] for q, token in _chain(hole, f)) for f in hole.fillings] for hole in holes]
 
-    def _known(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+    def _mask_unknown(self, ids: tuple[int, ...]) -> tuple[int, ...]:
         tokenizer, mask = self.model.tokenizer, self.model.lm.config.vocab.mask
         if not isinstance(tokenizer, WordTokenizer) or mask is None:
             return ids
         return tuple(mask if token == tokenizer.unknown else token for token in ids)
 
-    def _answer(self, log_probs: dict[_Query, dict[int, float]]) -> None:
-        """Fills in the log-probabilities of all tokens that are asked for."""
-        queries = sorted(log_probs, key=lambda q: len(q.left) + q.hidden + len(q.right))
+    def _answer(self, answers: dict[_Query, dict[int, float]]) -> None:
+        """Replaces the values of the queried tokens by their log-probabilities."""
+        queries = sorted(answers, key=lambda q: len(q.left) + q.hidden + len(q.right))
         longest = max((len(q.left) + q.hidden + len(q.right) for q in queries), default=0)
-        for some in self.batches(queries, longest):
-            said = self._read([queries[i] for i in some])
-            for i, row in zip(some, said, strict=True):
-                tokens = list(log_probs[queries[i]])
-                log_probs[queries[i]] = dict(zip(tokens, row[tokens].double().tolist(), strict=True))
+        for part in self.batches(queries, longest):
+            log_probs = self._read([queries[i] for i in part])
+            for i, row in zip(part, log_probs, strict=True):
+                tokens = list(answers[queries[i]])
+                answers[queries[i]] = dict(zip(tokens, row[tokens].double().tolist(), strict=True))
 
     def _read(self, queries: Sequence[_Query]) -> Tensor:
-        """(B, V) what the network says of the first hidden token of each row."""
+        """(B, V) log x̂ of the first masked token of each row."""
         begin = self.start_ids
         rows: list[list[tuple[int, ...] | int | str | VariableHole]] = [
             [(*begin, *q.left), q.hidden, q.right, self._rest(q)] for q in queries
@@ -118,12 +121,12 @@ class _MaskedHoleScorer(_HoleScorer):
         canvas = self.model.lm.compose(rows)
         at = torch.tensor([len(begin) + len(q.left) for q in queries], device=canvas.z.device)
         where = torch.zeros_like(canvas.fixed).scatter(1, at[:, None], True)
-        share = (~canvas.fixed).double().mean(-1, keepdim=True)
-        t = share if self.time == 0 else torch.full_like(share, self.time)
+        fraction = (~canvas.fixed).double().mean(-1, keepdim=True)
+        t = fraction if self.time == 0 else torch.full_like(fraction, self.time)
         return self.model.lm(canvas.z, canvas.time(t), canvas.context).at(where)
 
     def _rest(self, query: _Query) -> int:
-        """What follows the text in a row of fixed length is not known."""
+        """Number of masked tokens after the text, for models with rows of fixed length."""
         framing = None if self.model.run is None else self.model.run.framing
         used = len(query.left) + query.hidden + len(query.right)
         return max(0, framing.length - used) if isinstance(framing, DocumentRows) and framing.tail else 0
@@ -136,16 +139,16 @@ def _chain(hole: _WordHole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, 
 
 @dataclass(frozen=True)
 class _UniformHoleScorer(_HoleScorer):
-    """Uniform noise: x̂ of a visible token does not look at that token, so Σ_j log x̂_j(filling_j) takes one row."""
+    """Uniform noise: x̂ at a position does not depend on its own token, so Σ_j log x̂_j(filling_j) takes one row."""
 
     def __call__(self, holes: Sequence[_WordHole]) -> list[list[float]]:
         cut = [self.cut(hole) for hole in holes]
         rows = [(hole, filling) for hole in cut for filling in hole.fillings]
         scores: list[float] = []
-        for some in self.batches(rows, self.max_length):
-            scores += self._read([rows[i] for i in some])
-        found = iter(scores)
-        return [[next(found) for _ in hole.fillings] for hole in cut]
+        for part in self.batches(rows, self.max_length):
+            scores += self._read([rows[i] for i in part])
+        iterator = iter(scores)
+        return [[next(iterator) for _ in hole.fillings] for hole in cut]
 
     def _read(self, rows: Sequence[tuple[_WordHole, tuple[int, ...]]]) -> list[float]:
         begin = self.start_ids
@@ -155,24 +158,24 @@ class _UniformHoleScorer(_HoleScorer):
             first = len(begin) + len(hole.left)
             where[row, first : first + len(filling)] = True
         t = torch.full((len(rows), 1), self.time, dtype=torch.float64, device=canvas.z.device)
-        said = self.model.lm(canvas.z, t, canvas.context).at(where)
-        picked = said.gather(-1, canvas.z[where][:, None]).squeeze(-1).double()
-        return [float(part.sum()) for part in picked.split([len(filling) for _, filling in rows])]
+        log_probs = self.model.lm(canvas.z, t, canvas.context).at(where)
+        log_x = log_probs.gather(-1, canvas.z[where][:, None]).squeeze(-1).double()
+        return [float(part.sum()) for part in log_x.split([len(filling) for _, filling in rows])]
 
 
 @dataclass(frozen=True)
 class _CausalHoleScorer(_HoleScorer):
-    """From left to right: log p of the filling and of all that follows, exactly."""
+    """Autoregressive models: the exact log p of the filling and the text after it."""
 
     def __call__(self, holes: Sequence[_WordHole]) -> list[list[float]]:
         cut = [self.cut(hole) for hole in holes]
         rows = [(hole, filling) for hole in cut for filling in hole.fillings]
         scores: list[float] = []
-        for some in self.batches(rows, self.max_length):
-            nats = likelihood(self.model.lm, [self._batch([rows[i] for i in some])], texts=[""] * len(some)).row_nats
+        for part in self.batches(rows, self.max_length):
+            nats = likelihood(self.model.lm, [self._batch([rows[i] for i in part])], texts=[""] * len(part)).row_nats
             scores += (-nats).tolist()
-        found = iter(scores)
-        return [[next(found) for _ in hole.fillings] for hole in cut]
+        iterator = iter(scores)
+        return [[next(iterator) for _ in hole.fillings] for hole in cut]
 
     def _batch(self, rows: Sequence[tuple[_WordHole, tuple[int, ...]]]) -> Batch:
         vocab, begin = self.model.lm.config.vocab, self.start_ids
@@ -184,13 +187,13 @@ class _CausalHoleScorer(_HoleScorer):
 
 
 def _require_unconditional(model: TextModel) -> None:
-    """Raises for models that cannot read a text by itself."""
+    """Raises for models that need a source."""
     if model.lm.encoder is not None or model.needs_source:
-        raise ValueError("this model answers sources and cannot correct texts; train one on plain text")
+        raise ValueError("this model answers a source and cannot correct texts; train one on plain text")
 
 
 def _hole_scorer(model: TextModel, noise: float) -> _HoleScorer:
-    """How to ask a model; one line if it cannot be asked."""
+    """The scorer for a model. Raises if its process is not supported."""
     _require_unconditional(model)
     process = model.lm.process
     process = process.process if isinstance(process, Remask) else process
@@ -203,24 +206,27 @@ def _hole_scorer(model: TextModel, noise: float) -> _HoleScorer:
             model, _time_of_error_rate(process, noise)
         )
     raise ValueError(
-        f"correct asks models of mask, uniform or hybrid noise with full attention, or autoregressive ones; this one "
+        f"correct needs mask, uniform or hybrid noise with full attention, or an autoregressive model; this one "
         f"has {type(process).__name__} noise{'' if model.lm.block is None else ' in blocks'}"
     )
 
 
 def _longest_row(model: TextModel) -> int:
-    """How many tokens a row has at most."""
-    known, length = model.lm.config.network.positions, _MOST_TOKENS if model.run is None else model.run.framing.length
-    return length if known is None else min(length, known)
+    """Maximum number of tokens in a row."""
+    positions, length = (
+        model.lm.config.network.positions,
+        _MOST_TOKENS if model.run is None else model.run.framing.length,
+    )
+    return length if positions is None else min(length, positions)
 
 
 def _masks_tokens(process: Interpolating) -> bool:
-    """Whether the noise hides tokens at times, so that the network knows hidden ones."""
+    """Whether the noise masks tokens, so that the network was trained with masks."""
     return float(process.mix(torch.tensor(0.5)).mask) > 0
 
 
 def _time_of_error_rate(process: TokenProcess, noise: float) -> float:
-    """The time before halfway at which so large a share of the visible tokens is wrong, by bisection."""
+    """The time up to 0.5 at which the fraction `noise` of the visible tokens is wrong, by bisection."""
     low, high = 1e-6, 0.5
     for _ in range(30):
         middle = (low + high) / 2
@@ -229,11 +235,11 @@ def _time_of_error_rate(process: TokenProcess, noise: float) -> float:
 
 
 def _error_rate(process: TokenProcess, t: float) -> float:
-    """Which share of the tokens that are visible at t is wrong."""
+    """Fraction of the tokens visible at time t that are wrong."""
     if isinstance(process, Interpolating):
         mix = process.mix(torch.tensor(t, dtype=torch.float64))
         return float(mix.word * (process.words - 1) / (1 - mix.mask))
     table, mask = process.marginal(t), process.vocab.mask
     words = [token for token in range(process.vocab.size) if token != mask]
-    seen = table[words][:, words]
-    return float(1 - (seen.diagonal() / seen.sum(-1)).mean())
+    visible = table[words][:, words]
+    return float(1 - (visible.diagonal() / visible.sum(-1)).mean())

@@ -30,7 +30,7 @@ from redraft.evaluation.laws import tokens
 from redraft.models import Causal, DiffusionLM
 from redraft.tasks import ArgumentError, EditChannel, ErrorGenerator, Lexicon, TextModel, open_model
 from redraft.tasks.correction.letters import _is_letter_channel, _LetterPosterior
-from redraft.tasks.correction.passes import _Chosen, _CorrectionPasses
+from redraft.tasks.correction.passes import _Choice, _CorrectionPasses
 from redraft.tasks.correction.scorers import (
     _CausalHoleScorer,
     _error_rate,
@@ -286,10 +286,10 @@ def test_the_verb(say: Say, stories: Path) -> None:
     assert out == "Anna [-flet-]{+felt+} sad.\n"
     out, _ = say("correct", stories, WRONG, "--json", "--keep", "flet", "redd", "--noise", "0.05")
     record = json.loads(out)
-    assert record["given"] == WRONG
+    assert record["input"] == WRONG
     assert "flet" in record["text"]
     assert record["changes"][0] | {"probability": 1.0} == {
-        "start": 4, "was": "spirng", "now": "spring", "probability": 1.0,
+        "start": 4, "original": "spirng", "replacement": "spring", "probability": 1.0,
     }  # fmt: skip
 
 
@@ -335,7 +335,7 @@ def test_letters_are_read_in_holes_as_long_as_the_word(tokenizer: Any) -> None:
     speller = replace(SPELLER, alphabet=frozenset("abcehmnost"))
     ask = _hole_scorer(TextModel(model), 0.02)
     sweeps = _CorrectionPasses(TextModel(model), speller, ask, 0.5)
-    found = sweeps._hole("on teh mat.", [_Chosen(spot) for spot in speller.suspects("on teh mat.")], 0)
+    found = sweeps._hole("on teh mat.", [_Choice(spot) for spot in speller.suspects("on teh mat.")], 0)
     decoded = [tokenizer.decode(filling) for filling in found.fillings]
     assert decoded[:2] == ["teh", "the"]
     assert tokenizer.decode(found.left) == "on "
@@ -353,7 +353,7 @@ def test_word_pieces_take_the_space_along() -> None:
     it = TextModel(model_of(tokenizer=tokenizer))
     spots = speller.suspects("on teh mat")
     found = _CorrectionPasses(it, speller, _hole_scorer(it, 0.02), 0.5)._hole(
-        "on teh mat", [_Chosen(spot) for spot in spots], 0
+        "on teh mat", [_Choice(spot) for spot in spots], 0
     )
     whole = [tokenizer.decode((*found.left, *filling, *found.right)) for filling in found.fillings]
     assert whole == [f"on {candidate.text} mat" for candidate in spots[0].candidates]

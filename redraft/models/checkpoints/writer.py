@@ -75,7 +75,7 @@ class _WorkerGroup(Protocol):
 
 @dataclass(frozen=True)
 class _SingleWorker:
-    """A single worker, which has nobody to wait for."""
+    """A worker that saves alone and never waits."""
 
     rank: int = 0
     world: int = 1

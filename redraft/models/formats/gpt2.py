@@ -57,7 +57,7 @@ _gpt2_layout = _Layout(
     lambda _: _TABLE,
     _read_config,
     {"transformer.": "", "denoise_model.": "", "embed_tokens.": "wte."},
-    (".c_attn.weight", ".c_proj.weight", ".c_fc.weight"),  # Conv1D
+    (".c_attn.weight", ".c_proj.weight", ".c_fc.weight"),  # GPT-2 uses Conv1D layers
 )
 
 

@@ -166,7 +166,7 @@ def _read_tokenizer(fields: dict[str, Any]) -> HubTokenizer | None:
 
 _SPECIAL_TOKENS = {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "padding_token_id"}
 _BYTE_LEVEL = pre_tokenizers.ByteLevel(add_prefix_space=False)
-_PRE_TOKENIZERS: dict[str, list[Any]] = {  # by llama.cpp's names
+_PRE_TOKENIZERS: dict[str, list[Any]] = {  # pre-tokenizers by the names that llama.cpp gives them
     "gpt-2": [_BYTE_LEVEL],
     "smollm": [pre_tokenizers.Digits(individual_digits=True), _BYTE_LEVEL],
 }

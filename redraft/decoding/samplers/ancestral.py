@@ -1,4 +1,4 @@
-"""Ancestral sampling: the reverse process itself, on a time grid or from hit to hit."""
+"""Ancestral sampling: the reverse process itself, on a time grid or from one reveal to the next."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
+from torch import Tensor
 
 from redraft.core.canvas import Canvas
-from redraft.core.prediction import Denoiser
+from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
-from redraft.core.processes.masked import Masked
+from redraft.core.processes.masked import Masked, PickResult
 from redraft.core.randomness import Rng
-from redraft.decoding.picks.order import _One
 from redraft.decoding.samplers.base import (
     EvenWarp,
     TimeWarp,
+    _time_grid,
     initial_canvas,
     require_steps,
     start_time,
     time_column,
-    time_grid,
 )
 
 
 @dataclass(frozen=True)
 class Ancestral:
-    """z_s ~ p(z_s | z_t) in `steps` steps from t = 1 to 0, equal unless there is a `warp`; for any process.
+    """Ancestral sampling for any process: z_s ~ p(z_s | z_t) in `steps` steps from t = 1 to 0, equal by default.
 
-    The error falls as 1/steps. A row in which a step changes nothing costs no network call, so mask noise needs at
-    most as many calls per row as it has tokens to write.
+    The error falls as 1/steps. A row that a step leaves unchanged costs no network call, so with mask noise a row costs
+    at most one call per token to write.
     """
 
     steps: int = 64
@@ -42,7 +42,7 @@ class Ancestral:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
-        for i, (t, s) in enumerate(pairwise(time_grid(canvas, self.steps, self.warp))):
+        for i, (t, s) in enumerate(pairwise(_time_grid(canvas, self.steps, self.warp))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
                 canvas = process.step(pred, canvas, s, t, rng=rng.fold(i))
@@ -51,21 +51,32 @@ class Ancestral:
 
 @dataclass(frozen=True)
 class FirstHitting:
-    """Mask noise without a time grid: jump to the time of the next reveal, write one token (Zheng et al. 2024).
+    """Sampling under mask noise without a time grid: each step jumps to the next reveal (Zheng et al. 2024).
 
-    Exactly the continuous-time process, with one network call per token. A free sum of x̂ (`Score`) is taken to be one,
-    so every mask is equally likely to be next.
+    This is exactly the continuous-time process, at one network call per token. If the sum of x̂ is free (`Score`), it
+    is taken to be 1, so every mask is equally likely to be revealed next.
     """
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
-            raise ValueError(f"first hitting is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
+            raise ValueError(f"FirstHitting is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
         canvas, t = initial_canvas(denoise, process, canvas, rng=rng), time_column(canvas, start_time(canvas))
         yield canvas
         for i in range(int(process.hidden(canvas).sum(-1).max())):
-            when, what = rng.fold(i).split(2)
+            for_time, for_token = rng.fold(i).split(2)
             with torch.no_grad():
-                s = process.hit(canvas, t, rng=when)
+                s = process.hit(canvas, t, rng=for_time)
                 pred = denoise(canvas.z, canvas.time(s), canvas.context)
-                canvas, t = process.reveal(pred, canvas, s, t, _One(), rng=what).canvas, s
+                canvas, t = process.reveal(pred, canvas, s, t, _SinglePick(), rng=for_token).canvas, s
             yield canvas
+
+
+@dataclass(frozen=True)
+class _SinglePick:
+    """One masked position per row, chosen uniformly."""
+
+    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
+        for_position, for_token = rng.split(2)
+        chosen = (for_position.uniform(hidden.shape[1]) * hidden).argmax(-1, keepdim=True)
+        where = hidden & torch.zeros_like(hidden).scatter(-1, chosen, True)
+        return PickResult.of(where, pred.draw(where, rng=for_token)) if where.any() else PickResult.nothing(hidden)

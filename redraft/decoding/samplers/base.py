@@ -1,4 +1,4 @@
-"""What a sampler is, and what all of them share: the protocol, times, warps."""
+"""The sampler protocol, time warps, and functions that samplers share."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from redraft.core.randomness import Rng
 
 
 class TimeWarp(Protocol):
-    """How time passes while a sampler works."""
+    """A time grid for samplers: maps the fraction of steps left to a time."""
 
     def __call__(self, left: float) -> float:
-        """The share of the steps that is left, from 1 to 0 → the time, which falls from 1 to 0."""
+        """Return the time when the fraction `left` of the steps is left; falls from 1 to 0 as `left` does."""
         ...
 
 
 @dataclass(frozen=True)
 class EvenWarp:
-    """Equal steps."""
+    """Equal steps of time."""
 
     def __call__(self, left: float) -> float:
         return left
@@ -34,10 +34,11 @@ class EvenWarp:
 
 @dataclass(frozen=True)
 class HoldWarp:
-    """Time falls evenly to `at`, stands still from `on` to `off`, and falls evenly to zero.
+    """Time falls evenly to `at`, stays there while the fraction of steps left goes from `on` to `off`, then falls to 0.
 
-    For remasking, which works while nothing else happens: ReMDM's "loop" has at = 0.1, where α = 0.9 if the schedule is
-    linear. With at = off/(1 − on + off) time falls at the same speed before and after the pause.
+    Meant for remasking: while time stands still, tokens are only remasked and rewritten. ReMDM's "loop" strategy has
+    at = 0.1, where α = 0.9 under the linear schedule. With at = off/(1 − on + off), time falls equally fast before and
+    after the pause.
     """
 
     on: float = 0.55
@@ -55,66 +56,70 @@ class HoldWarp:
 
 
 def require_steps(steps: int) -> None:
+    """Raise unless `steps` is between one and a million."""
     if steps < 1:
         raise ValueError(f"steps={steps}; a sampler needs at least one step")
-    if steps > 10**6:  # a grid a thousand times finer than any paper's, and hours for one text
+    if steps > 10**6:  # far finer than in any paper, and hours for one text
         raise ValueError(f"steps={steps}; a sampler takes at most a million steps")
 
 
 def require_unconstrained(canvas: Canvas, sampler: object, reason: str) -> None:
-    """An error if there are rules on the canvas (`constrain`) that a sampler cannot obey."""
+    """Raise if the canvas has rules (`constrain`), for samplers that cannot obey them."""
     if canvas.context.marks is not None:
         raise ValueError(f"{type(sampler).__name__} cannot obey rules: {reason}; use Ancestral or Unmask (--sampler)")
 
 
-def time_grid(canvas: Canvas, steps: int, warp: TimeWarp = EvenWarp()) -> list[Tensor]:
-    """steps + 1 times (B, 1) from 1, or where a draft begins, down to 0."""
+def _time_grid(canvas: Canvas, steps: int, warp: TimeWarp = EvenWarp()) -> list[Tensor]:
+    """Return steps + 1 times (B, 1), from `start_time` down to 0."""
     return [time_column(canvas, start_time(canvas) * warp(1 - i / steps)) for i in range(steps + 1)]
 
 
 def start_time(canvas: Canvas) -> float:
-    """The time at which sampling begins."""
+    """Return the time at which sampling begins: 1, or less if the canvas holds a draft."""
     return 1.0 if canvas.since is None else canvas.since
 
 
 class Sampler(Protocol):
-    """A generator of canvases from noise to text; the last one is the result. Settings are its fields."""
+    """A generator of canvases from noise to text, whose last canvas is the result. Its fields are its settings."""
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]: ...
 
 
 def final_canvas(canvases: Iterator[Canvas]) -> Canvas:
-    """The finished canvas."""
+    """Run a sampler to its end and return the last canvas."""
     for canvas in canvases:  # noqa: B007
         pass
     return canvas
 
 
 def time_column(canvas: Canvas, t: float) -> Tensor:
-    """(B, 1) the same time for all rows, in the widest float."""
+    """(B, 1) time t for every row, in the widest float."""
     return torch.full((canvas.z.shape[0], 1), t, dtype=ops.widest_float(canvas.z.device), device=canvas.z.device)
 
 
 def initial_canvas(denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Canvas:
-    """Noise, or the draft that is there; an error if a network that writes blocks is asked for several at once."""
-    if denoise.block is not None and _scattered(canvas, denoise.block):
-        raise ValueError(f"this network writes blocks of {denoise.block}, one after the other; use Blocks(sampler)")
+    """Return the canvas filled with noise, or unchanged if it holds a draft.
+
+    Raises if the network writes block by block and there are tokens to write in several blocks.
+    """
+    if denoise.block is not None and _spans_several_blocks(canvas, denoise.block):
+        raise ValueError(f"this network writes one block of {denoise.block} after another; use Blocks(sampler)")
     return process.prior(canvas, rng=rng) if canvas.since is None else canvas
 
 
-def _scattered(canvas: Canvas, block: int) -> bool:
-    """Whether a row has tokens to write in more than one block."""
+def _spans_several_blocks(canvas: Canvas, block: int) -> bool:
+    """Whether any row has tokens to write in more than one block."""
     if canvas.context.place is not None and canvas.z.shape[1] <= block and len(canvas.context.place) == 1:
-        places = canvas.context.place[0].tolist()  # a window that lies in one block, as it should: nothing to compute
-        if places and places[0] // block == places[-1] // block:
+        positions = canvas.context.place[0].tolist()  # usually a window within one block, which is quick to see
+        if positions and positions[0] // block == positions[-1] // block:
             return False
-    number, free = canvas.place // block, ~canvas.fixed
-    first, last = number.masked_fill(~free, 2**62).amin(-1), number.masked_fill(~free, -1).amax(-1)
+    index, free = canvas.place // block, ~canvas.fixed
+    first, last = index.masked_fill(~free, 2**62).amin(-1), index.masked_fill(~free, -1).amax(-1)
     return bool((first < last).any())
 
 
 def sampler_layers(sampler: Any) -> Iterator[Any]:
-    """A sampler, the one it is built around, and so on."""
+    """Yield the sampler, then its inner sampler, and so on inward."""
     while sampler is not None:
         yield sampler
         sampler = getattr(sampler, "sampler", None)

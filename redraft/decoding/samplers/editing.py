@@ -1,4 +1,4 @@
-"""Editing: a sampler that begins with a draft, noised a little, instead of with noise (SDEdit)."""
+"""Editing: sampling that starts from a partly noised draft instead of pure noise (SDEdit)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from redraft.decoding.samplers.base import Sampler, time_column
 
 @dataclass(frozen=True)
 class SDEdit:
-    """Noises what stands on the canvas to the time `strength` and writes on from there (Meng et al. 2022).
+    """A sampler that starts from the text on the canvas, noised to the time `strength` (Meng et al. 2022).
 
-    Strength 0 would leave everything, 1 writes a new text. Fixed places stay as they are. Mask noise hides that share
-    of the tokens and fills the holes; insertion also loses some; other noise changes any token.
+    Strength 0 would change nothing; 1 writes a new text. Fixed positions never change. Mask noise hides tokens (that
+    fraction of them under the linear schedule) and fills the holes; insertion also deletes some; other noise may change
+    any token.
     """
 
     sampler: Sampler
@@ -31,37 +32,39 @@ class SDEdit:
 
     def __post_init__(self) -> None:
         if not 0 < self.strength <= 1:
-            raise ValueError(f"strength={self.strength}; it must be above 0 (as it is) and at most 1 (written anew)")
+            raise ValueError(f"strength={self.strength}; it must be above 0 (no change) and at most 1 (a new text)")
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        early, late = rng.split(2)
+        for_noise, for_sampler = rng.split(2)
         t = torch.where(canvas.fixed, 0.0, time_column(canvas, self.strength))
-        noised = process.noise(canvas.z, t, pad=canvas.context.pad, rng=early)
-        return self.sampler(denoise, process, self._begun(denoise, process, canvas, noised), rng=late)
+        noised = process.noise(canvas.z, t, pad=canvas.context.pad, rng=for_noise)
+        return self.sampler(denoise, process, self._noised_canvas(denoise, process, canvas, noised), rng=for_sampler)
 
-    def _begun(self, denoise: Denoiser, process: Process, canvas: Canvas, noised: NoisySample) -> Canvas:
-        """The canvas at the time of the draft."""
+    def _noised_canvas(self, denoise: Denoiser, process: Process, canvas: Canvas, noised: NoisySample) -> Canvas:
+        """Return the canvas with the noised draft on it, ready for the sampler."""
         if isinstance(process, Insertion):
-            return replace(_packed(process, canvas, noised), since=self.strength)
-        if isinstance(process, Masked):  # what is visible stays so: the holes are all there is to write
-            kept = canvas.fixed | (noised.z != process.vocab.masked)
-            return replace(canvas, fixed=kept, context=_followed(canvas, kept, process))
+            return replace(_insertion_canvas(process, canvas, noised), since=self.strength)
+        if isinstance(process, Masked):  # visible tokens never change, so only the holes are left to write
+            fixed = canvas.fixed | (noised.z != process.vocab.masked)
+            return replace(canvas, fixed=fixed, context=_with_following_text(canvas, fixed, process))
         if denoise.block is not None:
-            raise ValueError(f"{type(process).__name__} noise in blocks cannot begin with a draft; use mask noise")
+            raise ValueError(
+                f"a block model with {type(process).__name__} noise cannot start from a draft; use one with mask noise"
+            )
         return replace(canvas, z=noised.z, since=self.strength)
 
 
-def _followed(canvas: Canvas, kept: Tensor, process: Process) -> Context:
-    """The context, which says where kept text follows: no text ends there."""
+def _with_following_text(canvas: Canvas, fixed: Tensor, process: Process) -> Context:
+    """Return the context with `inside` set at holes before fixed text, where the text cannot end."""
     ends = torch.tensor(process.vocab.ends, dtype=canvas.z.dtype, device=canvas.z.device)
-    words = kept & ~torch.isin(canvas.z, ends)
+    words = fixed & ~torch.isin(canvas.z, ends)
     words = words if canvas.context.pad is None else words & ~canvas.context.pad
-    return replace(canvas.context, inside=~kept & (words.flip(-1).cumsum(-1).flip(-1) > 0))
+    return replace(canvas.context, inside=~fixed & (words.flip(-1).cumsum(-1).flip(-1) > 0))
 
 
-def _packed(process: Insertion, canvas: Canvas, noised: NoisySample) -> Canvas:
-    """The tokens that are left, moved together, with the room of the others behind them."""
+def _insertion_canvas(process: Insertion, canvas: Canvas, noised: NoisySample) -> Canvas:
+    """Return a canvas of the remaining tokens, moved together, with room for the deleted ones after them."""
     assert noised.pad is not None
-    kept = (noised.z != process.vocab.masked) & ~noised.pad
+    fixed = (noised.z != process.vocab.masked) & ~noised.pad
     context = replace(canvas.context, pad=noised.pad, inside=~noised.pad)
-    return replace(canvas, z=noised.z, fixed=kept, context=context, open=noised.open)
+    return replace(canvas, z=noised.z, fixed=fixed, context=context, open=noised.open)

@@ -1,4 +1,4 @@
-"""Euler steps of the reverse rates: SEDD's first sampler, kept for comparison."""
+"""Euler steps of the reverse process, as in SEDD; kept for comparison."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import initial_canvas, require_steps, require_unconstrained, time_grid
+from redraft.decoding.samplers.base import _time_grid, initial_canvas, require_steps, require_unconstrained
 
 
 @dataclass(frozen=True)
 class Euler:
-    """p(z → y) = Δt·σ'_t·π_z·s_y: the rates at t, held for the whole step (Lou et al. 2024).
+    """p(z → y) = Δt·σ'_t·π_z·s_y: the reverse rates at t, held constant for the whole step (Lou et al. 2024).
 
-    `Ancestral` integrates the noise exactly (SEDD's "analytic" step) and is better. With mask noise and the linear
-    schedule the two are the same. The last step, to the clean end, is Bayes' rule.
+    `Ancestral` integrates the noise exactly (SEDD's "analytic" step) and is more accurate. The two are identical for
+    mask noise with the linear schedule. The last step, to t = 0, uses Bayes' rule.
     """
 
     steps: int = 128
@@ -36,25 +36,26 @@ class Euler:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Interpolating):
             raise ValueError(f"Euler is for mask and uniform noise, not {type(process).__name__}; use Ancestral(steps)")
-        require_unconstrained(canvas, self, "its steps draw each token by itself")
+        require_unconstrained(canvas, self, "its steps draw each token independently")
         limit = sedd.limiting_distribution(process).to(canvas.z.device)
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
-        for i, (t, s) in enumerate(pairwise(time_grid(canvas, self.steps))):
+        for i, (t, s) in enumerate(pairwise(_time_grid(canvas, self.steps))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
                 if float(s[0]) > 0:
-                    canvas = _stepped(process, pred, canvas, s, t, limit, rng.fold(i))
+                    canvas = _euler_step(process, pred, canvas, s, t, limit, rng.fold(i))
                 else:
                     canvas = process.step(pred, canvas, s, t, rng=rng.fold(i))
             yield canvas
 
 
-def _stepped(
+def _euler_step(
     process: Masked | Interpolating, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, limit: Tensor, rng: Rng
 ) -> Canvas:
-    late = t.clamp(max=1 - 1e-9)  # where α = 0 the rate is infinite
-    keep, slope = process.schedule.keep(late), process.schedule.slope(late)
+    """Draw z_s by an Euler step from t; `limit` is the distribution that the noise tends to."""
+    clamped = t.clamp(max=1 - 1e-9)  # the rate is infinite where α = 0
+    keep, slope = process.schedule.keep(clamped), process.schedule.slope(clamped)
     log_score = sedd.score_ratios(pred.x.to(keep.dtype), canvas.z, keep, limit)
     p = sedd.clip_and_normalize(sedd.euler_probs(log_score, canvas.z, (s - t) * slope / keep, limit))
     tokens = randomness.sample_categorical(p.log().flatten(0, 1), rng.uniform(canvas.z.shape[1]).flatten())

@@ -1,4 +1,4 @@
-"""A sampler together with its guidance."""
+"""Samplers with guidance."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from redraft.decoding.guidance.classifier_free import NegativePrompt
 
 @dataclass(frozen=True)
 class GuidedSampler:
-    """A sampler that asks a guided denoiser."""
+    """A sampler run on a guided denoiser."""
 
     sampler: Callable[..., Iterator[Canvas]]  # a `Sampler`
     guidance: Guidance
@@ -29,10 +29,10 @@ class GuidedSampler:
 
 @dataclass(frozen=True)
 class PromptGuidedSampler:
-    """Classifier-free guidance by the text that is given on the canvas: (1 − γ)·without + γ·with (LLaDA: w = γ − 1).
+    """Classifier-free guidance by the given text: (1 − γ)·without + γ·with the prompt, γ = `scale` (LLaDA: w = γ − 1).
 
-    Without: all given tokens are masked. With a negative prompt, its ids stand there instead, up to the first token to
-    be written; it must not be longer than what is given there. Mask noise only.
+    "Without" means that all given tokens are masked. The ids of a negative prompt replace the last of these masks
+    before the first token to write, so it must not be longer than the text given there. Mask noise only.
     """
 
     sampler: Callable[..., Iterator[Canvas]]  # a `Sampler`
@@ -41,26 +41,28 @@ class PromptGuidedSampler:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if canvas.z.dim() != 2 or canvas.open is not None:
-            raise ValueError("a prompt can be hidden where rows are tokens of fixed places; use ClassifierFree(scale)")
+            raise ValueError(
+                "PromptGuidedSampler masks the prompt, so rows must be tokens at fixed positions; "
+                "use ClassifierFree(scale)"
+            )
         given = canvas.fixed if canvas.context.pad is None else canvas.fixed & ~canvas.context.pad
         mask = process.vocab.masked
-        other = torch.where(given, self._other(canvas, given, mask), -1)
-        marked = replace(canvas, context=replace(canvas.context, other=other))
-        return self.sampler(NegativePrompt(mask, self.scale)(denoise), process, marked, rng=rng)
+        other = torch.where(given, self._replacement(canvas, given, mask), -1)
+        with_other = replace(canvas, context=replace(canvas.context, other=other))
+        return self.sampler(NegativePrompt(mask, self.scale)(denoise), process, with_other, rng=rng)
 
-    def _other(self, canvas: Canvas, given: Tensor, mask: int) -> Tensor:
-        """(B, L) what stands in the place of what is given."""
+    def _replacement(self, canvas: Canvas, given: Tensor, mask: int) -> Tensor:
+        """(B, L) ids that replace the given tokens in the pass without the prompt."""
         other = torch.full_like(canvas.z, mask)
         if not self.negative:
             return other
-        begins = given.int().argmax(-1)
-        first = torch.where(canvas.fixed.all(-1), canvas.fixed.shape[1], (~canvas.fixed).int().argmax(-1))
-        if int((first - begins).min()) < len(self.negative):
+        start = given.int().argmax(-1)
+        end = torch.where(canvas.fixed.all(-1), canvas.fixed.shape[1], (~canvas.fixed).int().argmax(-1))
+        if int((end - start).min()) < len(self.negative):
             raise ValueError(
-                f"a negative prompt of {len(self.negative)} tokens is longer than a given one of "
-                f"{int((first - begins).min())}; use a shorter one, or a longer prompt"
+                f"the negative prompt has {len(self.negative)} tokens, but a prompt has only "
+                f"{int((end - start).min())}; shorten the negative prompt or lengthen the prompt"
             )
         ids = torch.tensor(self.negative, device=other.device)
-        return other.scatter(
-            1, first[:, None] - len(ids) + torch.arange(len(ids), device=ids.device), ids.expand(len(other), -1)
-        )
+        columns = end[:, None] - len(ids) + torch.arange(len(ids), device=ids.device)
+        return other.scatter(1, columns, ids.expand(len(other), -1))

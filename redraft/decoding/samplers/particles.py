@@ -1,4 +1,4 @@
-"""Many particles for each text: p(x | rule) of the model itself, by sequential Monte Carlo."""
+"""Sequential Monte Carlo: several particles per text, to sample the model's p(x | rule)."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
 from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from redraft.decoding.picks.order import AnyOrder
-from redraft.decoding.samplers.base import initial_canvas, require_steps, time_grid
+from redraft.decoding.samplers.base import _time_grid, initial_canvas, require_steps
 
 
 @dataclass(frozen=True)
 class ParticleSampler:
-    """Unmasking in any order under a rule, corrected by weights: with many particles the law is p(x | rule).
+    """Sequential Monte Carlo over `Constrained` any-order unmasking; exact for p(x | rule) as `count` grows.
 
-    A step under `Constrained` looks ahead by products of marginals: it draws z_s in proportion to p(z_s | z_t)·g(z_s),
-    g the chance that the rest, filled position by position from the same prediction, obeys. The next prediction knows
-    that chance better, Z(z_s). So each particle weighs Z(z_s)/g(z_s) more or less than its share; particles are drawn
-    anew by these weights (systematic resampling) whenever few of them carry most of the weight. One particle of each
-    row, drawn by weight, is the result. Costs `count` network calls for one; the error falls as 1/count.
+    A constrained step looks ahead with products of marginals: it draws z_s in proportion to p(z_s | z_t)·g(z_s), where
+    g is the probability that the rest obeys the rule if every position is filled independently from the same
+    prediction. The next prediction gives a better estimate of it, Z(z_s), so each step multiplies a particle's weight
+    by Z(z_s)/g(z_s). A row is resampled (systematically) when its effective sample size falls below count/2. The result
+    is one particle per row, drawn by weight. Each network call reads `count` times as many rows. The error falls as
+    1/count.
     """
 
     steps: int = 32
@@ -36,58 +37,58 @@ class ParticleSampler:
     def __post_init__(self) -> None:
         require_steps(self.steps)
         if self.count < 1:
-            raise ValueError(f"count={self.count}; a text needs at least one particle")
+            raise ValueError(f"count={self.count}; it must be at least one particle")
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
-            raise ValueError(f"particles are for mask noise, not {type(process).__name__}; use Ancestral(steps)")
+            raise ValueError(f"ParticleSampler is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
         rows = len(canvas.z)
-        crowd = canvas.rows(torch.arange(rows, device=canvas.z.device).repeat_interleave(self.count))
-        crowd, keys = initial_canvas(denoise, process, crowd, rng=rng), _keys(rng, self.count)
-        yield crowd.rows(self._shown(rows))
-        weight, expected = torch.zeros(rows, self.count, dtype=torch.float64), None
-        for i, (t, s) in enumerate(pairwise(map(process.moment, time_grid(crowd, self.steps)))):
+        particles = canvas.rows(torch.arange(rows, device=canvas.z.device).repeat_interleave(self.count))
+        particles, keys = initial_canvas(denoise, process, particles, rng=rng), _particle_keys(rng, self.count)
+        yield particles.rows(self._first(rows))
+        log_weight, expected = torch.zeros(rows, self.count, dtype=torch.float64), None
+        for i, (t, s) in enumerate(pairwise(map(process.moment, _time_grid(particles, self.steps)))):
             with torch.no_grad():
-                pred = denoise(crowd.z, crowd.time(t), crowd.context)
+                pred = denoise(particles.z, particles.time(t), particles.context)
                 if not isinstance(pred, ConstrainedPrediction):
                     raise ValueError(
-                        "particles weigh how well a rule is obeyed; wrap the model in Constrained(process)"
+                        "ParticleSampler needs a rule to weigh particles by; wrap the model in Constrained(process)"
                     )
                 if expected is not None:
-                    weight = weight + (pred.log_match() - expected).view(rows, self.count)
-                    crowd, weight, pred = self._again(crowd, weight, pred, rng.fold(-1 - i))
+                    log_weight = log_weight + (pred.log_match() - expected).view(rows, self.count)
+                    particles, log_weight, pred = self._resample(particles, log_weight, pred, rng.fold(-1 - i))
                 share = torch.full_like(t, 1 / (self.steps - i))
-                crowd = process.reveal(pred, crowd, s, t, AnyOrder(), share=share, rng=keys.fold(i)).canvas
-                expected = pred.log_match(crowd.z)
-            yield crowd.rows(self._shown(rows))
-        yield crowd.rows(self._shown(rows) + self._drawn(weight, rng.fold(self.steps)))
+                particles = process.reveal(pred, particles, s, t, AnyOrder(), share=share, rng=keys.fold(i)).canvas
+                expected = pred.log_match(particles.z)
+            yield particles.rows(self._first(rows))
+        yield particles.rows(self._first(rows) + self._draw_index(log_weight, rng.fold(self.steps)))
 
-    def _shown(self, rows: int) -> Tensor:
-        """The first particle of each row."""
+    def _first(self, rows: int) -> Tensor:
+        """(B,) index of the first particle of each row."""
         return torch.arange(rows) * self.count
 
-    def _drawn(self, weight: Tensor, rng: Rng) -> Tensor:
-        """(B,) a particle of each row, by weight."""
-        share = weight.softmax(-1).cumsum(-1)
-        return torch.searchsorted(share, rng.once() * share[:, -1:]).squeeze(-1).clamp(max=self.count - 1)
+    def _draw_index(self, log_weight: Tensor, rng: Rng) -> Tensor:
+        """(B,) index in its row of a particle drawn by weight."""
+        cumulative = log_weight.softmax(-1).cumsum(-1)
+        return torch.searchsorted(cumulative, rng.once() * cumulative[:, -1:]).squeeze(-1).clamp(max=self.count - 1)
 
-    def _again(
-        self, crowd: Canvas, weight: Tensor, pred: ConstrainedPrediction, rng: Rng
+    def _resample(
+        self, particles: Canvas, log_weight: Tensor, pred: ConstrainedPrediction, rng: Rng
     ) -> tuple[Canvas, Tensor, ConstrainedPrediction]:
-        """Rows in which less than half of the particles count have them drawn anew, by systematic resampling."""
-        share = weight.softmax(-1)
-        few = 1 / share.square().sum(-1) < self.count / 2
-        if not bool(few.any()):
-            return crowd, weight, pred
-        steps = (torch.arange(self.count) + rng.once()) / self.count  # (B, count)
-        chosen = torch.searchsorted(share.cumsum(-1), steps).clamp(max=self.count - 1)
-        chosen = torch.where(few[:, None], chosen, torch.arange(self.count))
-        index = (chosen + self._shown(len(weight))[:, None]).flatten()
-        return crowd.rows(index), torch.where(few[:, None], 0.0, weight), pred.rows(index)
+        """Resample (systematically) the particles of rows whose effective sample size is below count/2."""
+        p = log_weight.softmax(-1)
+        low = 1 / p.square().sum(-1) < self.count / 2
+        if not bool(low.any()):
+            return particles, log_weight, pred
+        quantiles = (torch.arange(self.count) + rng.once()) / self.count  # (B, count)
+        chosen = torch.searchsorted(p.cumsum(-1), quantiles).clamp(max=self.count - 1)
+        chosen = torch.where(low[:, None], chosen, torch.arange(self.count))
+        index = (chosen + self._first(len(log_weight))[:, None]).flatten()
+        return particles.rows(index), torch.where(low[:, None], 0.0, log_weight), pred.rows(index)
 
 
-def _keys(rng: Rng, count: int) -> Rng:
-    """A key for each particle: those of a row are its own, whatever the other rows."""
-    each = torch.stack([rng.fold(number).key for number in range(count)], 1).flatten()
+def _particle_keys(rng: Rng, count: int) -> Rng:
+    """Derive a key for each particle from the key of its row, so that rows do not depend on each other."""
+    keys = torch.stack([rng.fold(index).key for index in range(count)], 1).flatten()
     shared = rng.place is None or len(rng.place) == 1
-    return Rng(each, rng.place if shared or rng.place is None else rng.place.repeat_interleave(count, 0))
+    return Rng(keys, rng.place if shared or rng.place is None else rng.place.repeat_interleave(count, 0))

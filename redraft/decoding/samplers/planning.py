@@ -1,4 +1,4 @@
-"""Path planning: a critic, or the network itself, says which tokens come first and which are taken back."""
+"""Path planning: the network itself decides which tokens to write first and which to mask again."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from redraft.decoding.samplers.base import initial_canvas, require_steps, time_c
 
 @dataclass(frozen=True)
 class PathPlanning:
-    """P2 with the network itself as planner: at step k of n the surest k/n of all tokens that are not given stand.
+    """P2 with the network as its own planner: after step k of n, the most confident k/n of the free tokens are visible.
 
-    Written tokens compete with masked ones, each by the probability of the likeliest token at its place, and may be
-    masked again (Peng et al. 2025; Open-dCoder's "p2"). For that the network must have a say on written tokens: a head
-    that carries them over, as `Subs()` does, keeps them all; use `Subs(carry_over=False)`. Mask noise only.
+    Every token that is not given takes part, written or masked, with the probability of the token drawn for its
+    position, so written tokens may be masked again (Peng et al. 2025; Open-dCoder's "p2"). The network must therefore
+    predict written positions too: heads that copy visible tokens, such as `Subs()`, never mask any again; use
+    `Subs(carry_over=False)`. Mask noise only. `CriticPick` uses a separate critic instead.
     """
 
     steps: int = 32
@@ -36,7 +37,7 @@ class PathPlanning:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
-            raise ValueError(f"planning is for mask noise, not {type(process).__name__}; use Correct()")
+            raise ValueError(f"PathPlanning is for mask noise, not {type(process).__name__}; use SelfCorrection()")
         canvas = initial_canvas(denoise, process, canvas, rng=rng)
         yield canvas
         for i in range(self.steps):
@@ -45,25 +46,24 @@ class PathPlanning:
             t = process.moment(time_column(canvas, 1 - i / self.steps))
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
-                pick = _Standing(i + 1, self.steps, self.temperature)
+                pick = _MostConfident(i + 1, self.steps, self.temperature)
                 canvas = process.reveal(pred, canvas, t, t, pick, rng=rng.fold(i)).canvas
             yield canvas
 
 
 @dataclass(frozen=True)
-class _Standing:
-    """The surest part/whole (rounded up) of all tokens that are not given, masked or not; the others are masked."""
+class _MostConfident:
+    """The most confident part/whole (rounded up) of the tokens that are not given; all others are masked again."""
 
-    part: int
-    whole: int
+    part: int  # steps made, including this one
+    whole: int  # all steps
     temperature: float
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         free = ~canvas.fixed
         drawn, total = pred.draw(free, rng=rng, temperature=self.temperature), free.sum(-1)
         count = total - total * (self.whole - self.part) // self.whole
-        kept = ops.Ranking.of(scatter_scores(round_scores(drawn_confidence(drawn)), free), free).first(
-            ops.to_numpy(count)
-        )
-        where = hidden & kept
-        return PickResult.of(where, drawn, where[free])._replace(again=free & ~kept)
+        scores = scatter_scores(round_scores(drawn_confidence(drawn)), free)
+        visible = ops.Ranking.of(scores, free).first(ops.to_numpy(count))
+        where = hidden & visible
+        return PickResult.of(where, drawn, where[free])._replace(again=free & ~visible)

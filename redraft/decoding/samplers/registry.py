@@ -1,4 +1,4 @@
-"""Samplers by name, for the command line and everyone else who names one in words."""
+"""Samplers by name, for the command line and the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing with second thoughts: remasking blindly (ReMDM, star), or where errors are suspected (G-Star)."""
+"""Remasking: rewriting random tokens (ReMDM, star-shaped) or those most likely wrong (G-Star)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Remask, RemaskRate
 from redraft.core.randomness import Rng
 from redraft.decoding.picks.planned import Critic
-from redraft.decoding.samplers.base import EvenWarp, Sampler, TimeWarp, initial_canvas, require_steps, time_grid
+from redraft.decoding.samplers.base import EvenWarp, Sampler, TimeWarp, _time_grid, initial_canvas, require_steps
 
 
 @dataclass(frozen=True)
 class WithRemasking:
-    """The inner sampler on the process with remasking: `WithRemasking(Ancestral(128), CappedRate(0.008))` is ReMDM-cap.
+    """A sampler on the process with remasking: `WithRemasking(Ancestral(128), CappedRate(0.008))` is ReMDM-cap.
 
-    Any trained model will do; `WindowedRate(StarRate(), on, off)` is the star-shaped process in the tail.
+    Needs no special training. `WindowedRate(StarRate(), on, off)` makes the process star-shaped for off ≤ t ≤ on.
     """
 
     sampler: Sampler
@@ -34,33 +34,37 @@ class WithRemasking:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Interpolating):
-            raise ValueError(f"remasking is for mask and interpolating noise, not {type(process).__name__}")
+            raise ValueError(
+                f"WithRemasking is for mask and interpolating noise, not {type(process).__name__}; "
+                "use the inner sampler alone"
+            )
         return self.sampler(denoise, Remask(process, self.rate), canvas, rng=rng)
 
 
 class ErrorScore(Protocol):
-    """Which tokens of a finished text are suspect."""
+    """A score of how likely each token of a finished text is wrong."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
-        """(B, L) scores, higher for tokens to rewrite; on the scale of log-odds, since the choice is ∝ exp(score)."""
+        """(B, L) scores, higher for tokens to rewrite. They act as log-odds: tokens are drawn ∝ exp(score)."""
         ...
 
 
 @dataclass(frozen=True)
 class ErrorHeadScore:
-    """Scores by the error layer of the model itself (`vary.with_errors` makes the run that trains it)."""
+    """The score by the model's own error head (`with_errors` makes the run that trains it)."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
         if not isinstance(denoise, Critic):
             raise ValueError(
-                f"{type(denoise).__name__} cannot judge texts; give the model itself, or Revise(guide=Blind())"
+                f"{type(denoise).__name__} has no error head; use a DiffusionLM with one, or "
+                "GuidedStar(guide=ConstantScore())"
             )
         return denoise.error_logits(text.z, text.context)
 
 
 @dataclass(frozen=True)
 class ConstantScore:
-    """Every token scores the same: star-shaped sampling with an exact count."""
+    """The same score for every token: star-shaped sampling that remasks an exact number of tokens."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
         return torch.zeros_like(text.z, dtype=torch.float32)
@@ -68,12 +72,12 @@ class ConstantScore:
 
 @dataclass(frozen=True)
 class GuidedStar:
-    """Guided star-shaped sampling: write all, then take back what is most likely wrong (Meshchaninov et al. 2025).
+    """Guided star-shaped sampling: write everything, remask what is most likely wrong (Meshchaninov et al. 2025).
 
     For off ≤ t ≤ on a step draws the whole text from x̂ and remasks ⌈L·(1 − α_s)⌉ of its tokens, drawn without
     replacement with weights exp(score/temperature) (Gumbel top-k; temperature 0 takes the highest scores). At other
-    times, and in the last step, it is ancestral sampling. The guide costs a second network call. A guide that looks at
-    the text changes the law of the kept tokens, so there is no bound.
+    times, and in the last step, it is ancestral sampling. The guide costs a second network call. If its scores depend
+    on the text, the remaining tokens no longer follow the distribution of the process, so there is no bound.
     """
 
     steps: int = 64
@@ -93,30 +97,32 @@ class GuidedStar:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
-            raise ValueError(f"revising is for mask noise, not {type(process).__name__}; use Correct()")
+            raise ValueError(f"GuidedStar is for mask noise, not {type(process).__name__}; use SelfCorrection()")
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
-        for i, (t, s) in enumerate(pairwise(time_grid(canvas, self.steps, self.warp))):
+        for i, (t, s) in enumerate(pairwise(_time_grid(canvas, self.steps, self.warp))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
                 if self.off <= float(t[0]) <= self.on and float(s[0]) > 0:
-                    canvas = self._revised(denoise, process, pred, canvas, s, t, rng.fold(i))
+                    canvas = self._remask_suspects(denoise, process, pred, canvas, s, t, rng.fold(i))
                 else:
                     canvas = process.step(pred, canvas, s, t, rng=rng.fold(i))
             yield canvas
 
-    def _revised(
+    def _remask_suspects(
         self, denoise: Denoiser, process: Masked, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, rng: Rng
     ) -> Canvas:
+        """Draw the whole text at t and mask the most suspect tokens again, as many as are masked at s."""
         text = process.step(pred, canvas, torch.zeros_like(s), t, rng=rng)
-        *_, choice = rng.split(3)  # the first two are the step's
+        *_, for_choice = rng.split(3)  # the step itself uses the first two
         free = ~canvas.fixed
-        lost = (1 - process.schedule.kept(s)).squeeze(-1)
-        suspect = ops.top_per_row(self._scores(denoise, text, choice), free, (free.sum(-1) * lost - 1e-6).ceil())
+        masked = (1 - process.schedule.kept(s)).squeeze(-1)
+        count = (free.sum(-1) * masked - 1e-6).ceil()
+        suspect = ops.top_per_row(self._noisy_scores(denoise, text, for_choice), free, count)
         return text.write(text.z.masked_fill(suspect, process.vocab.masked))
 
-    def _scores(self, denoise: Denoiser, text: Canvas, rng: Rng) -> Tensor:
-        """Scores plus Gumbel noise; rounded, so that ties stay ties, whatever the batch."""
+    def _noisy_scores(self, denoise: Denoiser, text: Canvas, rng: Rng) -> Tensor:
+        """(B, L) scores plus Gumbel noise. Scores are rounded first, so that ties are ties in any batch."""
         scores = (self.guide(denoise, text).double() * 2**16).round() / 2**16
         if self.temperature == 0:
             return scores

@@ -1,4 +1,4 @@
-"""Given places for networks that never saw a clean place beside noisy ones."""
+"""Prompts for networks that were never trained on clean positions next to noisy ones."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from redraft.decoding.samplers.base import Sampler, require_unconstrained
 
 @dataclass(frozen=True)
 class NoisedPrompt:
-    """The inner sampler, with given places noised to the level of their row before the network sees them.
+    """A sampler whose network sees given positions noised to the time of their row (Song et al. 2021, App. I.2).
 
-    For networks trained on whole rows (Diffusion-LM): they saw one noise level per row, so a clean place beside noisy
-    ones is foreign to them; the replacement of Song et al. (2021, App. I.2) shows them what they know. DiffuSeq and
-    GENIE learn with clean sources and need no replacement. A place keeps the same noise ε at all times.
+    For networks trained with one noise level per row (Diffusion-LM), which never saw a clean position next to noisy
+    ones. DiffuSeq and GENIE are trained with clean sources and do not need it. Each position keeps the same noise ε at
+    all times.
     """
 
     sampler: Sampler = Ancestral()
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        require_unconstrained(canvas, self, "the network does not see what is given")
-        own, noise = rng.split(2)
-        return self.sampler(_Even(denoise, process, noise), process, canvas, rng=own)
+        require_unconstrained(canvas, self, "the network sees given positions only with noise")
+        for_sampler, for_noise = rng.split(2)
+        return self.sampler(_RowTimeDenoiser(denoise, process, for_noise), process, canvas, rng=for_sampler)
 
 
 @dataclass(frozen=True)
-class _Even(DenoiserWrapper):
-    """A denoiser that sees one time per row, and given places as noisy as that."""
+class _RowTimeDenoiser(DenoiserWrapper):
+    """A denoiser that noises given positions to the time of their row and passes on one time per row."""
 
     process: Process
     noise: Rng
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        row = t.amax(1, keepdim=True)
-        noisy = self.process.noise(z, row, rng=self.noise).z
-        given = (t < row) if z.dim() == 2 else (t < row)[..., None]
-        return self.denoise(torch.where(given, noisy, z), row, context)
+        row_time = t.amax(1, keepdim=True)
+        noisy = self.process.noise(z, row_time, rng=self.noise).z
+        given = (t < row_time) if z.dim() == 2 else (t < row_time)[..., None]
+        return self.denoise(torch.where(given, noisy, z), row_time, context)

@@ -1,4 +1,4 @@
-"""Self-correction: the network reads a finished text again and changes the tokens it doubts most (GIDD)."""
+"""Self-correction: the network rereads a finished text and replaces tokens it finds unlikely (GIDD)."""
 
 from __future__ import annotations
 
@@ -20,15 +20,17 @@ from redraft.decoding.samplers.base import Sampler, require_steps, require_uncon
 
 @dataclass(frozen=True)
 class SelfCorrection:
-    """The inner sampler, then up to `steps` corrections (von Rütte et al. 2025, "self-correction").
+    """A sampler followed by up to `steps` corrections (von Rütte et al. 2025, "self-correction").
 
-    Each draws a token for every position from p(x | z)^{1/temperature}, p(x | z) ∝ x̂ · q_t(z | x) at the time `level`,
-    and writes the `tokens` likeliest of those that differ from the present ones. The bound trains an x̂ that leaves out
-    the token it looks at, so x̂ alone would change right tokens wherever the rest leaves a choice; `level` says how
-    much to distrust the text. A row is done when nothing differs, or when the share of its tokens that are the
-    likeliest ones has not grown for `patience` steps; it then costs nothing more. Only noise that changes visible
-    tokens teaches a network to doubt them: uniform or hybrid noise, and a head without carry-over. This no longer
-    samples from the model: texts get likelier and less diverse.
+    Each correction draws a token for every free position from p(x | z)^{1/temperature}; p(x | z) ∝ x̂ · q_t(z | x)
+    at time t = `level`. Of the drawn tokens that differ from the present ones, the `tokens` most likely are written.
+    Training makes x̂ ignore the token at its own position, so x̂ alone would change correct tokens wherever the context
+    leaves a choice. A higher `level` trusts the present tokens less.
+
+    A row is finished when no drawn token differs, or when the fraction of its tokens that are the most likely ones has
+    not grown for `patience` steps; it then needs no more network calls. Only noise that changes visible tokens (uniform
+    or hybrid, with a head without carry-over) teaches a network to doubt them. The result is no longer a sample from
+    the model: texts become more likely and less diverse.
     """
 
     sampler: Sampler = Ancestral()
@@ -48,15 +50,15 @@ class SelfCorrection:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         require_unconstrained(canvas, self, "it changes single tokens of a finished text")
-        first, second = rng.split(2)
-        for written in self.sampler(denoise, process, canvas, rng=first):
+        for_sampler, for_correction = rng.split(2)
+        for written in self.sampler(denoise, process, canvas, rng=for_sampler):
             yield written
-        yield from self.correct(denoise, process, written, rng=second)
+        yield from self.correct(denoise, process, written, rng=for_correction)
 
     def correct(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        """Only the corrections, for any text: its tokens that are not fixed may change."""
-        free = self._doubtful(process, canvas)
-        assert isinstance(process, TokenProcess)  # others have no free token
+        """Correct any finished text: yield the canvas after each step; fixed tokens never change."""
+        free = self._changeable(process, canvas)
+        assert isinstance(process, TokenProcess)  # `_changeable` raises for all others
         best = torch.full((len(free),), -1.0, device=free.device)
         waited, active = torch.zeros_like(best), free.any(-1)
         for i in range(self.steps):
@@ -68,13 +70,13 @@ class SelfCorrection:
             active = active & changed & (waited < self.patience)
             yield canvas
 
-    def _doubtful(self, process: Process, canvas: Canvas) -> Tensor:
-        """(B, L) where a token may be wrong: neither given nor certain."""
+    def _changeable(self, process: Process, canvas: Canvas) -> Tensor:
+        """(B, L) bool: tokens that may be wrong, because they are neither given nor determined by z."""
         t = time_column(canvas, self.level)
         free = ~canvas.fixed & process.undetermined(NoisySample(canvas.z, t, canvas.z))
         if not bool(free.any()) and not bool(canvas.fixed.all()):
             raise ValueError(
-                f"{type(process).__name__} never changes a visible token; self-correction needs uniform noise"
+                f"{type(process).__name__} never changes a visible token; SelfCorrection needs uniform or hybrid noise"
             )
         return free
 
@@ -82,14 +84,14 @@ class SelfCorrection:
     def _step(
         self, denoise: Denoiser, process: TokenProcess, canvas: Canvas, free: Tensor, rng: Rng
     ) -> tuple[Canvas, Tensor, Tensor]:
-        """The corrected canvas; (B,) the share of likeliest tokens before, and whether anything was changed."""
+        """Return the new canvas, (B,) the fraction of most likely tokens before, and (B,) bool which rows changed."""
         t = canvas.time(time_column(canvas, self.level))
         pred = exclude_mask(denoise(canvas.z, t, canvas.context), time_column(canvas, 0.0), process.vocab)
         log_x = pred.at(free)
         log_p = log_x + process.channel(canvas.z[free], t.expand_as(canvas.z)[free]).to(log_x.dtype)
         proposed = randomness.sample_categorical(log_p, rng.uniform(free.shape[1])[free], self.temperature)
         sharp = (log_p / self.temperature).log_softmax(-1)
-        # rounded, so that ties stay ties, whatever the batch
+        # rounded, so that ties are ties in any batch
         confidence = (sharp.gather(-1, proposed[:, None]).squeeze(-1).exp() * 2**16).round()
         scores = torch.zeros(free.shape, device=free.device).masked_scatter(free, confidence)
         z = canvas.z.masked_scatter(free, proposed)

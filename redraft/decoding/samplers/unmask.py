@@ -1,7 +1,7 @@
-"""Unmasking by a pick: an even number of tokens at each step, or as many as the pick dares (MaskGIT, LLaDA, Dream).
+"""Unmasking with a pick: equal numbers of tokens per step, or as many as the pick chooses (MaskGIT, LLaDA, Dream).
 
 The number does not depend on the noise schedule. Picking by confidence is not ancestral sampling: it sharpens the
-distribution and carries no bound.
+distribution, and no bound applies.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from redraft.core.randomness import Rng
 from redraft.decoding.picks.adaptive import AdaptivePick
 from redraft.decoding.picks.order import Confidence
 from redraft.decoding.picks.pace import EvenPace, Pace
-from redraft.decoding.samplers.base import initial_canvas, require_steps, time_grid
+from redraft.decoding.samplers.base import _time_grid, initial_canvas, require_steps
 from redraft.decoding.samplers.stopping import may_stop, stop_rows
 
 
 @dataclass(frozen=True)
 class Unmask:
-    """Reveals tokens by a pick in `steps` steps: ⌈masked/steps left⌉ at each, as LLaDA does.
+    """Unmasking by a pick in `steps` steps: ⌈masked / steps left⌉ tokens in each, as LLaDA does.
 
-    It ends as soon as no row has anything left, so `steps` is a maximum for adaptive picks, which may reveal more than
-    they are asked for; without a maximum (None) they decide alone, and other picks reveal one token at a time.
-    With `stop`, a row also ends once everything up to its first end token is written: the rest becomes end tokens.
+    Sampling ends as soon as no row has a masked token. So `steps` is a maximum for adaptive picks, which may reveal
+    more than requested. With steps=None they alone decide, and other picks reveal one token per step. With `stop`, a
+    row also ends once everything up to its first end token is written: the rest becomes end tokens.
 
-    The schedule does not change these numbers. It only gives the time that the network sees, at which this share of the
-    tokens is expected to be masked. Insertion reveals the share that its schedule expects, since tokens still arrive.
+    The schedule does not change these numbers. It only determines the time given to the network, at which this fraction
+    of the tokens is expected to be masked. Insertion models reveal the fraction that the schedule expects, since tokens
+    are still being inserted.
     """
 
     steps: int | None = 32
@@ -50,21 +51,21 @@ class Unmask:
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Insertion):
-            raise ValueError(f"unmasking is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
+            raise ValueError(f"Unmask is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
         canvas = initial_canvas(denoise, process, canvas, rng=rng)
         yield canvas
         if isinstance(process, Masked):
-            yield from self._masked(denoise, process, canvas, rng)
+            yield from self._unmask(denoise, process, canvas, rng)
         else:
-            yield from self._inserted(denoise, process, canvas, rng)
+            yield from self._unmask_and_insert(denoise, process, canvas, rng)
 
-    def _masked(self, denoise: Denoiser, process: Masked, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:
+    def _unmask(self, denoise: Denoiser, process: Masked, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:
         pick, hidden = self.pick, process.hidden(canvas)
         left, times = hidden.sum(-1, keepdim=True), self._times(process, hidden.sum(-1, keepdim=True))
         for i, key in zip(count() if self.steps is None else range(self.steps), rng.steps(), strict=False):
             if not ops.to_numpy(left).any():
                 return
-            t = times.gather(1, left) if self._counted else times[i].expand_as(left)
+            t = times.gather(1, left) if self._time_by_count else times[i].expand_as(left)
             with torch.no_grad():
                 pred, share = denoise(canvas.z, canvas.time(t), canvas.context), self._share(left, i)
                 canvas, pick = process.reveal(pred, canvas, t, t, pick, share=share, hidden=hidden, rng=key)
@@ -76,30 +77,33 @@ class Unmask:
             yield canvas
 
     @property
-    def _counted(self) -> bool:
-        """Whether the time depends on how many tokens a row has left; else they are known beforehand."""
+    def _time_by_count(self) -> bool:
+        """Whether the time depends on how many masked tokens a row has; otherwise it follows from the step."""
         return self.steps is None or isinstance(self.pick, AdaptivePick)
 
     def _times(self, process: Masked, hidden: Tensor) -> Tensor:
-        """The times that the network sees: (B, most + 1) by how many tokens a row has left, or (steps,) one by one."""
-        kind, device = ops.widest_float(hidden.device), hidden.device
-        if not self._counted:
+        """Return the times given to the network: (B, most + 1) by the number of masked tokens, or (steps,) by step."""
+        dtype, device = ops.widest_float(hidden.device), hidden.device
+        if not self._time_by_count:
             steps = self.steps or 1
-            return process.moment(torch.tensor([1 - i / steps for i in range(steps)], dtype=kind, device=device))
+            return process.moment(torch.tensor([1 - i / steps for i in range(steps)], dtype=dtype, device=device))
         most = int(hidden.max()) if hidden.numel() else 0
-        return process.moment(torch.arange(most + 1, dtype=kind, device=device) / hidden.clamp(min=1))
+        return process.moment(torch.arange(most + 1, dtype=dtype, device=device) / hidden.clamp(min=1))
 
     def _share(self, hidden: Tensor, step: int) -> Tensor:
-        """(B, 1) what a step is to reveal at least; without a maximum half a token, which is one, rounded up."""
+        """(B, 1) fraction of the masked tokens to reveal; with steps=None half a token, which rounds up to one."""
         if self.steps is None:
             return torch.from_numpy(0.5 / ops.to_numpy(hidden).clip(1)).to(hidden.device)
         return self.pace(hidden, step, self.steps)
 
-    def _inserted(self, denoise: Denoiser, process: Insertion, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:
+    def _unmask_and_insert(self, denoise: Denoiser, process: Insertion, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:
         if self.steps is None or self.stop:
-            raise ValueError("insertion takes a number of steps, and no stop: Unmask(steps, pick)")
+            raise ValueError(
+                f"steps={self.steps}, stop={self.stop}; insertion needs a number of steps and no stop: "
+                "Unmask(steps, pick)"
+            )
         pick = self.pick
-        for i, (t, s) in enumerate(pairwise(map(process.moment, time_grid(canvas, self.steps)))):
+        for i, (t, s) in enumerate(pairwise(map(process.moment, _time_grid(canvas, self.steps)))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
                 canvas, pick = process.reveal(pred, canvas, s, t, pick, rng=rng.fold(i))

@@ -22,8 +22,8 @@ from redraft.core import (
     rng,
 )
 from redraft.decoding import Euler, final_canvas
-from redraft.evaluation import sampling_p_value
 from redraft.evaluation.laws import tokens
+from redraft.evaluation.laws.sampling import _sampling_p_value
 from redraft.models import DiffusionLM, Subs
 
 Build = Callable[..., DiffusionLM]
@@ -38,24 +38,24 @@ CHANCE = 1e-4
         Interpolating(tokens.VOCAB, Geometric(1e-4, 20.0)),
         Interpolating(tokens.VOCAB),
     ],
-    ids=tokens.process_name,
+    ids=tokens._process_name,
 )
 def test_many_steps_reproduce_the_joint(process: Masked | Interpolating) -> None:
-    oracle = tokens.Oracle(tokens.ToyLanguage.of(), process)
-    assert sampling_p_value(process, oracle, Euler(96), rng(2, 2000)) > CHANCE
+    oracle = tokens.Oracle(tokens._ToyLanguage.of(), process)
+    assert _sampling_p_value(process, oracle, Euler(96), rng(2, 2000)) > CHANCE
 
 
 @pytest.mark.parametrize("schedule", [Linear(), Cosine()], ids=repr)
 def test_rates_of_the_moment(schedule: Schedule) -> None:
     """A mask stays with probability 1 − Δt·rate, which is that of the ancestral step if the schedule is linear."""
     process, rows, steps = Masked(tokens.VOCAB, schedule), 4000, 5
-    oracle = tokens.Oracle(tokens.ToyLanguage.of(), process)
-    blank = torch.zeros(rows, tokens.LENGTH, dtype=torch.int64)
+    oracle = tokens.Oracle(tokens._ToyLanguage.of(), process)
+    blank = torch.zeros(rows, tokens._LENGTH, dtype=torch.int64)
     canvas = Canvas(blank, torch.zeros_like(blank, dtype=torch.bool))
     expected, ancestral = 1.0, 0.0
     for i, step in enumerate(Euler(steps)(oracle, process, canvas, rng=rng(0, rows))):
         masked = float((step.z == tokens.VOCAB.mask).double().mean())
-        assert masked == pytest.approx(expected, abs=4 * 0.5 / (rows * tokens.LENGTH) ** 0.5)
+        assert masked == pytest.approx(expected, abs=4 * 0.5 / (rows * tokens._LENGTH) ** 0.5)
         late, early = (torch.tensor(1 - n / steps, dtype=torch.float64) for n in (i, i + 1))
         ancestral = max(ancestral, abs(expected - float(1 - schedule.keep(late))))
         if i < steps:

@@ -30,7 +30,8 @@ from redraft.decoding import (
     final_canvas,
 )
 from redraft.models import DiffusionLM, reference_outputs
-from redraft.tasks import count_calls, forbid_end_token
+from redraft.tasks import count_calls
+from redraft.tasks.engine.sampler_choice import forbid_end_token
 from redraft.training import load
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -42,10 +42,10 @@ from redraft.decoding import (
     Sampler,
     WithRemasking,
     final_canvas,
-    time_grid,
 )
-from redraft.evaluation import sampling_p_value
+from redraft.decoding.samplers.base import _time_grid
 from redraft.evaluation.laws import tokens as check
+from redraft.evaluation.laws.sampling import _sampling_p_value
 from redraft.models import CheckpointError, DiffusionLM, TransformerConfig
 from redraft.tasks import count_calls
 from redraft.training import (
@@ -55,11 +55,13 @@ from redraft.training import (
     TrainStep,
     first_batches,
     fit,
-    init_from,
     load_rows,
     presets,
 )
 from redraft.training.runs import variations
+from redraft.training.runs.loading import (
+    init_from,
+)
 
 Build = Callable[..., DiffusionLM]
 Ragged = Callable[[int, int, int], Canvas]
@@ -143,19 +145,19 @@ def test_it_wraps_what_it_can(build: Build, vocab: Vocab) -> None:
     assert bool((end.z < MASK).all())
     with pytest.raises(ValueError, match="not Markov"):
         WithRemasking(Ancestral(4), CappedRate(0.1))(model, Markov(vocab), blank(1, 2), rng=rng(0))
-    with pytest.raises(ValueError, match="revising is for mask noise, not Interpolating"):
+    with pytest.raises(ValueError, match="GuidedStar is for mask noise, not Interpolating"):
         next(GuidedStar(4)(model, Interpolating(vocab), blank(1, 2), rng=rng(0)))
 
 
 def test_blind_remasking_reproduces_the_joint() -> None:
     """With the exact denoiser; the error falls more slowly than without remasking."""
-    toy, process = check.ToyLanguage.of(), Masked(check.VOCAB)
+    toy, process = check._ToyLanguage.of(), Masked(check.VOCAB)
     oracle = check.Oracle(toy, process)
     for sampler in (
         WithRemasking(Ancestral(128), CappedRate(0.02)),
         GuidedStar(256, guide=ConstantScore(), on=0.3, off=0.02),
     ):
-        assert sampling_p_value(process, oracle, sampler, rng(5, 3000)) > CHANCE
+        assert _sampling_p_value(process, oracle, sampler, rng(5, 3000)) > CHANCE
 
 
 # --- time that stands still ---
@@ -163,16 +165,16 @@ def test_blind_remasking_reproduces_the_joint() -> None:
 
 def test_hold() -> None:
     hold, canvas = HoldWarp(on=0.5, off=0.25, at=0.2), blank(1, 1)
-    times = [float(t) for t in time_grid(canvas, 8, hold)]
+    times = [float(t) for t in _time_grid(canvas, 8, hold)]
     assert times == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2, 0.1, 0.0])
     assert times[4] == times[5] == times[6]
     pause = HoldWarp(on=0.5, off=0.25, at=0.25 / 0.75)  # the even way with a pause
-    assert [float(t) for t in time_grid(canvas, 8, pause)] == pytest.approx(
+    assert [float(t) for t in _time_grid(canvas, 8, pause)] == pytest.approx(
         [i / 6 for i in (6, 5, 4, 3, 2, 2, 2, 1, 0)]
     )
     assert (
-        [float(t) for t in time_grid(canvas, 4)]
-        == [float(t) for t in time_grid(canvas, 4, EvenWarp())]
+        [float(t) for t in _time_grid(canvas, 4)]
+        == [float(t) for t in _time_grid(canvas, 4, EvenWarp())]
         == [1, 0.75, 0.5, 0.25, 0]
     )
     for wrong in ({"on": 0.1, "off": 0.2}, {"at": 0.0}, {"at": 1.0}, {"on": 1.0}, {"off": 0.0}):
@@ -246,10 +248,10 @@ def test_the_guide_costs_a_second_call(critic: DiffusionLM) -> None:
 
 def test_errors(build: Build) -> None:
     model, keys = build(), rng(0)
-    with pytest.raises(ValueError, match="no layer for errors"):
+    with pytest.raises(ValueError, match="no error head"):
         final_canvas(GuidedStar(4, on=1.0)(model, model.process, blank(1, 3), rng=keys))
-    oracle = check.Oracle(check.ToyLanguage.of(), Masked(check.VOCAB))
-    with pytest.raises(ValueError, match=r"Oracle cannot judge texts.*guide=Blind"):
+    oracle = check.Oracle(check._ToyLanguage.of(), Masked(check.VOCAB))
+    with pytest.raises(ValueError, match=r"Oracle has no error head.*guide=ConstantScore"):
         final_canvas(GuidedStar(4, on=1.0)(oracle, Masked(check.VOCAB), blank(1, 3), rng=keys))
     for wrong in ({"temperature": -1.0}, {"on": 0.1, "off": 0.2}, {"on": 1.5}):
         with pytest.raises(ValueError, match="use a temperature of 0 or more and 0 <= off <= on <= 1"):
@@ -261,7 +263,7 @@ def test_errors(build: Build) -> None:
 @pytest.mark.parametrize("name", ["bd3_tiny", "ar_tiny"])
 def test_networks_of_blocks_have_no_error_layer(name: str) -> None:
     """It would learn from whole texts and be asked about a block."""
-    with pytest.raises(ValueError, match="judges whole texts; it needs a network with full attention"):
+    with pytest.raises(ValueError, match="judges whole texts and needs a network with full attention"):
         DiffusionLM(variations.with_errors(presets.TINY[name](), base="runs/base").model)
 
 

@@ -37,7 +37,7 @@ from redraft.decoding import (
     Unmask,
     final_canvas,
 )
-from redraft.evaluation import every_schedule
+from redraft.evaluation.laws.schedules import _every_schedule
 from redraft.models import DiffusionLM, Full, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
@@ -90,7 +90,7 @@ def llada(tokens: int, steps: int) -> list[int]:
     rows=st.lists(st.integers(0, 40), min_size=1, max_size=4),
     steps=st.integers(1, 45),
     seed=st.integers(0, 99),
-    schedule=st.sampled_from(every_schedule()),
+    schedule=st.sampled_from(_every_schedule()),
 )
 def test_an_even_number_of_tokens_at_each_step(rows: list[int], steps: int, seed: int, schedule: Schedule) -> None:
     """Whatever the schedule, also if rows have different numbers of holes."""
@@ -107,7 +107,7 @@ def test_an_even_number_of_tokens_at_each_step(rows: list[int], steps: int, seed
         assert (-left[:, row].diff()).tolist() == llada(tokens, steps)[: len(left) - 1]
 
 
-@pytest.mark.parametrize("schedule", every_schedule(), ids=repr)
+@pytest.mark.parametrize("schedule", _every_schedule(), ids=repr)
 def test_the_network_is_told_a_time_at_which_so_many_are_masked(schedule: Schedule) -> None:
     """As far as the schedule has one; never time zero, which would mean that the tokens are given."""
     asked: list[Tensor] = []

@@ -1,7 +1,7 @@
-"""Picks that reveal as many tokens as they dare: sure rows need few steps, unsure ones many.
+"""Adaptive picks: confident rows take few steps, uncertain ones many.
 
-Every step reveals at least one token in each row that has any left, and at least the share it is asked for, so that
-`Unmask(steps=…)` stays a maximum; with `steps=None` there is none. c are the confidences of the masked positions.
+Every step reveals at least one token in each row that has masked tokens, and at least the fraction `share` of them. So
+`Unmask(steps=…)` is a maximum; with `steps=None` there is none. Below, c are the confidences of the masked positions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from redraft.core.processes.masked import PickResult
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 from redraft.decoding.picks.order import (
-    _even_count,
+    _share_count,
     _take_best,
     drawn_confidence,
     require_temperature,
@@ -32,24 +32,24 @@ from redraft.decoding.picks.order import (
 
 
 class AdaptivePick(ABC):
-    """A pick that decides by itself how many steps it takes."""
+    """A pick that chooses how many tokens to reveal, and so how many steps to take."""
 
     @abstractmethod
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        """As `Pick`; the share is the least that is revealed, but always one token; below 0 none need be."""
+        """As in `Pick`, but `share` is a minimum, at least one token; a negative `share` sets no minimum."""
 
 
 def _minimum_count(hidden: Tensor, share: Tensor) -> np.ndarray:
-    """(B,) how many are revealed in any case."""
-    return np.where(ops.to_numpy(share)[:, 0] < 0, 0.0, np.maximum(_even_count(hidden, share), 1))
+    """(B,) minimum number of tokens to reveal."""
+    return np.where(ops.to_numpy(share)[:, 0] < 0, 0.0, np.maximum(_share_count(hidden, share), 1))
 
 
 @dataclass(frozen=True)
 class ConfidenceThreshold(AdaptivePick):
-    """All positions with c ≥ threshold (Wu et al. 2025, "Fast-dLLM"). Above 1 it writes one token at a time.
+    """All positions with c ≥ threshold (Wu et al. 2025, "Fast-dLLM"); above 1 it writes one token at a time.
 
-    If (n + 1)·(1 − threshold) ≤ 1 for the n tokens of a step and each stays as likely when the others are known, they
-    are what greedy decoding would have written one by one.
+    If (n + 1)·(1 − threshold) ≤ 1 for the n tokens of a step, they are also the most likely combination under any joint
+    distribution with these marginals.
     """
 
     threshold: float = 0.9
@@ -68,10 +68,10 @@ class ConfidenceThreshold(AdaptivePick):
 
 @dataclass(frozen=True)
 class FactorThreshold(AdaptivePick):
-    """The n surest as long as c_n ≥ 1 − factor/(n + 1) (Wu et al. 2025, "Fast-dLLM": its dynamic rule).
+    """The n most confident positions, as long as c_n ≥ 1 − factor/(n + 1) (Wu et al. 2025, Fast-dLLM's dynamic rule).
 
-    As in its repository, the last masked token of a row comes along where it alone fails. `FrechetProfile` judges all n
-    confidences instead of the n-th alone; where they are equal it is this rule with factor = 1.
+    As in its repository, if only the last masked token of a row fails the test, it is revealed too. `FrechetProfile`
+    tests all n confidences instead of only the n-th; if they are equal, it is this rule with factor = 1.
     """
 
     factor: float = 1.0
@@ -83,20 +83,20 @@ class FactorThreshold(AdaptivePick):
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         def count(c: np.ndarray) -> np.ndarray:
-            n, many = np.arange(1, c.shape[1] + 1), np.isfinite(c).sum(-1)
-            sure = np.logical_and.accumulate((n == 1) | (c >= 1 - self.factor / (n + 1)), -1)
-            found = np.minimum(sure.sum(-1), many)
-            return np.maximum(np.where(found == many - 1, many, found), _minimum_count(hidden, share))
+            n, masked = np.arange(1, c.shape[1] + 1), np.isfinite(c).sum(-1)
+            passes = np.logical_and.accumulate((n == 1) | (c >= 1 - self.factor / (n + 1)), -1)
+            passed = np.minimum(passes.sum(-1), masked)
+            return np.maximum(np.where(passed == masked - 1, masked, passed), _minimum_count(hidden, share))
 
         return _take_best(pred, hidden, drawn_confidence, count, temperature=self.temperature, rng=rng)
 
 
 @dataclass(frozen=True)
 class FrechetProfile(AdaptivePick):
-    """The n surest as long as Σ_{i≤n} c_i − (n − 1) > 1 − c_n + margin (Fast-dLLM++, 2026).
+    """The n most confident positions, as long as Σ_{i≤n} c_i − (n − 1) > 1 − c_n + margin (Fast-dLLM++, 2026).
 
-    The left side is Fréchet's bound: however the n tokens depend on each other, all of them are right with at least
-    this probability. The right side bounds the chance of the n-th being wrong.
+    The left side is Fréchet's lower bound on the probability that all n tokens are right, however they depend on each
+    other. The right side is the probability that the n-th token is wrong, plus `margin`.
     """
 
     margin: float = 0.0
@@ -108,18 +108,18 @@ class FrechetProfile(AdaptivePick):
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         def count(c: np.ndarray) -> np.ndarray:
-            sure = c.cumsum(-1) - np.arange(1, c.shape[1] + 1) + c > self.margin  # the left side falls as n grows
-            return np.maximum(sure.sum(-1), _minimum_count(hidden, share))
+            passes = c.cumsum(-1) - np.arange(1, c.shape[1] + 1) + c > self.margin  # the left side falls as n grows
+            return np.maximum(passes.sum(-1), _minimum_count(hidden, share))
 
         return _take_best(pred, hidden, drawn_confidence, count, temperature=self.temperature, rng=rng)
 
 
 @dataclass(frozen=True)
 class EntropyBound(AdaptivePick):
-    """The n lowest entropies H as long as those before the n-th sum to `bound` nats at most (Ben-Hamu et al. 2025, EB).
+    """The n positions of lowest entropy H, if the first n − 1 sum to at most `bound` nats (Ben-Hamu et al. 2025).
 
-    ΣH − max H bounds the information that the n tokens have on each other, which drawing them at once ignores. Zero is
-    one token at a time, but for positions without any entropy.
+    ΣH − max H bounds the information that the n tokens share, which is ignored when they are drawn independently.
+    bound=0 reveals one token at a time, along with all positions of zero entropy.
     """
 
     bound: float = 0.1
@@ -131,30 +131,31 @@ class EntropyBound(AdaptivePick):
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         def count(scores: np.ndarray) -> np.ndarray:
-            shown = np.isfinite(scores)
-            h = np.where(shown, -scores, 0)
-            return np.maximum((shown & (h.cumsum(-1) - h <= self.bound)).sum(-1), _minimum_count(hidden, share))
+            masked = np.isfinite(scores)
+            h = np.where(masked, -scores, 0)
+            return np.maximum((masked & (h.cumsum(-1) - h <= self.bound)).sum(-1), _minimum_count(hidden, share))
 
-        return _take_best(pred, hidden, _order, count, temperature=self.temperature, rng=rng)
+        return _take_best(pred, hidden, _negative_entropy, count, temperature=self.temperature, rng=rng)
 
 
-def _order(drawn: Draw) -> Tensor:
-    """Lowest entropy first; it is never negative, also after rounding."""
+def _negative_entropy(drawn: Draw) -> Tensor:
+    """(N,) −entropy of each position, clamped so that rounding never makes an entropy negative."""
     return ops.mean_log_prob(drawn.log_x).clamp(max=0)
 
 
-class _Seen(NamedTuple):
-    """The predictions of a step, for the next one to compare with."""
+class _PreviousPrediction(NamedTuple):
+    """The prediction of a step, to be compared with the next one."""
 
-    log_x: Tensor  # (N, V)
+    log_x: Tensor  # (N, V) log-probabilities
     where: Tensor  # (B, L) bool: the N positions
-    calm: Tensor  # (B, L) how many steps in a row little has changed
+    stable_steps: Tensor  # (B, L) number of consecutive steps in which x̂ hardly changed
 
 
 @dataclass(frozen=True)
 class Klass(AdaptivePick):
-    """All positions with c > threshold whose x̂ has hardly changed: KL(now ‖ before) < divergence, `history` times
-    in a row (Kim et al. 2025, "KLASS"). If there are none, the surest.
+    """All positions with c > threshold and a stable x̂ (Kim et al. 2025, "KLASS"); if there are none, the best one.
+
+    x̂ is stable if KL(now ‖ before) < divergence in each of the last `history` steps.
     """
 
     threshold: float = 0.9
@@ -168,50 +169,53 @@ class Klass(AdaptivePick):
         require_temperature(self.temperature)
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        return self.after(None, pred, hidden, share, rng=rng)
+        return self.choose(None, pred, hidden, share, rng=rng)
 
-    def after(self, seen: _Seen | None, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        """The choice, given the predictions of the step before."""
+    def choose(
+        self, previous: _PreviousPrediction | None, pred: Prediction, hidden: Tensor, share: Tensor, *, rng: Rng
+    ) -> PickResult:
+        """Pick positions, given the prediction of the previous step; None in the first step."""
         if not ops.to_numpy(hidden).any():
             return PickResult.nothing(hidden)
         drawn = pred.draw(hidden, rng=rng, temperature=self.temperature)
-        calm = self._calm(seen, drawn.log_x, hidden)
+        stable_steps = self._stable_steps(previous, drawn.log_x, hidden)
         c = scatter_scores(round_scores(drawn_confidence(drawn)), hidden)
-        ready = ops.to_numpy(hidden) & ops.to_numpy(calm >= self.history) & (c > self.threshold)
+        ready = ops.to_numpy(hidden) & ops.to_numpy(stable_steps >= self.history) & (c > self.threshold)
         count = np.maximum(ready.sum(-1), _minimum_count(hidden, share))
         where = ops.Ranking.of(c + 2 * ready, hidden).first(count)
-        then = _KlassAfter(self, _Seen(drawn.log_x, hidden, calm))
+        then = _KlassWithHistory(self, _PreviousPrediction(drawn.log_x, hidden, stable_steps))
         return PickResult.of(where, drawn, where[hidden])._replace(then=then)
 
-    def _calm(self, seen: _Seen | None, log_x: Tensor, hidden: Tensor) -> Tensor:
-        """(B, L) for how many steps in a row x̂ has hardly changed; 0 where there is no earlier prediction."""
-        if seen is None:
+    def _stable_steps(self, previous: _PreviousPrediction | None, log_x: Tensor, hidden: Tensor) -> Tensor:
+        """(B, L) number of consecutive steps in which x̂ hardly changed; 0 without an earlier prediction."""
+        if previous is None:
             return torch.zeros_like(hidden, dtype=torch.int64)
-        both = hidden & seen.where
-        now, before = log_x[both[hidden]], seen.log_x[both[seen.where]]
+        both = hidden & previous.where
+        now, before = log_x[both[hidden]], previous.log_x[both[previous.where]]
         change = torch.where(now > -torch.inf, now.exp() * (now - before), 0.0).sum(-1)
-        quiet = ops.scatter(change < self.divergence, both)
-        return torch.where(quiet, seen.calm + 1, 0)
+        stable = ops.scatter(change < self.divergence, both)
+        return torch.where(stable, previous.stable_steps + 1, 0)
 
 
 @dataclass(frozen=True)
-class _KlassAfter(AdaptivePick):
-    """`Klass` that remembers the step before."""
+class _KlassWithHistory(AdaptivePick):
+    """A `Klass` pick that knows the prediction of the previous step."""
 
-    rule: Klass
-    seen: _Seen
+    pick: Klass
+    previous: _PreviousPrediction
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        return self.rule.after(self.seen, pred, hidden, share, rng=rng)
+        return self.pick.choose(self.previous, pred, hidden, share, rng=rng)
 
 
 @dataclass(frozen=True)
 class WideInNarrowOut(AdaptivePick):
-    """Wide in, narrow out: c ≥ draft is enough to be written, c < keep to be taken back when the row is full.
+    """Drafting with a low threshold, then revising (wide in, narrow out).
 
-    What counts is the confidence at the moment when a token was written: later the network sees the token itself and
-    agrees with it. Each token taken back takes `neighbours` on either side with it; they are written again with the
-    threshold `keep`, now that the rest of the text is known. This happens `rounds` times, never in the last step.
+    Tokens with c ≥ draft are written. Once a row is full, tokens with c < keep are masked again, with `neighbours`
+    tokens on either side, and rewritten with the threshold `keep`, since the rest of the text is now known. Here c is
+    the confidence a token had when it was written, because a network tends to agree with tokens it sees. This happens
+    `rounds` times per row, but not in the last step.
     """
 
     draft: float = 0.6
@@ -226,13 +230,13 @@ class WideInNarrowOut(AdaptivePick):
         require_temperature(self.temperature)
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        fresh = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
-        return self.after(fresh, pred, canvas, hidden, share, rng=rng)
+        revoked = torch.zeros(len(hidden), dtype=torch.int64, device=hidden.device)
+        return self.choose(revoked, pred, canvas, hidden, share, rng=rng)
 
-    def after(
+    def choose(
         self, revoked: Tensor, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng
     ) -> PickResult:
-        """The choice in rows that were taken back `revoked` (B,) times."""
+        """Pick positions. revoked: (B,) how often tokens of each row were masked again."""
         threshold = np.where(ops.to_numpy(revoked) > 0, self.keep, self.draft)[:, None]
 
         def count(c: np.ndarray) -> np.ndarray:
@@ -240,26 +244,26 @@ class WideInNarrowOut(AdaptivePick):
 
         choice = _take_best(pred, hidden, drawn_confidence, count, temperature=self.temperature, rng=rng)
         full = hidden.any(-1) & ~(hidden & ~choice.where).any(-1)
-        doubted = full & (revoked < self.rounds) & (share < 1).squeeze(-1)
-        again = self._doubtful(canvas, choice) & doubted[:, None]
-        return choice._replace(again=again, then=_RevokeAfter(self, revoked + doubted))
+        revoke = full & (revoked < self.rounds) & (share < 1).squeeze(-1)
+        again = self._unlikely(canvas, choice) & revoke[:, None]
+        return choice._replace(again=again, then=_WithRevokeCounts(self, revoked + revoke))
 
-    def _doubtful(self, canvas: Canvas, choice: PickResult) -> Tensor:
-        """(B, L) tokens that were not likely enough when they were written, and their neighbours."""
+    def _unlikely(self, canvas: Canvas, choice: PickResult) -> Tensor:
+        """(B, L) bool: tokens with confidence below `keep` when they were written, and their neighbors."""
         assert choice.log_p is not None
         c = torch.zeros_like(canvas.z, dtype=torch.float32) if canvas.confidence is None else canvas.confidence
         c = c.masked_scatter(choice.where, choice.log_p.float().exp())
-        doubt = (~canvas.fixed & canvas.fixed.new_tensor(round_scores(c) < self.keep)).float()[:, None]
-        near = F.max_pool1d(doubt, 2 * self.neighbours + 1, stride=1, padding=self.neighbours)
-        return (near[:, 0] > 0) & ~canvas.fixed
+        unlikely = (~canvas.fixed & canvas.fixed.new_tensor(round_scores(c) < self.keep)).float()[:, None]
+        widened = F.max_pool1d(unlikely, 2 * self.neighbours + 1, stride=1, padding=self.neighbours)
+        return (widened[:, 0] > 0) & ~canvas.fixed
 
 
 @dataclass(frozen=True)
-class _RevokeAfter(AdaptivePick):
-    """`WideInNarrowOut` that remembers which rows were taken back."""
+class _WithRevokeCounts(AdaptivePick):
+    """A `WideInNarrowOut` pick that knows how often each row was revised."""
 
-    rule: WideInNarrowOut
-    revoked: Tensor
+    pick: WideInNarrowOut
+    revoked: Tensor  # (B,) int64
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        return self.rule.after(self.revoked, pred, canvas, hidden, share, rng=rng)
+        return self.pick.choose(self.revoked, pred, canvas, hidden, share, rng=rng)

@@ -1,4 +1,4 @@
-"""Picks: which masked positions a step reveals. What it reveals there is drawn by the prediction."""
+"""Picks: which masked positions a step reveals. The prediction draws the tokens."""
 
 from __future__ import annotations
 
@@ -18,34 +18,37 @@ from redraft.core.processes.masked import PickResult
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 
-_PickScore = Callable[[Draw], Tensor]  # (N,) of each position; the highest are revealed first
+_PickScore = Callable[[Draw], Tensor]  # (N,) score of each position; the highest are revealed first
 
 
 def drawn_confidence(drawn: Draw) -> Tensor:
-    """(N,) the probability of the drawn token."""
+    """(N,) probability of each drawn token."""
     return drawn.log_x.gather(-1, drawn.tokens()[:, None]).squeeze(-1).exp()
 
 
 def require_temperature(temperature: float) -> None:
     if not 0 <= temperature < math.inf:
-        raise ValueError(f"temperature={temperature}; 0 takes the likeliest token, above 0 draws")
+        raise ValueError(f"temperature={temperature}; use 0 for the most likely token, or a number above 0 to sample")
 
 
-def _even_count(hidden: Tensor, share: Tensor) -> np.ndarray:
-    """(B,) the share of the hidden positions as a number, rounded up; 1e-6, so that a third of 6 is 2 and not 3."""
+def _share_count(hidden: Tensor, share: Tensor) -> np.ndarray:
+    """(B,) the fraction `share` of the hidden positions as a count, rounded up.
+
+    Subtracting 1e-6 keeps rounding errors from adding one: a third of 6 is 2, not 3.
+    """
     return np.ceil(ops.to_numpy(hidden).sum(-1) * ops.to_numpy(share)[:, 0] - 1e-6)
 
 
 def round_scores(scores: Tensor) -> np.ndarray:
-    """To multiples of 2⁻¹⁶, so that ties stay ties, whatever the batch; the lowest index then wins."""
+    """Round scores to multiples of 2⁻¹⁶, so that ties are ties in any batch; the lowest index then wins."""
     return np.round(ops.to_numpy(scores) * np.float32(2**16)) / np.float32(2**16)
 
 
 def scatter_scores(values: np.ndarray, where: Tensor) -> np.ndarray:
-    """(N,) values to the marked positions of (B, L), zero elsewhere."""
-    found = np.zeros(where.shape, values.dtype)
-    found[ops.to_numpy(where)] = values
-    return found
+    """(B, L) the N values at the true positions of `where`, zero elsewhere."""
+    scores = np.zeros(where.shape, values.dtype)
+    scores[ops.to_numpy(where)] = values
+    return scores
 
 
 def _take_best(
@@ -57,9 +60,10 @@ def _take_best(
     temperature: float,
     rng: Rng,
 ) -> PickResult:
-    """Per row the positions of the highest scores; `count` says how many (B,).
+    """Reveal the hidden positions with the highest scores in each row.
 
-    It sees the scores of each row, (B, L) float64, highest first and −∞ behind those of the hidden positions.
+    `count` maps the scores, (B, L) float64 in descending order and −∞ after those of hidden positions, to the number of
+    positions to reveal in each row, (B,).
     """
     if not ops.to_numpy(hidden).any():
         return PickResult.nothing(hidden)
@@ -71,11 +75,11 @@ def _take_best(
 
 @dataclass(frozen=True)
 class AnyOrder:
-    """A random `share` of the masked positions (rounded up), each token drawn from x̂^{1/temperature}.
+    """A random fraction `share` of the masked positions (rounded up), with tokens drawn from x̂^{1/temperature}.
 
-    Ancestral sampling reveals in random order too, but a random number of tokens per step. An even number separates
-    tokens that depend on each other: with at least as many steps as tokens, one is revealed at a time, which is exact
-    for any schedule, while the error of `Ancestral` is of order 1/steps.
+    Ancestral sampling reveals in random order too, but a random number of tokens per step. With equal numbers,
+    dependent tokens are less often revealed together. If there are at least as many steps as tokens, one is revealed at
+    a time, which is exact for any schedule; the error of `Ancestral` is of order 1/steps.
     """
 
     temperature: float = 1.0
@@ -84,16 +88,17 @@ class AnyOrder:
         require_temperature(self.temperature)
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        which, what = rng.split(2)
-        where = ops.Ranking.of(ops.to_numpy(which.uniform(hidden.shape[1])), hidden).first(_even_count(hidden, share))
+        for_order, for_tokens = rng.split(2)
+        ranking = ops.Ranking.of(ops.to_numpy(for_order.uniform(hidden.shape[1])), hidden)
+        where = ranking.first(_share_count(hidden, share))
         if not ops.to_numpy(where).any():
             return PickResult.nothing(hidden)
-        return PickResult.of(where, pred.draw(where, rng=what, temperature=self.temperature))
+        return PickResult.of(where, pred.draw(where, rng=for_tokens, temperature=self.temperature))
 
 
 @dataclass(frozen=True)
 class LeftToRight:
-    """The leftmost `share` of the masked positions (rounded up): reading order, several tokens at once."""
+    """The leftmost fraction `share` of the masked positions (rounded up): reading order, several tokens at once."""
 
     temperature: float = 0.0
 
@@ -102,7 +107,7 @@ class LeftToRight:
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         where = hidden & (
-            hidden.cumsum(-1) <= hidden.new_tensor(_even_count(hidden, share), dtype=torch.int64)[:, None]
+            hidden.cumsum(-1) <= hidden.new_tensor(_share_count(hidden, share), dtype=torch.int64)[:, None]
         )
         if not where.any():
             return PickResult.nothing(hidden)
@@ -111,7 +116,7 @@ class LeftToRight:
 
 @dataclass(frozen=True)
 class RankedPick(ABC):
-    """The `share` of the masked positions (rounded up) that scores highest; the rest stays masked."""
+    """The fraction `share` of the masked positions (rounded up) with the highest scores."""
 
     temperature: float = 0.0
 
@@ -123,14 +128,14 @@ class RankedPick(ABC):
         """(N,) scores; the highest are revealed first."""
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        count = _even_count(hidden, share)
-        wanted = hidden & hidden.new_tensor(count > 0)[:, None]  # a row that reveals nothing costs nothing
-        return _take_best(pred, wanted, self.score, lambda _: count, temperature=self.temperature, rng=rng)
+        count = _share_count(hidden, share)
+        candidates = hidden & hidden.new_tensor(count > 0)[:, None]  # rows that reveal nothing need no network call
+        return _take_best(pred, candidates, self.score, lambda _: count, temperature=self.temperature, rng=rng)
 
 
 @dataclass(frozen=True)
 class Confidence(RankedPick):
-    """Ranks by the probability of the chosen token. Temperature 0 takes the likeliest token, 1 draws from x̂."""
+    """Ranking by the probability of the drawn token. Temperature 0 takes the most likely token, 1 draws from x̂."""
 
     def score(self, drawn: Draw) -> Tensor:
         return drawn_confidence(drawn)
@@ -138,7 +143,7 @@ class Confidence(RankedPick):
 
 @dataclass(frozen=True)
 class Margin(RankedPick):
-    """Ranks by the probability of the likeliest token minus that of the second."""
+    """Ranking by the probability of the most likely token minus that of the second."""
 
     def score(self, drawn: Draw) -> Tensor:
         first, second = drawn.log_x.topk(2, -1).values.exp().unbind(-1)
@@ -147,7 +152,7 @@ class Margin(RankedPick):
 
 @dataclass(frozen=True)
 class Entropy(RankedPick):
-    """Ranks by the entropy of x̂, lowest first."""
+    """Ranking by the entropy of x̂, lowest first."""
 
     def score(self, drawn: Draw) -> Tensor:
         return -ops.entropy(drawn.log_x)
@@ -155,27 +160,30 @@ class Entropy(RankedPick):
 
 @dataclass(frozen=True)
 class EndTokensLast(RankedPick):
-    """Ranks as another pick does, but some tokens come after all others, however sure: end tokens, for models that were
-    trained on rows filled up with them (LLaDA: `confidence_eos_eot_inf`).
+    """The ranking of `pick`, but with some tokens after all others, however confident the model is.
+
+    Meant for end tokens of models trained on rows filled with them (LLaDA: `confidence_eos_eot_inf`).
     """
 
     pick: RankedPick = Confidence()
     tokens: tuple[int, ...] = ()
 
     def score(self, drawn: Draw) -> Tensor:
-        scores, last = self.pick.score(drawn), drawn.tokens().new_tensor(self.tokens)
-        return torch.where(torch.isin(drawn.tokens(), last), scores - 1000.0, scores)  # entropies are far below 1000
+        scores, end_tokens = self.pick.score(drawn), drawn.tokens().new_tensor(self.tokens)
+        is_end = torch.isin(drawn.tokens(), end_tokens)
+        return torch.where(is_end, scores - 1000.0, scores)  # entropies are far below 1000
 
 
 @dataclass(frozen=True)
 class RequiredFirst:
-    """What a rule demands is written first, where a joint draw puts it; the inner pick decides about the rest.
+    """A pick that writes tokens required by a rule first, at positions drawn jointly; `pick` chooses the rest.
 
-    `Constrained` knows how likely "Anna" is at each place, but not that one hero has all places of a name. In any other
-    order some name is soon written there, and Anna, still demanded, must go where nobody expects her ("wandered to the
-    Anna"). Written first, at a place drawn in proportion to the odds that the network gives it, she is known when the
-    rest is written: one such token at a time. A token counts as demanded if the rule makes it at least `least` times as
-    likely as the network does. Without a rule this is the inner pick.
+    Suppose a rule requires the name "Anna". `Constrained` knows how likely it is at each position, but not that one
+    hero fills every position of a name. In any other order another name is soon written there, and "Anna", still
+    required, ends up where it makes no sense ("wandered to the Anna"). Here it is written first, at a position drawn in
+    proportion to the odds that the network gives it, and the rest is written around it. Such tokens are written one at
+    a time. A token counts as required if the rule makes it at least `least` times as likely as the network does.
+    Without a rule only `pick` is used.
     """
 
     pick: AnyOrder | LeftToRight | RankedPick = AnyOrder()
@@ -187,38 +195,28 @@ class RequiredFirst:
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         if not pred.joint:
             return self.pick(pred, canvas, hidden, share, rng=rng)
-        first, later = rng.split(2)
-        demanded = self._demanded(pred, hidden, np.minimum(_even_count(hidden, share), 1), first)
-        rest = hidden & ~demanded.where.any(-1, keepdim=True)
-        return _both(demanded, self.pick(pred, canvas, rest, share, rng=later))
+        for_required, for_rest = rng.split(2)
+        required = self._required(pred, hidden, np.minimum(_share_count(hidden, share), 1), for_required)
+        rest = hidden & ~required.where.any(-1, keepdim=True)
+        return _merge_rows(required, self.pick(pred, canvas, rest, share, rng=for_rest))
 
-    def _demanded(self, pred: Prediction, hidden: Tensor, count: np.ndarray, rng: Rng) -> PickResult:
+    def _required(self, pred: Prediction, hidden: Tensor, count: np.ndarray, rng: Rng) -> PickResult:
+        """Pick at most `count` (B,) required tokens in each row."""
         if not ops.to_numpy(hidden).any():
             return PickResult.nothing(hidden)
         drawn = pred.draw(hidden, rng=rng, temperature=self.pick.temperature)
         demand = scatter_scores(round_scores(drawn.demand()), hidden)
-        wanted = hidden & torch.from_numpy(demand >= math.log(self.least)).to(hidden.device)
-        where = ops.Ranking.of(demand, wanted).first(count)
+        candidates = hidden & torch.from_numpy(demand >= math.log(self.least)).to(hidden.device)
+        where = ops.Ranking.of(demand, candidates).first(count)
         return PickResult.of(where, drawn, where.take(ops.flat_positions(hidden)))
 
 
-def _both(one: PickResult, other: PickResult) -> PickResult:
-    """What two picks decide about different rows."""
-    where = one.where | other.where
-    mine = one.where[where]
-    tokens = one.tokens.new_empty(len(mine)).masked_scatter(mine, one.tokens).masked_scatter(~mine, other.tokens)
-    assert one.log_p is not None
-    assert other.log_p is not None
-    log_p = one.log_p.new_empty(len(mine)).masked_scatter(mine, one.log_p).masked_scatter(~mine, other.log_p)
+def _merge_rows(a: PickResult, b: PickResult) -> PickResult:
+    """Combine the results of two picks that reveal positions in different rows."""
+    where = a.where | b.where
+    from_a = a.where[where]
+    tokens = a.tokens.new_empty(len(from_a)).masked_scatter(from_a, a.tokens).masked_scatter(~from_a, b.tokens)
+    assert a.log_p is not None
+    assert b.log_p is not None
+    log_p = a.log_p.new_empty(len(from_a)).masked_scatter(from_a, a.log_p).masked_scatter(~from_a, b.log_p)
     return PickResult(where, tokens, log_p)
-
-
-@dataclass(frozen=True)
-class _One:
-    """One masked position per row, chosen uniformly."""
-
-    def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
-        which, what = rng.split(2)
-        chosen = (which.uniform(hidden.shape[1]) * hidden).argmax(-1, keepdim=True)
-        where = hidden & torch.zeros_like(hidden).scatter(-1, chosen, True)
-        return PickResult.of(where, pred.draw(where, rng=what)) if where.any() else PickResult.nothing(hidden)

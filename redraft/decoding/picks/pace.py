@@ -1,4 +1,4 @@
-"""Paces: how many of its tokens a step of `Unmask` reveals."""
+"""Unmasking paces: the fraction of the masked tokens that each step of `Unmask` reveals."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from redraft.core.vocab import require_range
 
 
 class Pace(Protocol):
-    """How many tokens each of `steps` steps reveals."""
+    """The fraction of the masked tokens that each of `steps` steps reveals."""
 
     def __call__(self, hidden: Tensor, step: int, steps: int) -> Tensor:
-        """(B, 1) how many are masked before this step (0 is the first) → (B, 1) the share of them it reveals."""
+        """(B, 1) number of masked tokens before step 0, 1, … → (B, 1) fraction of them to reveal."""
         ...
 
 
 @dataclass(frozen=True)
 class EvenPace:
-    """The same number at each step, rounded up: 1/steps left (LLaDA)."""
+    """Equal numbers of tokens: each step reveals the fraction 1 / steps left (LLaDA)."""
 
     def __call__(self, hidden: Tensor, step: int, steps: int) -> Tensor:
         return torch.full_like(hidden, 1 / (steps - step), dtype=ops.widest_float(hidden.device))
@@ -30,13 +30,13 @@ class EvenPace:
 
 @dataclass(frozen=True)
 class TimePace:
-    """What mask noise expects between t and s, 1 − s/t, on `steps` equal steps from 1 to `end`; rounded down.
+    """The expected number of tokens, masked · (1 − s/t) from t to s, rounded down, in equal steps of time to `end`.
 
-    The last step reveals the rest. This is Dream's number of tokens; with end = 0 and `nearest` that of dllm.
+    The last step reveals the rest. This is the pace of Dream; with end=0 and `nearest`, that of dllm.
     """
 
     end: float = 1e-3
-    nearest: bool = False  # round to the nearest number instead of down
+    nearest: bool = False  # round to the nearest integer instead of down
 
     def __post_init__(self) -> None:
         require_range(self, 0, 1, "end")
@@ -46,6 +46,6 @@ class TimePace:
             return torch.ones_like(hidden, dtype=ops.widest_float(hidden.device))
         t, s = (1 - (1 - self.end) * k / steps for k in (step, step + 1))
         expected = hidden.to(ops.widest_float(hidden.device)) * (1 - s / t)
-        expected = (expected * 2**20).round() / 2**20  # what is a whole number or a half in mathematics is so here
+        expected = (expected * 2**20).round() / 2**20  # so that exact integers and halves are not lost to rounding
         count = expected.round() if self.nearest else expected.floor()
         return count / hidden.clamp(min=1)

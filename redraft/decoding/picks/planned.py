@@ -1,4 +1,4 @@
-"""A pick by a critic: the positions that another model finds most likely right."""
+"""A pick by a critic: the positions whose tokens a critic finds most likely correct."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Prediction
 from redraft.core.processes.masked import PickResult
 from redraft.core.randomness import Rng
-from redraft.decoding.picks.order import _even_count, require_temperature, round_scores
+from redraft.decoding.picks.order import _share_count, require_temperature, round_scores
 
 
 @dataclass(frozen=True)
 class CriticPick:
-    """The `share` of the masked positions (rounded up) that a critic finds least likely to be wrong.
+    """The fraction `share` of the masked positions (rounded up) that a critic finds least likely to be wrong.
 
-    Every masked position is filled in, and the critic reads the whole text: one call of its own per step. It may be the
-    error layer of the model itself (`presets.gstar`). With `remask`, all tokens that are not given compete for their
-    places at each step, so that one written before may be masked again (Peng et al. 2025, "P2").
+    A token is drawn for every masked position, and the critic reads the whole text, at one more network call per step.
+    The critic may be the model's own error head (`presets.gstar_tiny`). With `remask`, written tokens that are not
+    given compete with the new ones in each step, so they may be masked again (Peng et al. 2025, "P2").
     """
 
     critic: Critic
@@ -38,15 +38,16 @@ class CriticPick:
         text = canvas.z.masked_scatter(hidden, drawn.tokens())
         scores = round_scores(-self.critic.error_logits(text, canvas.context))
         free = ~canvas.fixed if self.remask else hidden
-        kept = ops.Ranking.of(scores, free).first(ops.to_numpy((free & ~hidden).sum(-1)) + _even_count(hidden, share))
-        where = hidden & kept
-        return PickResult.of(where, drawn, where[hidden])._replace(again=free & ~kept & ~hidden)
+        count = ops.to_numpy((free & ~hidden).sum(-1)) + _share_count(hidden, share)
+        visible = ops.Ranking.of(scores, free).first(count)
+        where = hidden & visible
+        return PickResult.of(where, drawn, where[hidden])._replace(again=free & ~visible & ~hidden)
 
 
 @runtime_checkable
 class Critic(Protocol):
-    """A denoiser that also judges finished texts; `DiffusionLM` with an error layer is one."""
+    """A denoiser that also judges finished texts, such as a `DiffusionLM` with an error head."""
 
     def error_logits(self, x: Tensor, context: Context) -> Tensor:
-        """(B, L) logits that tokens are wrong."""
+        """(B, L) logits that each token is wrong."""
         ...

@@ -364,9 +364,9 @@ def test_errors(build: Build) -> None:
         lambda: TimePace(2.0),
         lambda: LeftToRight(float("inf")),
     ):
-        with pytest.raises(ValueError, match=r"must be|0 takes the likeliest"):
+        with pytest.raises(ValueError, match=r"must be|use 0 for the most likely token"):
             wrong()
     grows = Insertion(Vocab(7, mask=MASK, pad=0))
     canvas = replace(blank(1, 2), open=torch.ones(1, 3, dtype=torch.bool))
-    with pytest.raises(ValueError, match="insertion takes a number of steps"):
+    with pytest.raises(ValueError, match="insertion needs a number of steps"):
         list(Unmask(None)(build(), grows, canvas, rng=rng(0)))

@@ -1,1 +1,1 @@
-"""Block-wise decoding: left to right in blocks, windows, strides and approximate caches."""
+"""Block-wise decoding: left to right in blocks, sliding windows, and approximate caches."""

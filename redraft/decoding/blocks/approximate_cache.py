@@ -1,4 +1,4 @@
-"""Approximate key–value caches for full attention (Fast-dLLM): what is outside the block being written may be stale."""
+"""Approximate key–value caches for full attention (Fast-dLLM): entries outside the current block may be stale."""
 
 from __future__ import annotations
 
@@ -10,72 +10,80 @@ from torch import Tensor
 
 from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Denoiser, Prediction
-from redraft.decoding.blocks.windows import Window
+from redraft.decoding.blocks.windows import _Window
 
 
 @dataclass(frozen=True)
 class ApproximateCache(ABC):
-    """Reads a window beside keys and values that the rest of the row had a while ago (Fast-dLLM, Wu et al. 2025).
+    """A cache of the row outside a window, so that each step reads only the window (Fast-dLLM, Wu et al. 2025).
 
-    Under full attention every token sees every other, so what is kept of the others grows stale as the window is
-    written: the text may differ from the one without a cache. The whole canvas is read again at the start of each
-    block, and within it every `refresh` steps; with refresh=1 nothing is ever stale.
+    Under full attention every token sees every other, so cached keys and values become stale as the window is written,
+    and the text may differ from that without a cache. The whole canvas is read again at the start of each block, and
+    every `refresh` steps within it; with refresh=1 nothing is ever stale.
     """
 
-    refresh: int | None = None  # steps between two readings of the whole canvas; None: only at the start of a block
+    refresh: int | None = None  # steps between passes over the whole canvas; None for one at the start of each block
 
     def __post_init__(self) -> None:
         if self.refresh is not None and self.refresh < 1:
-            raise ValueError(f"refresh={self.refresh}; the whole canvas is read again every 1, 2, … steps, or None")
+            raise ValueError(
+                f"refresh={self.refresh}; it must be at least 1 step, or None to refresh only at the start of a block"
+            )
 
     @abstractmethod
-    def window(self, row: list[int], first: list[int], size: int, canvas: Canvas) -> Window:
-        """What is read at each step, of the block of `size` columns that begins at `first`."""
+    def window(self, row: list[int], first: list[int], size: int, canvas: Canvas) -> _Window:
+        """Return the window to read at each step.
+
+        row: indices of the rows to write. first: first column of the block in each of them. size: columns per block.
+        """
 
 
 @dataclass(frozen=True)
 class PrefixCache(ApproximateCache):
-    """Keeps what stands before the block; the block and all after it are read at each step."""
+    """A cache of everything before the block; each step reads the block and everything after it."""
 
-    def window(self, row: list[int], first: list[int], size: int, canvas: Canvas) -> Window:
-        return Window.of(row, first, canvas.z.shape[1], canvas)
+    def window(self, row: list[int], first: list[int], size: int, canvas: Canvas) -> _Window:
+        return _Window.of(row, first, canvas.z.shape[1], canvas)
 
 
 @dataclass(frozen=True)
 class DualCache(ApproximateCache):
-    """Keeps what stands before and after the block; only the block is read at each step."""
+    """A cache of everything before and after the block; each step reads only the block."""
 
-    def window(self, row: list[int], first: list[int], size: int, canvas: Canvas) -> Window:
-        return Window.of(row, first, size, canvas)
+    def window(self, row: list[int], first: list[int], size: int, canvas: Canvas) -> _Window:
+        return _Window.of(row, first, size, canvas)
 
 
-class StaleDenoiser:
-    """A denoiser for one window, around one for whole rows, which it asks to read the whole rows now and then.
+class _StaleDenoiser:
+    """A denoiser for one window that reads the whole rows again every `refresh` calls.
 
-    It counts its calls, so it serves one run of one sampler.
+    It counts its calls, so each run of a sampler needs a new one.
     """
 
     block = None
 
-    def __init__(self, denoise: Denoiser, whole: Canvas, window: Window, refresh: int | None) -> None:
-        """whole: the rows of the window."""
+    def __init__(self, denoise: Denoiser, whole: Canvas, window: _Window, refresh: int | None) -> None:
+        """whole: the canvas of the window's rows, with all their columns."""
         self._denoise, self._whole, self._window = denoise, whole, replace(window, row=None)
-        self._refresh, self._calls, self._seen = refresh, 0, whole.context
+        self._refresh, self._calls, self._cached = refresh, 0, whole.context
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         if self._calls == 0 or (self._refresh is not None and self._calls % self._refresh == 0):
-            self._seen = self._read(z, t, context)
+            self._cached = self._read_rows(z, t, context)
         self._calls += 1
-        return self._denoise(z, t, replace(context, cache=self._seen.cache))
+        return self._denoise(z, t, replace(context, cache=self._cached.cache))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        raise ValueError("under full attention a window is never finished for good: no Blocks inside of Blocks")
+        raise ValueError("under full attention no block is ever finished; do not nest Blocks inside Blocks")
 
-    def _read(self, z: Tensor, t: Tensor, context: Context) -> Context:
-        """The whole rows, as they are now, enter a new cache."""
+    def _read_rows(self, z: Tensor, t: Tensor, context: Context) -> Context:
+        """Read the whole rows with the window's present tokens z into a new cache."""
         given = self._whole.context
         if context.label is not given.label or context.cond is not given.cond:
-            raise ValueError("guidance inside of blocks would share one approximate cache; use Guided(Blocks(…), …)")
+            raise ValueError(
+                "guidance inside Blocks would use one approximate cache for both conditions; "
+                "use GuidedSampler(Blocks(…), …)"
+            )
         elsewhere = self._whole.time(torch.zeros_like(t[:, :1])).expand(self._whole.fixed.shape)  # given 0, waiting 1
         times = self._window.put(elsewhere, t.expand(z.shape))
         return self._denoise.absorb(self._window.put(self._whole.z, z), given, times)

@@ -1,4 +1,4 @@
-"""Blocks in parts: one part after the other, each read together with the whole block (sub-blocks of Fast-dLLM v2)."""
+"""Sub-blocks (Fast-dLLM v2): a block is written in parts, each read together with the whole block."""
 
 from __future__ import annotations
 
@@ -19,13 +19,12 @@ from redraft.decoding.samplers.base import Sampler
 
 @dataclass(frozen=True)
 class SubBlocks:
-    """Writes a block in parts of `size` tokens from the left, with the inner sampler: `Blocks(SubBlocks(sampler, 8))`.
+    """A sampler that writes a block in sub-blocks of `size` tokens, left to right: `Blocks(SubBlocks(sampler, 8))`.
 
-    The first token of a block is a part of its own if `first` says so: where states predict the next token, the block
-    before it has predicted it already, at no cost (Fast-dLLM v2).
-    With `cache` the whole block is read only until the first token of a part is written; then the part is read alone,
-    beside keys and values that the rest of the block had a while ago. That is approximate: the text may differ.
-    Rows are written one after the other.
+    With `first`, the first token of a block is a sub-block of its own: if states predict the next token, the block
+    before has already predicted it, at no cost (Fast-dLLM v2). With `cache`, the whole block is read only until the
+    first token of a sub-block is written. Then the sub-block is read alone, with the keys and values that the rest of
+    the block had at that time. This is approximate, so the text may differ, and rows are written one at a time.
     """
 
     sampler: Sampler = Ancestral()
@@ -35,85 +34,88 @@ class SubBlocks:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise ValueError(f"size={self.size}; a part has at least one token")
+            raise ValueError(f"size={self.size}; a sub-block must have at least one token")
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         canvas = process.prior(canvas, rng=rng)
         yield canvas
         if not self.cache:
-            yield from self._written(lambda lo: denoise, process, canvas, rng)
+            yield from self._write(lambda start: denoise, process, canvas, rng)
             return
         for row in range(len(canvas.z)):
             index = torch.tensor([row], device=canvas.z.device)
-            reader = _SubBlockDenoiser(denoise, process.vocab.masked, self.size)
-            for inner in self._written(reader.part, process, canvas.rows(index), rng.rows(index)):
-                canvas = _with_row(canvas, inner, index)
+            cached = _SubBlockDenoiser(denoise, process.vocab.masked, self.size)
+            for inner in self._write(cached.starting_at, process, canvas.rows(index), rng.rows(index)):
+                canvas = _paste_row(canvas, inner, index)
                 yield canvas
 
-    def _written(
-        self, reading: Callable[[int | None], Denoiser], process: Process, canvas: Canvas, rng: Rng
+    def _write(
+        self, denoiser_of: Callable[[int | None], Denoiser], process: Process, canvas: Canvas, rng: Rng
     ) -> Iterator[Canvas]:
-        """Part after part; `reading`: the denoiser of the part that begins at a column, None: of the first token."""
-        part = self._part_of(canvas)
+        """Write one sub-block after another.
+
+        `denoiser_of` maps the first column of a sub-block to its denoiser; None stands for a first token on its own.
+        """
+        part = self._part_index(canvas)
         for i in range(int(part.max()) + 1):
             active = replace(canvas, fixed=canvas.fixed | (part != i), waiting=~canvas.fixed & (part > i))
             if bool(active.fixed.all()):
                 continue
-            begin = None if self.first and i == 0 else (i - self.first) * self.size
-            for inner in self.sampler(reading(begin), process, active, rng=rng.fold(i)):
+            start = None if self.first and i == 0 else (i - self.first) * self.size
+            for inner in self.sampler(denoiser_of(start), process, active, rng=rng.fold(i)):
                 canvas = replace(canvas, z=inner.z, confidence=inner.confidence)
                 yield canvas
 
-    def _part_of(self, canvas: Canvas) -> Tensor:
-        """(L,) the number of the part that each column belongs to."""
+    def _part_index(self, canvas: Canvas) -> Tensor:
+        """(L,) index of the sub-block of each column."""
         column = torch.arange(canvas.z.shape[1], device=canvas.z.device)
         part = column // self.size
         return part + (column > 0).int() if self.first else part
 
 
-def _with_row(canvas: Canvas, inner: Canvas, index: Tensor) -> Canvas:
-    """The canvas with one row as it is now."""
-    z, sure = canvas.z.index_copy(0, index, inner.z), inner.confidence
-    if sure is None:
+def _paste_row(canvas: Canvas, inner: Canvas, index: Tensor) -> Canvas:
+    """Write the row `inner` back to row `index` of the canvas."""
+    z, newest = canvas.z.index_copy(0, index, inner.z), inner.confidence
+    if newest is None:
         return replace(canvas, z=z)
-    old = sure.new_zeros(canvas.fixed.shape) if canvas.confidence is None else canvas.confidence
-    return replace(canvas, z=z, confidence=old.index_copy(0, index, sure))
+    confidence = newest.new_zeros(canvas.fixed.shape) if canvas.confidence is None else canvas.confidence
+    return replace(canvas, z=z, confidence=confidence.index_copy(0, index, newest))
 
 
 class _SubBlockDenoiser:
-    """A denoiser for the parts of one block of one row; it remembers the block as it was when it was read whole."""
+    """A denoiser for the sub-blocks of one block of one row, with a cache of the block from its last full pass."""
 
     block = None
 
     def __init__(self, denoise: Denoiser, mask: int, size: int) -> None:
         self._denoise, self._mask, self._size = denoise, mask, size
-        self._begin, self._held = 0, Context()
+        self._start, self._cached = 0, Context()
 
-    def part(self, begin: int | None) -> Denoiser:
-        """The same for another part; the first token of a block needs no reading of it."""
-        if begin is None:
+    def starting_at(self, column: int | None) -> Denoiser:
+        """Return the denoiser for the sub-block from `column` on; None for a first token, which needs no cache."""
+        if column is None:
             return self._denoise
-        self._begin = begin
+        self._start = column
         return self
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        lo, hi = self._begin, self._begin + self._size
-        if self._held.cache is None or bool((z[:, lo] == self._mask).any()):
-            self._held = self._denoise.absorb(z, context, t)
-            return self._denoise(z, t, replace(context, cache=self._held.cache))
-        place = torch.arange(z.shape[1], device=z.device)[None] if context.place is None else context.place
+        lo, hi = self._start, self._start + self._size
+        if self._cached.cache is None or bool((z[:, lo] == self._mask).any()):
+            self._cached = self._denoise.absorb(z, context, t)
+            return self._denoise(z, t, replace(context, cache=self._cached.cache))
+        positions = torch.arange(z.shape[1], device=z.device)[None] if context.place is None else context.place
         pad, inside = (None if a is None else a[:, lo:hi] for a in (context.pad, context.inside))
-        near = replace(context, cache=self._held.cache, place=place[:, lo:hi], pad=pad, inside=inside)
-        part = self._denoise(z[:, lo:hi], t if t.shape[1] == 1 else t[:, lo:hi], near)
-        return _WindowPrediction(part, lo, hi)
+        window = replace(context, cache=self._cached.cache, place=positions[:, lo:hi], pad=pad, inside=inside)
+        pred = self._denoise(z[:, lo:hi], t if t.shape[1] == 1 else t[:, lo:hi], window)
+        return _WindowPrediction(pred, lo, hi)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        raise ValueError("a part of a block is never finished for good: no Blocks inside of Parts")
+        raise ValueError("a sub-block may still change, so it cannot be cached; do not nest Blocks inside SubBlocks")
 
 
 @dataclass(frozen=True)
 class _WindowPrediction(Prediction):
-    """A prediction for columns lo..hi of a window, asked as if it were for the whole window; nothing else may be."""
+    """A prediction for columns lo..hi of a block that takes masks over the whole block, true only in these columns."""
 
     inner: Prediction
     lo: int
@@ -125,11 +127,11 @@ class _WindowPrediction(Prediction):
 
     @property
     def x(self) -> Tensor:
-        raise ValueError("only a part of the block was read; ask for its positions: at(where)")
+        raise ValueError("only columns of one sub-block were read; query them with at(where)")
 
     def at(self, where: Tensor) -> Tensor:
         return self.inner.at(where[:, self.lo : self.hi])
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        found = self.inner.nll(where[:, self.lo : self.hi], target[:, self.lo : self.hi])
-        return F.pad(found, (self.lo, where.shape[1] - self.lo - found.shape[1]))
+        nats = self.inner.nll(where[:, self.lo : self.hi], target[:, self.lo : self.hi])
+        return F.pad(nats, (self.lo, where.shape[1] - self.lo - nats.shape[1]))

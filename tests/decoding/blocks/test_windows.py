@@ -140,7 +140,7 @@ def test_guidance_goes_around_the_blocks(build: Build, tiny: TransformerConfig) 
     assert torch.equal(
         write(GuidedSampler(plain, free), model, canvas), write(GuidedSampler(cached, free), model, canvas)
     )
-    with pytest.raises(ValueError, match=r"use Guided\(Blocks\(…\), …\)"):
+    with pytest.raises(ValueError, match=r"use GuidedSampler\(Blocks\(…\), …\)"):
         write(replace(cached, sampler=GuidedSampler(Unmask(3), free)), model, canvas)
 
 
@@ -152,12 +152,12 @@ def test_the_word_of_a_cache(build: Build) -> None:
 
 
 def test_what_does_not_fit_is_refused(build: Build) -> None:
-    with pytest.raises(ValueError, match=r"refresh=0; the whole canvas is read again every 1, 2, … steps"):
+    with pytest.raises(ValueError, match=r"refresh=0; it must be at least 1 step, or None"):
         DualCache(0)
-    with pytest.raises(ValueError, match=r"has an exact cache: use cache=True instead of Dual\(\)"):
+    with pytest.raises(ValueError, match=r"cache=DualCache\(\); a network that writes in blocks has an exact cache"):
         write(Blocks(cache=DualCache()), build(BlockCausal(3)), prompts(0, length=6))
     inner = Blocks(Ancestral(1), decode_block=1, cache=DualCache())
-    with pytest.raises(ValueError, match="no Blocks inside of Blocks"):
+    with pytest.raises(ValueError, match="do not nest Blocks inside Blocks"):
         write(Blocks(inner, decode_block=3, cache=DualCache()), build(), prompts(0, length=6))
 
 

@@ -1,4 +1,4 @@
-"""Gradient control (Diffusion-LM): what a solver draws moves down an energy before the next step."""
+"""Gradient control (Diffusion-LM): after each solver step, z moves down the gradient of an energy."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from redraft.decoding.samplers.base import time_column
 from redraft.decoding.solvers.ode import Ddim
 from redraft.decoding.solvers.step import SolverStep
 
-_EnergyGradient = Callable[[Tensor], Tensor]  # the gradient of a cost, by z
+_EnergyGradient = Callable[[Tensor], Tensor]  # maps z to the gradient of a cost at z
 
 
 class Energy(Protocol):
-    """What control lowers, differentiable in z: for example −log p(y | z, t) of a classifier trained on noisy z."""
+    """A cost that control lowers, differentiable in z, such as −log p(y | z, t) of a classifier trained on noisy z."""
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Tensor:
-        """(B, N, D) at the times t, (B, 1) or (B, N) → (B,)"""
+        """(B,) energy of each row of z, (B, N, D), at times t, (B, 1) or (B, N)."""
         ...
 
 
 @dataclass(frozen=True)
 class SumOfEnergies:
-    """The sum of several energies: all their wishes at once."""
+    """The sum of several energies, to satisfy all of them at once."""
 
     energies: tuple[Energy, ...]
 
@@ -40,46 +40,48 @@ class SumOfEnergies:
 
 @dataclass(frozen=True)
 class PositionEnergy:
-    """½‖x̂(z) − vector‖² at a place: with the vector of the end token it sets the length of the text."""
+    """½‖x̂(z) − vector‖² at one position. With the vector of the end token, it sets the length of the text."""
 
     denoise: Denoiser
-    place: int
+    position: int
     vector: Tensor  # (D,)
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Tensor:
-        return (self.denoise(z, t, context).x[:, self.place] - self.vector).square().sum(-1) / 2
+        return (self.denoise(z, t, context).x[:, self.position] - self.vector).square().sum(-1) / 2
 
 
 class DescentRule(Protocol):
-    """How z moves down a slope."""
+    """A rule for gradient descent on z."""
 
-    def __call__(self, z: Tensor, slope: _EnergyGradient, steps: int) -> Tensor: ...
+    def __call__(self, z: Tensor, gradient: _EnergyGradient, steps: int) -> Tensor:
+        """Return z after `steps` steps down the gradient."""
+        ...
 
 
 @dataclass(frozen=True)
 class SignDescent:
-    """z − rate·sign(slope): what Adagrad does if it is reset at every step, as in the released Diffusion-LM."""
+    """z − rate·sign(gradient): equal to Adagrad reset at every step, as in the released code of Diffusion-LM."""
 
     rate: float = 0.1
 
-    def __call__(self, z: Tensor, slope: _EnergyGradient, steps: int) -> Tensor:
+    def __call__(self, z: Tensor, gradient: _EnergyGradient, steps: int) -> Tensor:
         for _ in range(steps):
-            z = z - self.rate * slope(z).sign()
+            z = z - self.rate * gradient(z).sign()
         return z
 
 
 @dataclass(frozen=True)
 class AdagradDescent:
-    """z − rate·slope/√(sum of its squares so far), summed over the steps at one time (Duchi et al. 2011)."""
+    """z − rate·g/√(Σ g²) for gradients g, summed over the descent steps at one time (Adagrad, Duchi et al. 2011)."""
 
     rate: float = 0.1
 
-    def __call__(self, z: Tensor, slope: _EnergyGradient, steps: int) -> Tensor:
+    def __call__(self, z: Tensor, gradient: _EnergyGradient, steps: int) -> Tensor:
         total = torch.zeros_like(z)
         for _ in range(steps):
-            gradient = slope(z)
-            total = total + gradient.square()
-            z = z - self.rate * gradient / (total.sqrt() + 1e-10)
+            g = gradient(z)
+            total = total + g.square()
+            z = z - self.rate * g / (total.sqrt() + 1e-10)
         return z
 
 
@@ -87,8 +89,9 @@ class AdagradDescent:
 class GradientControl:
     """z_s ~ N(μ, σ²) by DDIM, then `inner` steps down coef·‖z − μ‖²/σ^power + energy(z, s) (Li et al. 2022, §5.1).
 
-    The first term is fluency, −log p(z_s | z_t) up to factors; the released code has power 1. Control works at the
-    times until ≤ s ≤ since, never at s = 0: by default not in the last 10 of 200 steps. Given places never move.
+    The first term keeps the text fluent: it is −log p(z_s | z_t) up to constants, with power=1 in the released code.
+    Control applies at times until ≤ s ≤ since, never at s = 0; by default it skips the last 10 of 200 steps. Given
+    positions never change.
     """
 
     energy: Energy
@@ -102,7 +105,7 @@ class GradientControl:
 
     def __post_init__(self) -> None:
         if self.solver.eta == 0:
-            raise ValueError("fluency is measured in units of the step's noise: steer a Ddim with eta above 0")
+            raise ValueError("eta=0; the fluency term divides by the noise of a step, so use a Ddim with eta above 0")
         if self.inner < 0 or self.coef < 0 or not 0 < self.until <= self.since <= 1:
             raise ValueError(
                 f"inner={self.inner}, coef={self.coef}, until={self.until}, since={self.since}; "
@@ -112,20 +115,21 @@ class GradientControl:
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         return self.solver.run(self.step, denoise, process, canvas, rng=rng)
 
-    def step(self, move: SolverStep) -> Tensor:
-        """z_s"""
-        z = self.solver.step(move)
-        return self.descent(z, self._slope(move), self.inner) if self.until <= move.s <= self.since else z
+    def step(self, step: SolverStep) -> Tensor:
+        """Return z_s after the descent."""
+        z = self.solver.step(step)
+        return self.descent(z, self._cost_gradient(step), self.inner) if self.until <= step.s <= self.since else z
 
-    def _slope(self, move: SolverStep) -> _EnergyGradient:
-        (mean, spread), canvas = self.solver.law(move), move.canvas
-        t = canvas.time(time_column(canvas, move.s))
+    def _cost_gradient(self, step: SolverStep) -> _EnergyGradient:
+        """Return the gradient of the cost at the end of this step, zero at fixed positions."""
+        (mean, std), canvas = self.solver.moments(step), step.canvas
+        t = canvas.time(time_column(canvas, step.s))
 
-        def slope(z: Tensor) -> Tensor:
+        def gradient(z: Tensor) -> Tensor:
             with torch.enable_grad():
                 z = canvas.write(z).z.detach().requires_grad_()
-                strange = (z - mean).square().sum() / spread**self.power
-                cost = self.coef * strange + self.energy(z, t, canvas.context).sum()
+                distance = (z - mean).square().sum() / std**self.power
+                cost = self.coef * distance + self.energy(z, t, canvas.context).sum()
                 return torch.autograd.grad(cost, z)[0].masked_fill(canvas.fixed[..., None], 0)
 
-        return slope
+        return gradient

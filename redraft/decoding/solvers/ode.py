@@ -1,8 +1,8 @@
-"""Solvers for Gaussian noise: one loop from noise to x; each has its own rule for the step from t to s.
+"""Solvers for Gaussian noise: one loop from noise to x, with a rule per solver for the step from t to s.
 
-With y = z/a and ς = s/a the probability flow is dy/dς = ε̂ (Karras et al. 2022): a solver is a way to integrate it, and
-a stochastic one adds noise that leaves the marginals as they are. The step to s = 0 gives x̂, as every sampler does.
-Scales are computed in float64; the state keeps the precision of the canvas.
+With y = z/a and ς = s/a the probability flow is dy/dς = ε̂ (Karras et al. 2022). Solvers integrate it; stochastic ones
+add noise that leaves the marginals unchanged. The step to s = 0 returns x̂ (`Renoise`: its projection). Scales are
+computed in float64; the state keeps the precision of the canvas.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from redraft.decoding.solvers.step import (
 
 @dataclass(frozen=True)
 class Solver(ABC):
-    """`steps` steps on a time grid, by the rule `step`; every subclass is final."""
+    """A sampler that takes `steps` steps on a time grid. Subclasses define `step` and are final."""
 
     steps: int = 64
     grid: NoiseGrid = UniformTimeGrid()
@@ -42,8 +42,8 @@ class Solver(ABC):
         require_steps(self.steps)
 
     @abstractmethod
-    def step(self, move: SolverStep) -> Tensor:
-        """z_s"""
+    def step(self, step: SolverStep) -> Tensor:
+        """Return z_s."""
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         return self.run(self.step, denoise, process, canvas, rng=rng)
@@ -51,7 +51,7 @@ class Solver(ABC):
     def run(
         self, rule: _StepRule, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng
     ) -> Iterator[Canvas]:
-        """From noise to x by another rule, at the times of this solver."""
+        """Sample with another step rule at the times of this solver."""
         path = _require_gaussian(process).path
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
@@ -61,10 +61,10 @@ class Solver(ABC):
 
 @dataclass(frozen=True)
 class Ddim(Solver):
-    """z_s = a_s·x̂ + √(s_s² − σ²)·ε̂ + σ·n with σ = η·s_s·√(1 − SNR_t/SNR_s) (Song et al. 2021, eq. 12).
+    """DDIM: z_s = a_s·x̂ + √(s_s² − σ²)·ε̂ + σ·n with σ = η·s_s·√(1 − SNR_t/SNR_s) (Song et al. 2021, eq. 12).
 
-    η = 0 is the probability flow by Euler steps in (y, ς), first order; η = 1 is ancestral sampling with the variance
-    of the posterior, `PosteriorVariance`, whatever that of the process.
+    η = 0 takes first-order Euler steps of the probability flow in (y, ς). η = 1 is ancestral sampling with the
+    posterior variance (`PosteriorVariance`), whatever reverse variance the process has.
     """
 
     eta: float = 0.0
@@ -72,67 +72,67 @@ class Ddim(Solver):
     def __post_init__(self) -> None:
         require_steps(self.steps)
         if not 0 <= self.eta <= 1:
-            raise ValueError(f"eta={self.eta}; use 0 (no noise) to 1 (that of ancestral sampling)")
+            raise ValueError(f"eta={self.eta}; use a number from 0 (no noise) to 1 (as much as ancestral sampling)")
 
-    def step(self, move: SolverStep) -> Tensor:
-        mean, spread = self.law(move)
-        return mean + spread * move.noise(move.rng) if self.eta else mean
+    def step(self, step: SolverStep) -> Tensor:
+        mean, std = self.moments(step)
+        return mean + std * step.noise(step.rng) if self.eta else mean
 
-    def law(self, move: SolverStep) -> tuple[Tensor, Tensor]:
-        """Mean and standard deviation of z_s."""
-        signal, noise = move.to
-        share = -(self.eta**2) * math.expm1(-2 * move.h)
-        return signal * move.x + noise * math.sqrt(1 - share) * move.eps, noise * math.sqrt(share)
+    def moments(self, step: SolverStep) -> tuple[Tensor, Tensor]:
+        """Return mean and standard deviation of z_s."""
+        signal, noise = step.scales_s
+        fresh = -(self.eta**2) * math.expm1(-2 * step.h)  # fraction of the noise variance that is drawn anew
+        return signal * step.x + noise * math.sqrt(1 - fresh) * step.eps, noise * math.sqrt(fresh)
 
 
 @dataclass(frozen=True)
 class OdeEuler(Solver):
-    """z_s = z + (s − t)·dz/dt with dz/dt = a'·x̂ + s'·ε̂: the probability flow in time, as flow matching solves it.
+    """z_s = z + (s − t)·dz/dt with dz/dt = a'·x̂ + s'·ε̂: Euler steps of the probability flow in time (flow matching).
 
-    First order. On a straight path it is the same as `Ddim`; on others `Ddim` is better, since it follows the scales.
+    First order. On a straight path it equals `Ddim`; on others `Ddim` is more accurate, since it uses the exact scales.
     """
 
-    def step(self, move: SolverStep) -> Tensor:
-        if move.s == 0:
-            return move.x
-        signal, noise = move.path.slopes(_float64_scalar(move.t))
-        return move.z + (move.s - move.t) * (signal * move.x + noise * move.eps)
+    def step(self, step: SolverStep) -> Tensor:
+        if step.s == 0:
+            return step.x
+        signal, noise = step.path.slopes(_float64_scalar(step.t))
+        return step.z + (step.s - step.t) * (signal * step.x + noise * step.eps)
 
 
 @dataclass(frozen=True)
 class Heun(Solver):
-    """The trapezoid rule for dy/dς = ε̂: second order, two network calls a step (Karras et al. 2022, algorithm 1)."""
+    """Heun's method for dy/dς = ε̂: second order, two network calls per step (Karras et al. 2022, algorithm 1)."""
 
-    def step(self, move: SolverStep) -> Tensor:
-        signal, noise = move.to
-        z = signal * move.x + noise * move.eps
-        if move.s == 0:
+    def step(self, step: SolverStep) -> Tensor:
+        signal, noise = step.scales_s
+        z = signal * step.x + noise * step.eps
+        if step.s == 0:
             return z
-        bend = eps_from_x(move.ask(z, move.s), z, *move.to) - move.eps
-        return z + signal * (move.to.ratio - move.at.ratio) / 2 * bend
+        change = eps_from_x(step.predict_x(z, step.s), z, *step.scales_s) - step.eps
+        return z + signal * (step.scales_s.ratio - step.scales_t.ratio) / 2 * change
 
 
 @dataclass(frozen=True)
 class DpmPP(Solver):
-    """DPM-Solver++(2M): z_s = (s_s/s_t)·z − a_s·expm1(−h)·D, D being x̂ extrapolated from two steps (Lu et al. 2022).
+    """DPM-Solver++(2M): z_s = (s_s/s_t)·z − a_s·expm1(−h)·D, where D extrapolates x̂ from two steps (Lu et al. 2022).
 
-    Second order for one network call a step; first order at the first step, and at the one to s = 0, where h = ∞.
+    Second order at one network call per step; first order in the first step and in the step to s = 0, where h = ∞.
     """
 
-    def step(self, move: SolverStep) -> Tensor:
-        signal, noise = move.to
-        return noise / move.at.noise * move.z - signal * math.expm1(-move.h) * _extrapolate_midpoint(move)
+    def step(self, step: SolverStep) -> Tensor:
+        signal, noise = step.scales_s
+        return noise / step.scales_t.noise * step.z - signal * math.expm1(-step.h) * _extrapolate_midpoint(step)
 
 
 @dataclass(frozen=True)
 class DpmPPSde(Solver):
     """2M-SDE: z_s = (s_s/s_t)·e^{−h}·z + a_s·(1 − e^{−2h})·D + s_s·√(1 − e^{−2h})·n, D as in `DpmPP` (Lu et al. 2022).
 
-    With D = x̂ it would be ancestral sampling; D removes most of the error of that, too little spread within modes.
+    With D = x̂ it would be ancestral sampling, whose modes come out too narrow; D removes most of that error.
     """
 
-    def step(self, move: SolverStep) -> Tensor:
-        signal, noise = move.to
-        share = -math.expm1(-2 * move.h)
-        mean = noise / move.at.noise * math.exp(-move.h) * move.z + signal * share * _extrapolate_midpoint(move)
-        return mean + noise * math.sqrt(share) * move.noise(move.rng)
+    def step(self, step: SolverStep) -> Tensor:
+        signal, noise = step.scales_s
+        fresh = -math.expm1(-2 * step.h)  # fraction of the noise variance that is drawn anew
+        mean = noise / step.scales_t.noise * math.exp(-step.h) * step.z + signal * fresh * _extrapolate_midpoint(step)
+        return mean + noise * math.sqrt(fresh) * step.noise(step.rng)

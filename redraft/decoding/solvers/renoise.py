@@ -1,4 +1,4 @@
-"""Renoising: predict the tokens, project them, noise them again to the next level (SSD-LM)."""
+"""Renoising (SSD-LM): predict tokens, project the prediction to a clean x, and noise it to the next level."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from redraft.decoding.solvers.step import SolverStep
 
 
 class Projection(Protocol):
-    """The guess of x, given the network's prediction."""
+    """A projection of the network's prediction to an estimate of x."""
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
-        """(B, N, D)"""
+        """(B, N, D) estimate of x."""
         ...
 
 
 @dataclass(frozen=True)
 class KeepMean:
-    """x̂ itself."""
+    """x̂ itself, without projection."""
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
         return pred.x
@@ -34,15 +34,15 @@ class KeepMean:
 
 @dataclass(frozen=True)
 class ArgmaxProjection:
-    """The corner of the likeliest token."""
+    """The vector of the most likely token."""
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
-        return _corners(pred, _require_token_weights(pred).argmax(-1))
+        return _token_vectors(pred, _require_token_weights(pred).argmax(-1))
 
 
 @dataclass(frozen=True)
 class NucleusProjection:
-    """The corner of a token drawn from the nucleus; with top_p = 1, from all tokens."""
+    """The vector of a token drawn from the nucleus; with top_p=1, from all tokens."""
 
     top_p: float = 1.0
 
@@ -53,12 +53,12 @@ class NucleusProjection:
         log_p = _require_token_weights(pred)
         allowed = log_p.masked_fill(~ops.nucleus_mask(log_p, self.top_p), -torch.inf)
         tokens = randomness.sample_categorical(allowed.flatten(0, 1), rng.uniform(log_p.shape[1]).flatten())
-        return _corners(pred, tokens.view(log_p.shape[:2]))
+        return _token_vectors(pred, tokens.view(log_p.shape[:2]))
 
 
 @dataclass(frozen=True)
 class MultiHotProjection:
-    """1 for every token of the nucleus, −1 for the others."""
+    """1 for each token in the nucleus and −1 for all others; for tokens at the corners of a simplex."""
 
     top_p: float = 0.9
 
@@ -68,19 +68,22 @@ class MultiHotProjection:
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
         log_p = _require_token_weights(pred)
         if isinstance(pred, VectorPrediction) and pred.table is not None:
-            raise ValueError("MultiHot is a point of the simplex; tokens with vectors of their own need Sampled")
+            raise ValueError(
+                "MultiHotProjection is for tokens at the corners of a simplex; this model has token vectors, "
+                "so use NucleusProjection"
+            )
         return 2 * ops.nucleus_mask(log_p, self.top_p).to(log_p.dtype) - 1
 
 
 def _require_token_weights(pred: Prediction) -> Tensor:
-    """(B, N, V) log-weights of tokens, from a network that names them."""
+    """(B, N, V) log-weights of tokens; raises if the network does not predict tokens."""
     if not isinstance(pred, VectorPrediction) or pred.log_weights is None:
-        raise ValueError("this network names no tokens to project to; use Renoise(project=Average()), or Ddim")
+        raise ValueError("this network predicts no tokens to project to; use Renoise(project=KeepMean()), or Ddim")
     return pred.log_weights
 
 
-def _corners(pred: Prediction, tokens: Tensor) -> Tensor:
-    """(B, N) → (B, N, D) the vectors of tokens: ±1 on the simplex"""
+def _token_vectors(pred: Prediction, tokens: Tensor) -> Tensor:
+    """(B, N) ids → (B, N, D) vectors: rows of the table, or corners of the simplex in ±1."""
     log_p = _require_token_weights(pred)
     table = pred.table if isinstance(pred, VectorPrediction) else None
     return 2 * F.one_hot(tokens, log_p.shape[-1]).to(log_p.dtype) - 1 if table is None else F.embedding(tokens, table)
@@ -88,19 +91,20 @@ def _corners(pred: Prediction, tokens: Tensor) -> Tensor:
 
 def _require_top_p(top_p: float) -> None:
     if not 0 < top_p <= 1:
-        raise ValueError(f"top_p={top_p}; the nucleus is a share of the probability, above 0 and at most 1")
+        raise ValueError(f"top_p={top_p}; it must be above 0 and at most 1")
 
 
 @dataclass(frozen=True)
 class Renoise(Solver):
-    """z_s = a_s·project(x̂) + s_s·n: each step guesses x and noises it anew (SSD-LM; Han et al. 2023).
+    """z_s = a_s·project(x̂) + s_s·n: each step estimates x and noises it from scratch (SSD-LM; Han et al. 2023).
 
-    It keeps the marginals only if the projection is a draw of x given z: `NucleusProjection`. With the mean or the likeliest
-    token, frequent tokens become more and more frequent.
+    The marginals are right only if the projection draws x given z, as `NucleusProjection()` does. With the mean or the
+    most likely token, frequent tokens become more and more frequent.
     """
 
     project: Projection = NucleusProjection()
 
-    def step(self, move: SolverStep) -> Tensor:
-        (signal, noise), (what, new) = move.to, move.rng.split(2)
-        return signal * self.project(move.pred, rng=what).to(move.z.dtype) + noise * move.noise(new)
+    def step(self, step: SolverStep) -> Tensor:
+        (signal, noise), (for_projection, for_noise) = step.scales_s, step.rng.split(2)
+        x = self.project(step.pred, rng=for_projection).to(step.z.dtype)
+        return signal * x + noise * step.noise(for_noise)

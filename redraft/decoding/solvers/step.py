@@ -1,4 +1,4 @@
-"""One step between two noise levels, and the loop that takes them."""
+"""A solver step from one noise level to the next, and the loop over all steps."""
 
 from __future__ import annotations
 
@@ -21,43 +21,43 @@ from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import time_column
 
 
-class NoiseScales(NamedTuple):
-    """a and s of z = a·x + s·ε at some time, numbers in float64."""
+class _NoiseScales(NamedTuple):
+    """The scales a and s of z = a·x + s·ε at one time."""
 
-    signal: Tensor
-    noise: Tensor
+    signal: Tensor  # () float64: a
+    noise: Tensor  # () float64: s
 
     @property
-    def level(self) -> float:
-        """ℓ = ln(a/s), half the log-SNR; infinite where there is no noise."""
+    def half_log_snr(self) -> float:
+        """ℓ = ln(a/s); infinite if there is no noise."""
         return math.log(self.signal / self.noise) if self.noise > 0 else math.inf
 
     @property
     def ratio(self) -> float:
-        """ς = s/a"""
+        """ς = s/a, the noise-to-signal ratio."""
         return float(self.noise / self.signal)
 
 
-def noise_scales(path: NoisePath, t: float) -> NoiseScales:
-    """The scales of a path at t; clean at t = 0."""
-    return NoiseScales(*path.scales(_float64_scalar(t)))
+def noise_scales(path: NoisePath, t: float) -> _NoiseScales:
+    """Return the scales of a path at time t; there is no noise at t = 0."""
+    return _NoiseScales(*path.scales(_float64_scalar(t)))
 
 
 def _float64_scalar(t: float) -> Tensor:
-    """() float64: torch treats it as a scalar, so scales in full precision do not change the dtype of the state."""
+    """() float64: torch treats it as a scalar, so it does not change the dtype of the state."""
     return torch.tensor(t, dtype=torch.float64)
 
 
-class PreviousStep(NamedTuple):
-    """What multistep rules remember about the previous step."""
+class _PreviousStep(NamedTuple):
+    """The previous step, as multistep solvers need it."""
 
-    x: Tensor
+    x: Tensor  # x̂
     h: float
 
 
 @dataclass(frozen=True)
 class SolverStep:
-    """A step from t to s: the canvas at t, the prediction of x there, and all else that a rule may need."""
+    """A step from t to s: the canvas at t, the prediction there, and everything else a solver may need."""
 
     denoise: Denoiser
     path: NoisePath
@@ -65,16 +65,17 @@ class SolverStep:
     t: float
     s: float
     rng: Rng
-    before: PreviousStep | None = None
-    last: bool = False
+    previous: _PreviousStep | None = None  # None in the first step
+    last: bool = False  # whether it is the last step
 
     @cached_property
     def pred(self) -> Prediction:
-        return self._said(self.canvas, self.t)
+        """The prediction at (z, t)."""
+        return self._predict(self.canvas, self.t)
 
     @cached_property
     def x(self) -> Tensor:
-        """x̂ at (z, t)"""
+        """x̂ at (z, t)."""
         return self.pred.x.to(self.z.dtype)
 
     @property
@@ -82,61 +83,62 @@ class SolverStep:
         return self.canvas.z
 
     @cached_property
-    def at(self) -> NoiseScales:
+    def scales_t(self) -> _NoiseScales:
         """The scales at t."""
         return noise_scales(self.path, self.t)
 
     @cached_property
-    def to(self) -> NoiseScales:
+    def scales_s(self) -> _NoiseScales:
         """The scales at s."""
         return noise_scales(self.path, self.s)
 
     @property
     def h(self) -> float:
-        """ℓ_s − ℓ_t; infinite for the step to s = 0"""
-        return self.to.level - self.at.level
+        """ℓ_s − ℓ_t; infinite for the step to s = 0."""
+        return self.scales_s.half_log_snr - self.scales_t.half_log_snr
 
     @property
     def eps(self) -> Tensor:
-        """ε̂ at (z, t)"""
-        return eps_from_x(self.x, self.z, *self.at)
+        """ε̂ at (z, t)."""
+        return eps_from_x(self.x, self.z, *self.scales_t)
 
-    def ask(self, z: Tensor, t: float) -> Tensor:
-        """x̂ at another point; the hint (self-conditioning) stays the same within a step."""
-        return self._said(self.canvas.write(z), t).x.to(z.dtype)
+    def predict_x(self, z: Tensor, t: float) -> Tensor:
+        """Return x̂ at another point (z, t). The self-conditioning input stays the same within a step."""
+        return self._predict(self.canvas.write(z), t).x.to(z.dtype)
 
     def noise(self, rng: Rng) -> Tensor:
+        """Return standard normal noise in the shape of z."""
         return randomness.normal_like(self.z, rng)
 
-    def _said(self, canvas: Canvas, t: float) -> Prediction:
+    def _predict(self, canvas: Canvas, t: float) -> Prediction:
         return self.denoise(canvas.z, canvas.time(time_column(canvas, t)), canvas.context)
 
 
-_StepRule = Callable[[SolverStep], Tensor]  # what stands at s
+_StepRule = Callable[[SolverStep], Tensor]  # maps a step to z_s
 
 
 def run_steps(
     rule: _StepRule, times: list[float], denoise: Denoiser, path: NoisePath, canvas: Canvas, *, rng: Rng
 ) -> Iterator[Canvas]:
-    """The loop of all solvers, from the first time to the last; each canvas keeps x̂ as the hint of the next step."""
-    before: PreviousStep | None = None
+    """Step through `times` with a rule and yield each canvas, which keeps x̂ for self-conditioning in the next step."""
+    previous: _PreviousStep | None = None
     for i, (t, s) in enumerate(pairwise(times)):
         with torch.no_grad():
-            move = SolverStep(denoise, path, canvas, t, s, rng.fold(i), before, last=i == len(times) - 2)
-            canvas = canvas.write(rule(move), hint=move.x)
-            before = PreviousStep(move.x, move.h)
+            step = SolverStep(denoise, path, canvas, t, s, rng.fold(i), previous, last=i == len(times) - 2)
+            canvas = canvas.write(rule(step), hint=step.x)
+            previous = _PreviousStep(step.x, step.h)
         yield canvas
 
 
 def _require_gaussian(process: Process) -> Gaussian:
-    """The process, which must be Gaussian: solvers need vectors."""
+    """Return the process; raises unless it is Gaussian, since solvers need vectors."""
     if not isinstance(process, Gaussian):
         raise ValueError(f"solvers are for Gaussian noise, not {type(process).__name__}; use Ancestral(steps)")
     return process
 
 
-def _extrapolate_midpoint(move: SolverStep) -> Tensor:
-    """D = x̂ + (x̂ − x̂ of the step before)·h/(2·h of the step before): x̂ extrapolated to the midpoint."""
-    if move.before is None or move.s == 0 or move.before.h == 0:  # h = 0: the schedule is flat at its end
-        return move.x
-    return move.x + move.h / (2 * move.before.h) * (move.x - move.before.x)
+def _extrapolate_midpoint(step: SolverStep) -> Tensor:
+    """Extrapolate x̂ to the midpoint of the step: D = x̂ + (x̂ − x̂_prev)·h/(2·h_prev)."""
+    if step.previous is None or step.s == 0 or step.previous.h == 0:  # h = 0: the schedule is flat at its end
+        return step.x
+    return step.x + step.h / (2 * step.previous.h) * (step.x - step.previous.x)

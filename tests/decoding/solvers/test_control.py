@@ -20,10 +20,11 @@ from redraft.decoding import (
     SumOfEnergies,
     final_canvas,
 )
-from redraft.evaluation import PROCESS, Mixture, MixtureOracle, blank_canvas
+from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle
+from redraft.evaluation.laws.solvers import _PROCESS, _blank_vectors
 
 MIXTURE = Mixture.of()
-ORACLE = MixtureOracle(MIXTURE, PROCESS.path)
+ORACLE = MixtureOracle(MIXTURE, _PROCESS.path)
 SOLVER = Ddim(20, eta=1.0)
 
 
@@ -41,8 +42,8 @@ RIGHT = Along((1.0, 0.0))
 
 
 def drawn(sampler: Ddim | GradientControl, canvas: Canvas | None = None) -> Tensor:
-    canvas = blank_canvas(2, 200) if canvas is None else canvas
-    return final_canvas(sampler(ORACLE, PROCESS, canvas, rng=rng(0, len(canvas.z)))).z
+    canvas = _blank_vectors(2, 200) if canvas is None else canvas
+    return final_canvas(sampler(ORACLE, _PROCESS, canvas, rng=rng(0, len(canvas.z)))).z
 
 
 @pytest.mark.parametrize(
@@ -56,8 +57,8 @@ def test_without_control_it_is_ddim(steer: GradientControl) -> None:
 
 def test_fluency_alone_pulls_to_the_mean() -> None:
     """Without energy the only way down leads to μ."""
-    move = SolverStep(ORACLE, PROCESS.path, PROCESS.prior(blank_canvas(1, 50), rng=rng(0)), 0.9, 0.85, rng(1))
-    z, mean = SOLVER.step(move), SOLVER.law(move)[0]
+    move = SolverStep(ORACLE, _PROCESS.path, _PROCESS.prior(_blank_vectors(1, 50), rng=rng(0)), 0.9, 0.85, rng(1))
+    z, mean = SOLVER.step(move), SOLVER.moments(move)[0]
     steered = GradientControl(lambda z, t, c: z.new_zeros(len(z)), SOLVER, inner=1, descent=SignDescent(1e-3)).step(
         move
     )
@@ -84,7 +85,7 @@ def test_given_places_never_move(descent: DescentRule) -> None:
     z = MIXTURE.sample(rng(1, 3), 4)
     fixed = torch.arange(4).expand(3, 4) % 2 == 0
     canvas = Canvas(z, fixed)
-    for written in GradientControl(RIGHT, SOLVER, descent=descent)(ORACLE, PROCESS, canvas, rng=rng(0, 3)):
+    for written in GradientControl(RIGHT, SOLVER, descent=descent)(ORACLE, _PROCESS, canvas, rng=rng(0, 3)):
         assert torch.equal(written.z[fixed], z[fixed])
     shown: list[Tensor] = []
 
@@ -119,18 +120,18 @@ def test_energies() -> None:
     torch.testing.assert_close(place(z, t, Context()), expected)
     both = SumOfEnergies((place, RIGHT))(z, t, Context())
     torch.testing.assert_close(both, expected + RIGHT(z, t, Context()))
-    near = drawn(GradientControl(PositionEnergy(ORACLE, 1, MIXTURE.means[1]), SOLVER, inner=2), blank_canvas(40, 2))
+    near = drawn(GradientControl(PositionEnergy(ORACLE, 1, MIXTURE.means[1]), SOLVER, inner=2), _blank_vectors(40, 2))
     far = (near - MIXTURE.means[1]).norm(dim=-1).mean(0)
     assert far[1] < 0.7 * far[0], "control acts at its place alone"
 
 
 def test_a_row_is_steered_as_if_alone() -> None:
-    canvas = blank_canvas(3, 4)
+    canvas = _blank_vectors(3, 4)
     together = drawn(GradientControl(RIGHT, SOLVER), canvas)
     rows = rng(0, 3)
     alone = final_canvas(
         GradientControl(RIGHT, SOLVER)(
-            ORACLE, PROCESS, canvas.rows(torch.tensor([2])), rng=replace(rows, key=rows.key[2:])
+            ORACLE, _PROCESS, canvas.rows(torch.tensor([2])), rng=replace(rows, key=rows.key[2:])
         )
     )
     torch.testing.assert_close(alone.z[0], together[2])

@@ -55,8 +55,10 @@ from redraft.decoding import (
     final_canvas,
     flow_log_likelihood,
 )
-from redraft.evaluation import PROCESS, VOCAB, Mixture, MixtureOracle, TokenOracle, blank_canvas, density, renoised
+from redraft.evaluation import VOCAB
 from redraft.evaluation.laws import solvers as check_solvers
+from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle
+from redraft.evaluation.laws.solvers import _PROCESS, _blank_vectors, _clean_density, _sample_tokens, _TokenOracle
 from redraft.models import (
     DiffusionLM,
     DiffusionLMConfig,
@@ -88,17 +90,17 @@ every_sampler = pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda s: f"{ty
 
 @pytest.mark.parametrize("law", ["order", "disguise", "flow"])
 def test_laws(law: str) -> None:
-    oracle = MixtureOracle(MIXTURE, PROCESS.path)
+    oracle = MixtureOracle(MIXTURE, _PROCESS.path)
     rows = {
-        "order": lambda: check_solvers._convergence_laws(PROCESS, oracle),
-        "disguise": lambda: check_solvers._equivalence_laws(PROCESS, MIXTURE, oracle),
-        "flow": lambda: check_solvers._flow_laws(PROCESS, MIXTURE, oracle),
+        "order": lambda: check_solvers._convergence_laws(_PROCESS, oracle),
+        "disguise": lambda: check_solvers._equivalence_laws(_PROCESS, MIXTURE, oracle),
+        "flow": lambda: check_solvers._flow_laws(_PROCESS, MIXTURE, oracle),
     }[law]()
     assert [row.law for row in rows if not row.ok] == []
 
 
 def test_samplers_recover_the_mixture() -> None:
-    rows = list(check_solvers._moment_laws(PROCESS, MIXTURE))
+    rows = list(check_solvers._moment_laws(_PROCESS, MIXTURE))
     assert len(rows) == 3 * len(check_solvers._SAMPLERS)
     assert [row.law for row in rows if not row.ok] == []
 
@@ -122,14 +124,14 @@ def test_orders_on_other_paths(path: NoisePath) -> None:
 class Askew(Solver):
     """Deliberately wrong: DDIM with a tenth too much of ε̂."""
 
-    def step(self, move: SolverStep) -> Tensor:
-        signal, noise = move.to
-        return signal * move.x + 1.1 * noise * move.eps
+    def step(self, step: SolverStep) -> Tensor:
+        signal, noise = step.scales_s
+        return signal * step.x + 1.1 * noise * step.eps
 
 
 def test_a_wrong_solver_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_solvers, "_SAMPLERS", (("wrong", Askew(60, UniformLogSnrGrid()), 0.12),))
-    assert not all(row.ok for row in check_solvers._moment_laws(PROCESS, MIXTURE))
+    assert not all(row.ok for row in check_solvers._moment_laws(_PROCESS, MIXTURE))
 
 
 # --- grids ---
@@ -213,7 +215,7 @@ def test_promises(path: NoisePath, sampler: Sampler) -> None:
 @every_sampler
 def test_a_row_is_written_as_if_alone(sampler: Sampler) -> None:
     canvas, keys = given_canvas(20), rng(3, 20)
-    oracle, process = MixtureOracle(MIXTURE, PROCESS.path), PROCESS
+    oracle, process = MixtureOracle(MIXTURE, _PROCESS.path), _PROCESS
     together = final_canvas(sampler(oracle, process, canvas, rng=keys)).z
     for i in (0, 7, 19):
         alone = Canvas(canvas.z[i : i + 1, :3], canvas.fixed[i : i + 1, :3])  # without its padding
@@ -223,7 +225,7 @@ def test_a_row_is_written_as_if_alone(sampler: Sampler) -> None:
 
 @pytest.mark.parametrize("solver", [Ddim(4), Heun(4), DpmPP(4)], ids=repr)
 def test_the_hint_is_what_was_said_at_the_start_of_the_step_before(solver: Solver) -> None:
-    watched, process = Watched(PROCESS.path), PROCESS
+    watched, process = Watched(_PROCESS.path), _PROCESS
     final = final_canvas(solver(watched, process, given_canvas(), rng=rng(0, 3)))
     calls = 2 if isinstance(solver, Heun) else 1
     said, hints = watched.said[::calls], watched.hints[::calls]
@@ -236,8 +238,8 @@ def test_the_hint_is_what_was_said_at_the_start_of_the_step_before(solver: Solve
 
 @every_sampler
 def test_the_last_step_gives_what_the_network_says(sampler: Sampler) -> None:
-    canvas, watched = given_canvas(), Watched(PROCESS.path)
-    z = final_canvas(sampler(watched, PROCESS, canvas, rng=rng(0, 3))).z
+    canvas, watched = given_canvas(), Watched(_PROCESS.path)
+    z = final_canvas(sampler(watched, _PROCESS, canvas, rng=rng(0, 3))).z
     exact = not isinstance(sampler, EulerMaruyama)  # which stops before
     assert torch.equal(z[~canvas.fixed], watched.said[-1][~canvas.fixed]) == exact
 
@@ -246,19 +248,19 @@ def test_the_last_step_gives_what_the_network_says(sampler: Sampler) -> None:
     ("sampler", "calls"), [(Ddim(6), 6), (DpmPP(6), 6), (Heun(6), 11), (Langevin(6, inner=3), 19)], ids=repr
 )
 def test_network_calls(sampler: Sampler, calls: int) -> None:
-    watched = Watched(PROCESS.path)
-    final_canvas(sampler(watched, PROCESS, given_canvas(), rng=rng(0, 3)))
+    watched = Watched(_PROCESS.path)
+    final_canvas(sampler(watched, _PROCESS, given_canvas(), rng=rng(0, 3)))
     assert len(watched.times) == calls
 
 
 def test_corrections_do_not_depend_on_given_places() -> None:
     canvas = given_canvas()
     other = replace(canvas, z=torch.where(canvas.fixed[..., None], canvas.z + 5, canvas.z))
-    sampler, oracle = PredictorCorrector(Ddim(4), corrections=2), MixtureOracle(MIXTURE, PROCESS.path)
-    one, two = (final_canvas(sampler(oracle, PROCESS, c, rng=rng(0, 3))).z[~canvas.fixed] for c in (canvas, other))
+    sampler, oracle = PredictorCorrector(Ddim(4), corrections=2), MixtureOracle(MIXTURE, _PROCESS.path)
+    one, two = (final_canvas(sampler(oracle, _PROCESS, c, rng=rng(0, 3))).z[~canvas.fixed] for c in (canvas, other))
     assert torch.equal(one, two)
-    plain = final_canvas(Ddim(4)(oracle, PROCESS, canvas, rng=rng(0, 3))).z
-    none = final_canvas(PredictorCorrector(Ddim(4), corrections=0)(oracle, PROCESS, canvas, rng=rng(0, 3))).z
+    plain = final_canvas(Ddim(4)(oracle, _PROCESS, canvas, rng=rng(0, 3))).z
+    none = final_canvas(PredictorCorrector(Ddim(4), corrections=0)(oracle, _PROCESS, canvas, rng=rng(0, 3))).z
     assert torch.equal(plain, none)
 
 
@@ -288,9 +290,9 @@ def test_with_a_network(tiny: TransformerConfig, vocab: Vocab, head: VectorHead)
 
 @pytest.mark.parametrize("project", [ArgmaxProjection(), KeepMean()], ids=repr)
 def test_only_drawn_tokens_keep_their_frequencies(project: Projection) -> None:
-    oracle = TokenOracle.of(PROCESS)
-    assert check_solvers._renoise_law(PROCESS).ok
-    share = (renoised(oracle, Renoise(20, project=project)) == 0).double().mean()
+    oracle = _TokenOracle.of(_PROCESS)
+    assert check_solvers._renoise_law(_PROCESS).ok
+    share = (_sample_tokens(oracle, Renoise(20, project=project)) == 0).double().mean()
     assert float(share) > float(oracle.mixture.weights[0]) + 0.05
 
 
@@ -352,9 +354,9 @@ def test_likelihood_against_another_solver() -> None:
 def test_hutchinson_is_unbiased() -> None:
     """In one dimension vᵀJv is the trace itself; in two, its mean over probes."""
     x = MIXTURE.sample(rng(8), 1).expand(200, 1, 2)
-    oracle, canvas = MixtureOracle(MIXTURE, PROCESS.path), Canvas(x, torch.zeros(200, 1, dtype=torch.bool))
-    guessed = flow_log_likelihood(oracle, PROCESS, canvas, steps=40, rng=rng(0, 200))
-    exact = flow_log_likelihood(oracle, PROCESS, canvas.rows(torch.tensor([0])), steps=40, rng=rng(0), exact=True)
+    oracle, canvas = MixtureOracle(MIXTURE, _PROCESS.path), Canvas(x, torch.zeros(200, 1, dtype=torch.bool))
+    guessed = flow_log_likelihood(oracle, _PROCESS, canvas, steps=40, rng=rng(0, 200))
+    exact = flow_log_likelihood(oracle, _PROCESS, canvas.rows(torch.tensor([0])), steps=40, rng=rng(0), exact=True)
     assert guessed.std() > 1e-3
     assert abs(float(guessed.mean() - exact)) < 5 * float(guessed.std()) / math.sqrt(200)
 
@@ -363,9 +365,9 @@ def test_likelihood_of_free_places_alone() -> None:
     x = MIXTURE.sample(rng(8, 2), 3)
     fixed = torch.tensor([[False, True, True], [False, False, True]])
     ours = flow_log_likelihood(
-        MixtureOracle(MIXTURE, PROCESS.path), PROCESS, Canvas(x, fixed), steps=100, rng=rng(0, 2), exact=True
+        MixtureOracle(MIXTURE, _PROCESS.path), _PROCESS, Canvas(x, fixed), steps=100, rng=rng(0, 2), exact=True
     )
-    each = density(MIXTURE, PROCESS.path, x.flatten(0, 1)).view(2, 3)
+    each = _clean_density(MIXTURE, _PROCESS.path, x.flatten(0, 1)).view(2, 3)
     torch.testing.assert_close(ours, (each * ~fixed).sum(-1), atol=0.1, rtol=0)
 
 
@@ -375,7 +377,7 @@ def test_likelihood_of_free_places_alone() -> None:
 def test_errors() -> None:
     with pytest.raises(ValueError, match="steps=0; a sampler needs at least one step"):
         Heun(0)
-    with pytest.raises(ValueError, match="eta=2; use 0"):
+    with pytest.raises(ValueError, match="eta=2; use a number from 0"):
         Ddim(5, eta=2)
     with pytest.raises(ValueError, match="rho=0"):
         KarrasGrid(0)
@@ -387,8 +389,8 @@ def test_errors() -> None:
         PredictorCorrector(corrections=-1)
     with pytest.raises(ValueError, match="top_p=0"):
         NucleusProjection(0.0)
-    oracle = MixtureOracle(MIXTURE, PROCESS.path)
+    oracle = MixtureOracle(MIXTURE, _PROCESS.path)
     with pytest.raises(ValueError, match="Gaussian noise, not Masked"):
-        final_canvas(Ddim(2)(oracle, Masked(Vocab(3, mask=2)), blank_canvas(1, 2), rng=rng(0)))
-    with pytest.raises(ValueError, match="names no tokens"):
-        final_canvas(Renoise(2)(oracle, PROCESS, blank_canvas(1, 2), rng=rng(0)))
+        final_canvas(Ddim(2)(oracle, Masked(Vocab(3, mask=2)), _blank_vectors(1, 2), rng=rng(0)))
+    with pytest.raises(ValueError, match="predicts no tokens"):
+        final_canvas(Renoise(2)(oracle, _PROCESS, _blank_vectors(1, 2), rng=rng(0)))

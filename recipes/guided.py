@@ -23,7 +23,8 @@ from rows import Rows, Trained, add_places, cpu_timer, measure_all, run_recipe, 
 from redraft.apps import exact_scene
 from redraft.core import Canvas, Gaussian, randomness
 from redraft.decoding import Heun, UniformLogSnrGrid, final_canvas
-from redraft.evaluation import Mixture, grammar_score, proportion, unigram_entropy
+from redraft.evaluation import grammar_score, proportion, unigram_entropy
+from redraft.evaluation.laws.gaussian import Mixture
 from redraft.tasks import TextModel, generate
 from redraft.training import STORY_LANGUAGE, GaussianMixtureCorpus, Run, StoryClasses, presets
 from redraft.training.runs import variations

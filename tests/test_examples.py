@@ -38,10 +38,10 @@ typo = load_module(FILE)
 
 def test_the_laws_hold_on_real_keys_too() -> None:
     """z, x and c side by side, the mask below z and x."""
-    process, toy = typo.Typo(tokens.VOCAB, "zxc"), tokens.ToyLanguage.of()
+    process, toy = typo.Typo(tokens.VOCAB, "zxc"), tokens._ToyLanguage.of()
     rows = [*tokens._forward_laws(process), *tokens._reverse_laws(process)]
     assert [row for row in rows if not row.ok] == []
-    assert tokens.enumerated_bound(process, tokens.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-5)
+    assert tokens._enumerated_bound(process, tokens.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-5)
 
 
 class Single(typo.Typo):  # type: ignore[name-defined,misc]
@@ -56,16 +56,16 @@ class Single(typo.Typo):  # type: ignore[name-defined,misc]
 @pytest.mark.parametrize("schedule", [Cosine(), CosineSquared(), Polynomial(3.0)], ids=repr)
 def test_rounding_does_not_decide(kind: type[TokenProcess], schedule: Schedule) -> None:
     """Near t = 0 the noise of these schedules is too little for float64; the bound must not be made of rounding."""
-    toy = tokens.ToyLanguage.of()
+    toy = tokens._ToyLanguage.of()
     process = kind(tokens.VOCAB, schedule=schedule)  # type: ignore[call-arg]
-    found = tokens.integrated_bound(process, tokens.Oracle(toy, process))
+    found = tokens._integrated_bound(process, tokens.Oracle(toy, process))
     assert float(found) == pytest.approx(toy.entropy, abs=1e-5)
     assert found.error < 1e-4
 
 
 def test_the_ordinary_posterior_is_not_the_best_guess() -> None:
     """What the docstring says: x̂ must not see the letter itself, which Bayes' rule brings in."""
-    process, toy = typo.Typo(tokens.VOCAB), tokens.ToyLanguage.of()
+    process, toy = typo.Typo(tokens.VOCAB), tokens._ToyLanguage.of()
 
     class Ordinary(tokens.Oracle):
         def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> TablePrediction:
@@ -73,7 +73,7 @@ def test_the_ordinary_posterior_is_not_the_best_guess() -> None:
             itself = torch.stack([process.marginal(float(u)) for u in times])[which, :, z]
             return TablePrediction((super().__call__(z, t, context).x + itself.log()).log_softmax(-1))
 
-    assert tokens.enumerated_bound(process, Ordinary(toy, process)) > toy.entropy + 0.1
+    assert tokens._enumerated_bound(process, Ordinary(toy, process)) > toy.entropy + 0.1
 
 
 def test_letters_drift_to_neighbouring_keys() -> None:

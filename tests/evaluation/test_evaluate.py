@@ -39,6 +39,7 @@ from redraft.evaluation import ModelJudge, TransformersJudge
 from redraft.evaluation.laws import tokens as check
 from redraft.models import AttentionPattern, BlockCausal, Causal, DiffusionLM, Full, TransformerConfig
 from redraft.tasks import sample_canvases
+from redraft.tasks.engine.trace import generated_mask
 from redraft.training import (
     STORY_LANGUAGE,
     Bound,
@@ -426,9 +427,9 @@ def test_generated_tokens_are_neither_given_nor_empty_nor_behind_the_end() -> No
     pad = torch.zeros_like(fixed)
     pad[0, 4:] = True
     start = Canvas(torch.full_like(z, 6), fixed, Context(pad=pad))
-    assert tasks.generated_mask(start, Canvas(z, fixed), vocab).sum(-1).tolist() == [1, 3, 2, 0]
-    assert tasks.generated_mask(start, Canvas(z, fixed), Vocab(7, mask=6)).sum(-1).tolist() == [1, 6, 5, 6]
-    assert tasks.generated_mask(replace(start, context=Context()), Canvas(z, fixed), vocab).sum(-1).tolist() == [
+    assert generated_mask(start, Canvas(z, fixed), vocab).sum(-1).tolist() == [1, 3, 2, 0]
+    assert generated_mask(start, Canvas(z, fixed), Vocab(7, mask=6)).sum(-1).tolist() == [1, 6, 5, 6]
+    assert generated_mask(replace(start, context=Context()), Canvas(z, fixed), vocab).sum(-1).tolist() == [
         3,
         3,
         2,
@@ -597,14 +598,14 @@ class Untold:
 
 def test_any_source_may_know_its_truth() -> None:
     held = redraft.training.HeldOut.of(Coins(), "valid", ByteTokenizer(), DocumentRows(8), 5)
-    assert held.truth == redraft.training.TrueProbabilities([-3 * math.log(2)] * 5, math.log(2))
+    assert held.truth == redraft.training.heldout._TrueProbabilities([-3 * math.log(2)] * 5, math.log(2))
     assert redraft.training.HeldOut.of(Untold(), "valid", ByteTokenizer(), DocumentRows(8), 5).truth is None
     assert redraft.training.HeldOut.of(Coins(), "valid", ByteTokenizer(), DocumentRows(2), 5).truth is None, (
         "a document was cut"
     )
     told = redraft.training.HeldOut.of(StoryCorpus(), "test", ByteTokenizer(), DocumentRows(600), 3).truth
     texts = [StoryCorpus().document("test", i) for i in range(3)]
-    assert told == redraft.training.TrueProbabilities(
+    assert told == redraft.training.heldout._TrueProbabilities(
         [STORY_LANGUAGE.log_prob(text) for text in texts], STORY_LANGUAGE.entropy_per_char()
     )
 

@@ -12,13 +12,14 @@ import pytest
 import torch
 
 import redraft
-from redraft import tasks
 from redraft.core import ByteTokenizer, Insertion, Interpolating, Masked, TokenProcess, WordTokenizer
 from redraft.decoding import Ancestral, Blocks, GuidedSampler, Unmask
 from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from redraft.models import AttentionPattern, BlockCausal, DiffusionLM, DiffusionLMConfig, Full, TransformerConfig
-from redraft.tasks import ALIASES, ArgumentError, GenerationSettings, InfillSettings, settings_from
+from redraft.tasks import ArgumentError, GenerationSettings, InfillSettings
+from redraft.tasks.arguments.aliases import ALIASES, settings_from
 from redraft.tasks.engine import plan as writing, sampler_choice
+from redraft.tasks.engine.model import as_text_model
 
 WORDS = WordTokenizer(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 
@@ -70,7 +71,18 @@ def test_one_object_per_text() -> None:
     for text, entry in zip(record, json.loads(json.dumps(record.to_json())), strict=True):
         assert entry["text"] == text.text
         assert entry["tokens"] == list(text.tokens)
-        assert {"prompt", "row", "stop", "step", "confidence", "seed", "run", "nfe", "sampler", "cache"} <= set(entry)
+        assert {
+            "prompt",
+            "index",
+            "stop",
+            "written_at_step",
+            "confidence",
+            "seed",
+            "run",
+            "nfe",
+            "sampler",
+            "cache",
+        } <= set(entry)
 
 
 KINDS = {
@@ -287,12 +299,12 @@ def test_every_alias_is_one_of_an_argument() -> None:
 
 def test_filters_come_in_one_order_inside_of_rules() -> None:
     """Temperature before top-k; where nothing is dropped it is the pick's, as ever."""
-    it = tasks.as_text_model(MODEL)
+    it = as_text_model(MODEL)
     asked = {"sampler": "confidence", "temperature": 0.5}
 
     def made(**options: Any) -> Any:
         decoding = GenerationSettings(**options)
-        return sampler_choice._with_filters(it, tasks.choose_sampler(it, decoding)[0], decoding)
+        return sampler_choice._with_filters(it, sampler_choice.choose_sampler(it, decoding)[0], decoding)
 
     assert made(**asked) == Unmask(32, redraft.Confidence(0.5))
     warm = GuidedSampler(Unmask(32, redraft.Confidence(1.0)), redraft.decoding.LogitFilter(temperature=0.5, top_k=3))
@@ -397,7 +409,7 @@ def test_wrong_models_and_prompts(model: Any, prompts: Any, says: str) -> None:
 def test_a_network_of_blocks_has_one_size() -> None:
     with pytest.raises(ArgumentError, match="decode_block=3: this network has blocks of 4; leave it out"):
         redraft.generate(KINDS["blocks"], "a", max_new_tokens=4, decode_block=3)
-    assert isinstance(tasks.choose_sampler(tasks.as_text_model(KINDS["blocks"]), GenerationSettings())[0], Blocks)
+    assert isinstance(sampler_choice.choose_sampler(as_text_model(KINDS["blocks"]), GenerationSettings())[0], Blocks)
 
 
 @pytest.mark.parametrize("kind", [GenerationSettings, InfillSettings])

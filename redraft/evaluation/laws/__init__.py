@@ -1,1 +1,1 @@
-"""Laws: every process and sampler held to exact enumeration on toys."""
+"""Laws: processes and samplers checked against exact results on small toy problems."""

@@ -1,4 +1,4 @@
-"""A language small enough to enumerate, a denoiser that knows it, and bounds summed over all of it."""
+"""A language small enough to enumerate, its exact denoiser, and bounds computed by enumeration."""
 
 from __future__ import annotations
 
@@ -15,36 +15,32 @@ from redraft.core.prediction import Prediction, TablePrediction
 from redraft.core.processes.base import TokenProcess
 from redraft.core.randomness import rng
 from redraft.core.vocab import Vocab
-from redraft.evaluation.laws.law import _P_MIN, Law, _chi_square, _Integral, _law_at_least, integral
+from redraft.evaluation.laws.law import _P_MIN, Law, _chi_square, _Integral, _integrate, _law_at_least
 
 _WORDS, _LENGTH = 3, 3
-
-
 VOCAB = Vocab(_WORDS + 1, mask=_WORDS)
-
-
 _DRAWS = 8_000
-
-
-_RARE = 1e-12  # tables are exact to 1e-16: probabilities below this are noise, and what they add to a bound is as small
+_RARE = 1e-12  # smaller probabilities are rounding noise (tables are exact to 1e-16) and add as little to a bound
 
 
 @dataclass(frozen=True)
 class _ToyLanguage:
-    """A language that can be enumerated: N = words^length sequences and their probabilities."""
+    """A language small enough to enumerate: N = words^length sequences and their probabilities."""
 
     sequences: Tensor  # (N, L)
     p: Tensor  # (N,) float64
 
     @classmethod
     def of(cls, seed: int = 0, length: int = _LENGTH) -> _ToyLanguage:
+        """A language with random, uneven probabilities."""
         sequences = torch.tensor(list(product(range(_WORDS), repeat=length)))
         weights = rng(seed).uniform(len(sequences))[0] ** 8
-        # none is too rare: to get the rarest right, χ² would need many more steps
+        # no sequence is very rare, since samplers would need many more steps to get it right
         return cls(sequences, 0.85 * weights / weights.sum() + 0.15 / len(sequences))
 
     @property
     def entropy(self) -> float:
+        """Entropy in nats per sequence."""
         return float(-(self.p * self.p.log()).sum())
 
 
@@ -52,7 +48,7 @@ class _ToyLanguage:
 class _OracleCache:
     """The oracle's cache: the finished tokens."""
 
-    tokens: Tensor
+    tokens: Tensor  # (B, n)
 
     exact = True
 
@@ -64,19 +60,19 @@ class _OracleCache:
         return _OracleCache(self.tokens[index])
 
 
-def _said(z: Tensor, context: Context) -> Tensor:
-    """(B, n) the finished tokens before z."""
+def _finished_tokens(z: Tensor, context: Context) -> Tensor:
+    """(B, n) finished tokens before z."""
     if context.place is not None and len(context.place) > 1:
-        raise ValueError("the oracle reads rows that stand at the same places; give all rows prompts of one length")
+        raise ValueError("Oracle needs all rows at the same positions; give all rows prompts of the same length")
     return context.cache.tokens if isinstance(context.cache, _OracleCache) else z[:, :0]
 
 
 @dataclass(frozen=True)
 class Oracle:
-    """The best denoiser: x̂[l] = p(x[l] | everything visible but z[l]), by summing over the language.
+    """The best denoiser: x̂[l] = p(x[l] | everything visible except z[l]), by summing over the language.
 
-    The step plugs x̂ into the posterior, which brings in z[l] itself; so z[l] must not enter x̂ (leave-one-out). With
-    `blur` a part of x̂ is spread evenly over the words: a worse denoiser, for contrast.
+    The step plugs x̂ into the posterior, which accounts for z[l] itself, so x̂ must not depend on z[l] (leave-one-out).
+    `blur` mixes x̂ with the uniform distribution over the words, for a denoiser that is worse.
     """
 
     toy: _ToyLanguage
@@ -85,62 +81,64 @@ class Oracle:
     blur: float = 0.0
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        said = _said(z, context)
-        seen, lo = torch.cat([said, z], 1), said.shape[1]
-        time = torch.cat([torch.zeros_like(said, dtype=torch.float64), t.double().expand_as(z)], 1)
-        clean = seen if context.clean is None else context.clean
-        first, which = _distinct(seen, time, *([] if clean is seen else [clean]))
-        x = self._posterior(seen[first], clean[first], time[first])
-        return TablePrediction(x[which][:, lo:].log())
+        finished = _finished_tokens(z, context)
+        visible, lo = torch.cat([finished, z], 1), finished.shape[1]
+        time = torch.cat([torch.zeros_like(finished, dtype=torch.float64), t.double().expand_as(z)], 1)
+        clean = visible if context.clean is None else context.clean
+        row, inverse = _unique_rows(visible, time, *([] if clean is visible else [clean]))
+        x = self._posterior(visible[row], clean[row], time[row])
+        return TablePrediction(x[inverse][:, lo:].log())
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        return replace(context, cache=_OracleCache(torch.cat([_said(z, context), z], 1)))
+        return replace(context, cache=_OracleCache(torch.cat([_finished_tokens(z, context), z], 1)))
 
-    def _posterior(self, seen: Tensor, clean: Tensor, time: Tensor) -> Tensor:
-        """(B, n) → (B, n, V). likelihood[b, l, i] = q_t(seen[b, l] | word l of sequence i)."""
-        words = self.toy.sequences[:, : seen.shape[1]].T  # (n, N)
-        moments, which = time.unique(return_inverse=True)
-        tables = torch.stack([self._table(float(t)) for t in moments])  # (times, V, V)
-        noisy = tables[which[..., None], words, seen[..., None]]
-        exact = (clean[:, : seen.shape[1], None] == words).double()
-        out = noisy.new_zeros(*seen.shape, self.process.vocab.size)
-        for l in range(seen.shape[1]):
-            weight = self.toy.p * self._evidence(noisy, exact, l)  # (B, N)
-            out[:, l].index_add_(1, words[l], weight)
-        out = out / out.sum(-1, keepdim=True)
-        return (1 - self.blur) * out + self.blur / _WORDS * (torch.arange(out.shape[-1]) < _WORDS)
+    def _posterior(self, visible: Tensor, clean: Tensor, time: Tensor) -> Tensor:
+        """(B, n) → (B, n, V) x̂."""
+        words = self.toy.sequences[:, : visible.shape[1]].T  # (n, N)
+        times, inverse = time.unique(return_inverse=True)
+        tables = torch.stack([self._table(float(t)) for t in times])  # (times, V, V)
+        noisy = tables[inverse[..., None], words, visible[..., None]]  # (B, n, N) q_t(visible | words)
+        exact = (clean[:, : visible.shape[1], None] == words).double()
+        x = noisy.new_zeros(*visible.shape, self.process.vocab.size)
+        for l in range(visible.shape[1]):
+            weight = self.toy.p * self._likelihood(noisy, exact, l)  # (B, N)
+            x[:, l].index_add_(1, words[l], weight)
+        x = x / x.sum(-1, keepdim=True)
+        return (1 - self.blur) * x + self.blur / _WORDS * (torch.arange(x.shape[-1]) < _WORDS)
 
-    def _evidence(self, noisy: Tensor, exact: Tensor, l: int) -> Tensor:
-        """(B, N) likelihood of what position l sees, except itself: clean earlier blocks and its own noisy block."""
-        evidence = torch.ones_like(noisy[:, 0])
+    def _likelihood(self, noisy: Tensor, exact: Tensor, l: int) -> Tensor:
+        """(B, N) likelihood of what position l sees: clean earlier blocks, and its own noisy block except itself."""
+        likelihood = torch.ones_like(noisy[:, 0])
         for j in range(noisy.shape[1]):
-            mine, theirs = (0, 0) if self.block is None else (l // self.block, j // self.block)
-            if j != l and mine >= theirs:
-                evidence = evidence * (noisy[:, j] if mine == theirs else exact[:, j])
-        return evidence
+            block_l, block_j = (0, 0) if self.block is None else (l // self.block, j // self.block)
+            if j != l and block_l >= block_j:
+                likelihood = likelihood * (noisy[:, j] if block_l == block_j else exact[:, j])
+        return likelihood
 
     def _table(self, t: float) -> Tensor:
+        """(V, V) q_t(z | x); the identity at t = 0."""
         return torch.eye(self.process.vocab.size, dtype=torch.float64) if t == 0 else self.process.marginal(t)
 
 
-def _distinct(*columns: Tensor) -> tuple[Tensor, Tensor]:
-    """The index of each distinct row of (B, n) tensors, and for every row which of these it equals."""
+def _unique_rows(*columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Return an index into (B, n) tensors for each distinct row, and (B,) which distinct row each row equals."""
     code = torch.zeros_like(columns[0][:, 0])
     for column in (c for table in columns for c in table.unbind(1)):
         values, digit = column.unique(return_inverse=True)
         code = code * len(values) + digit
-    codes, which = code.unique(return_inverse=True)
-    first = torch.empty_like(codes).scatter_(0, which, torch.arange(len(code)))
-    return first, which
+    codes, inverse = code.unique(return_inverse=True)
+    row = torch.empty_like(codes).scatter_(0, inverse, torch.arange(len(code)))
+    return row, inverse
 
 
-def _uneven_guess(states: int) -> Tensor:
-    """(V,) some x̂ with no weight on the mask."""
-    guess = rng(4).uniform(states)[0] * (torch.arange(states) < _WORDS)
-    return guess / guess.sum()
+def _uneven_prediction(states: int) -> Tensor:
+    """(V,) an arbitrary x̂ that gives the mask no weight."""
+    x = rng(4).uniform(states)[0] * (torch.arange(states) < _WORDS)
+    return x / x.sum()
 
 
-def _kept_marginals(process: TokenProcess, s: float, t: float) -> Law:
+def _reverse_marginal_law(process: TokenProcess, s: float, t: float) -> Law:
+    """Check that a step from z_t ~ q_t(z | x) with the true x̂ gives z_s ~ q_s(z | x)."""
     worst = 1.0
     for w in range(_WORDS):
         noisy = process.noise(torch.full((1, _DRAWS), w), torch.full((1, 1), t), rng=rng(5)).z
@@ -149,53 +147,56 @@ def _kept_marginals(process: TokenProcess, s: float, t: float) -> Law:
     return _law_at_least(process, "stepping back keeps marginals", worst, _P_MIN)
 
 
-def _reverse_step(process: TokenProcess, z: Tensor, guess: Tensor, s: float, t: float) -> Tensor:
+def _reverse_step(process: TokenProcess, z: Tensor, x: Tensor, s: float, t: float) -> Tensor:
+    """Draw z_s given z and the prediction x, (V,), at every position."""
     canvas = Canvas(z, torch.zeros_like(z, dtype=torch.bool))
-    pred = TablePrediction(guess.log().expand(*z.shape, -1))
-    at = (torch.full((1, 1), u, dtype=torch.float64) for u in (s, t))
-    return process.step(pred, canvas, *at, rng=rng(6)).z
+    pred = TablePrediction(x.log().expand(*z.shape, -1))
+    times = (torch.full((1, 1), u, dtype=torch.float64) for u in (s, t))
+    return process.step(pred, canvas, *times, rng=rng(6)).z
 
 
 def _enumerated_bound(process: TokenProcess, oracle: Oracle, steps: int | None = None) -> float:
-    """Expected bound in nats per sequence, by enumeration of x and z and an integral (or sum) over t."""
+    """Return the expected bound in nats per sequence, enumerating x and z; an integral over t, or a sum over steps."""
     if steps is None:
         return float(_integrated_bound(process, oracle))
     grid = torch.arange(steps + 1, dtype=torch.float64) / steps
-    return float(_prior_kl(process, oracle.toy) + _expected(process, oracle, grid[1:], grid[:-1]).sum())
+    return float(_prior_kl(process, oracle.toy) + _mean_bound_terms(process, oracle, grid[1:], grid[:-1]).sum())
 
 
 def _integrated_bound(process: TokenProcess, oracle: Oracle) -> _Integral:
-    """The same in continuous time, and the error of the integral."""
-    found = integral(lambda t: _expected(process, oracle, t))
-    ends, clean = _prior_kl(process, oracle.toy), torch.zeros(1, dtype=torch.float64)
+    """Return the expected bound in continuous time, in nats per sequence, with the error of the integral."""
+    result = _integrate(lambda t: _mean_bound_terms(process, oracle, t))
+    ends, zero = _prior_kl(process, oracle.toy), torch.zeros(1, dtype=torch.float64)
     if process.jump:
-        ends = ends + _expected(process, oracle, clean + 1e-12, clean).squeeze()
-    return found._replace(value=found.value + ends)
+        ends = ends + _mean_bound_terms(process, oracle, zero + 1e-12, zero).squeeze()
+    return result._replace(value=result.value + ends)
 
 
 def _prior_kl(process: TokenProcess, toy: _ToyLanguage) -> Tensor:
+    """() expected KL from the prior, in nats per sequence."""
     return (toy.p * process.prior_kl(toy.sequences).double().sum(-1)).sum()
 
 
 def _bound_terms(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
-    """(T,) times → (T, N) the bound's term at each of them for each sequence, averaged over z ~ q_t(z | x)."""
+    """(T,) times → (T, N) term of the bound at each time for each sequence, averaged over z ~ q_t(z | x)."""
     x, V = oracle.toy.sequences, process.vocab.size
     z = torch.tensor(list(product(range(V), repeat=x.shape[1])))
     tables = torch.stack([process.marginal(float(a)) for a in t])
     q = tables[:, x[:, None], z[None]].prod(-1)  # (T, N, V^L)
     likely = q > _RARE
-    at, each_x, each_z = likely.nonzero(as_tuple=True)
-    noised = NoisySample(z[each_z], t[at, None], x[each_x])
+    t_index, x_index, z_index = likely.nonzero(as_tuple=True)
+    noised = NoisySample(z[z_index], t[t_index, None], x[x_index])
     pred = oracle(noised.z, noised.t, Context(clean=None if oracle.block is None else noised.target))
-    nats = process.nelbo(pred, noised, None if s is None else s[at, None])
+    nats = process.nelbo(pred, noised, None if s is None else s[t_index, None])
     return (q * ops.scatter(nats.double().sum(-1), likely)).sum(-1)
 
 
-def _expected(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
-    """(T,) the same averaged over the language, a few times at once."""
-    parts = zip(t.split(16), [None] * len(t) if s is None else s.split(16), strict=False)
-    return torch.cat([_bound_terms(process, oracle, late, early) @ oracle.toy.p for late, early in parts])
+def _mean_bound_terms(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | None = None) -> Tensor:
+    """(T,) times → (T,) term of the bound at each time, averaged over the language, 16 times per call."""
+    chunks = zip(t.split(16), [None] * len(t) if s is None else s.split(16), strict=False)
+    return torch.cat([_bound_terms(process, oracle, ts, ss) @ oracle.toy.p for ts, ss in chunks])
 
 
 def _frequencies(z: Tensor, states: int) -> Tensor:
+    """(V,) relative frequency of each state in z."""
     return torch.bincount(z.flatten(), minlength=states).double() / z.numel()

@@ -1,4 +1,4 @@
-"""Laws of remasking: whatever the rate, marginals and joint stay."""
+"""Laws of remasking: at any rate, marginals and the joint distribution are unchanged."""
 
 from __future__ import annotations
 
@@ -14,25 +14,28 @@ from redraft.evaluation.laws.enumeration import (
     _DRAWS,
     Oracle,
     _enumerated_bound,
-    _kept_marginals,
+    _reverse_marginal_law,
     _reverse_step,
     _ToyLanguage,
-    _uneven_guess,
+    _uneven_prediction,
 )
 from redraft.evaluation.laws.law import _P_MIN, Law, _law_at_least, _law_equal
-from redraft.evaluation.laws.sampling import sampling_p_value
+from redraft.evaluation.laws.sampling import _sampling_p_value
 
 
 def _remask_laws(process: Remask, toy: _ToyLanguage) -> Iterator[Law]:
-    """Whatever the rate: marginals stay, a chain's bound is a bound, and the joint is reached, if more slowly."""
+    """Check that remasking keeps the marginals, bound and joint distribution of its base process.
+
+    With several steps the bound is looser, and the joint is reached more slowly.
+    """
     base, oracle = process.process, Oracle(toy, process.process)
-    yield _kept_marginals(process, 0.4, 0.7)
-    still, guess = replace(process, rate=CappedRate(0.0)), _uneven_guess(base.vocab.size)
+    yield _reverse_marginal_law(process, 0.4, 0.7)
+    rate_zero, x = replace(process, rate=CappedRate(0.0)), _uneven_prediction(base.vocab.size)
     noisy = base.noise(toy.sequences, torch.full((len(toy.p), 1), 0.7), rng=rng(1, len(toy.p))).z.view(1, -1)
-    ours, theirs = (_reverse_step(p, noisy, guess, 0.4, 0.7) for p in (still, base))
-    yield _law_equal(process, "rate zero: the step of the process", float((ours != theirs).sum()), 0, 0)
-    one, more = ({p: _enumerated_bound(p, oracle, steps=n) for p in (process, base)} for n in (1, 8))
-    yield _law_equal(process, "one step: the bound of the process", one[process], one[base], 1e-6)
-    yield _law_at_least(process, "more steps: no less than its bound", more[process], more[base])
-    p = sampling_p_value(process, oracle, Ancestral(steps=256), rng(8, _DRAWS // 8))
+    actual, expected = (_reverse_step(p, noisy, x, 0.4, 0.7) for p in (rate_zero, base))
+    yield _law_equal(process, "rate zero: step of the base process", float((actual != expected).sum()), 0, 0)
+    one_step, eight_steps = ({p: _enumerated_bound(p, oracle, steps=n) for p in (process, base)} for n in (1, 8))
+    yield _law_equal(process, "one step: bound of the base process", one_step[process], one_step[base], 1e-6)
+    yield _law_at_least(process, "8 steps: at least the base bound", eight_steps[process], eight_steps[base])
+    p = _sampling_p_value(process, oracle, Ancestral(steps=256), rng(8, _DRAWS // 8))
     yield _law_at_least(process, "remasking reproduces the joint", p, _P_MIN)

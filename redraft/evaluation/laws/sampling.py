@@ -1,4 +1,4 @@
-"""Laws of sampling: whether a sampler reproduces the joint distribution (χ²)."""
+"""Laws of sampling: samplers reproduce the joint distribution (χ² tests)."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from redraft.evaluation.laws.enumeration import (
     _ToyLanguage,
 )
 from redraft.evaluation.laws.law import _P_MIN, Law, _chi_square, _law_at_least
-from redraft.evaluation.laws.schedules import every_schedule
+from redraft.evaluation.laws.schedules import _every_schedule
 
 
 def _sampling_laws(process: TokenProcess, toy: _ToyLanguage) -> Iterator[Law]:
+    """Check that exact samplers reproduce the joint distribution of the language."""
     samplers: dict[str, tuple[Sampler, int | None]] = {"ancestral sampling": (Ancestral(steps=128), None)}
     for size in (1, 2):
         samplers[f"blocks of {size}: sampling"] = (Blocks(Ancestral(steps=48)), size)
@@ -36,37 +37,37 @@ def _sampling_laws(process: TokenProcess, toy: _ToyLanguage) -> Iterator[Law]:
         samplers["first hitting"] = (FirstHitting(), None)
         samplers["autoregressive sampling"] = (Blocks(Ancestral(steps=1)), 1)
     for law, (sampler, block) in samplers.items():
-        p = sampling_p_value(process, Oracle(toy, process, block), sampler, rng(7, _DRAWS))
+        p = _sampling_p_value(process, Oracle(toy, process, block), sampler, rng(7, _DRAWS))
         yield _law_at_least(process, f"{law} reproduces the joint", p, _P_MIN)
     if isinstance(process, Masked):
         yield from _order_laws(process, toy)
 
 
 def _order_laws(process: Masked, toy: _ToyLanguage) -> Iterator[Law]:
-    """One token at a time in any order is exact whatever the schedule: one process is tried with all of them.
+    """Check that revealing one token at a time, in any order, is exact for every schedule.
 
-    The order may depend on what is said of the positions, but not on the tokens that are drawn there.
+    The order may depend on the predictions, but not on the tokens that are drawn.
     """
     for pick in (LeftToRight(1.0), Margin(1.0), EntropyBound(0.0, 1.0)):
-        p = sampling_p_value(process, Oracle(toy, process), Unmask(None, pick), rng(7, _DRAWS // 4))
-        yield _law_at_least(process, f"one by one, {type(pick).__name__}: sampling reproduces the joint", p, _P_MIN)
-    for schedule in every_schedule() if process.schedule == Linear() else [process.schedule]:
+        p = _sampling_p_value(process, Oracle(toy, process), Unmask(None, pick), rng(7, _DRAWS // 4))
+        yield _law_at_least(process, f"one at a time, {type(pick).__name__}: reproduces the joint", p, _P_MIN)
+    for schedule in _every_schedule() if process.schedule == Linear() else [process.schedule]:
         other = replace(process, schedule=schedule)
-        p = sampling_p_value(other, Oracle(toy, other), Unmask(toy.sequences.shape[1], AnyOrder()), rng(7, _DRAWS))
-        yield _law_at_least(other, "in any order, one by one: sampling reproduces the joint", p, _P_MIN)
+        p = _sampling_p_value(other, Oracle(toy, other), Unmask(toy.sequences.shape[1], AnyOrder()), rng(7, _DRAWS))
+        yield _law_at_least(other, "one at a time, any order: reproduces the joint", p, _P_MIN)
 
 
-def sampling_p_value(process: TokenProcess, oracle: Oracle, sampler: Sampler, keys: Rng) -> float:
-    """The p-value of a χ² test of sampled sequences against the joint; zero if one is not a sequence at all."""
+def _sampling_p_value(process: TokenProcess, oracle: Oracle, sampler: Sampler, keys: Rng) -> float:
+    """Return the p-value of a χ² test of sampled sequences against the joint; 0 if a token is not a word."""
     length = oracle.toy.sequences.shape[1]
-    z = final_canvas(sampler(oracle, process, _blank(len(keys.key), length), rng=keys)).z
+    z = final_canvas(sampler(oracle, process, _blank_canvas(len(keys.key), length), rng=keys)).z
     if bool((z >= _WORDS).any()):
         return 0.0
-    number = (z * _WORDS ** torch.arange(length - 1, -1, -1)).sum(-1)
-    return _chi_square(number, oracle.toy.p)
+    index = (z * _WORDS ** torch.arange(length - 1, -1, -1)).sum(-1)
+    return _chi_square(index, oracle.toy.p)
 
 
-def _blank(rows: int, length: int) -> Canvas:
-    """A canvas on which nothing is given."""
+def _blank_canvas(rows: int, length: int) -> Canvas:
+    """Return a canvas of tokens on which nothing is given."""
     z = torch.zeros(rows, length, dtype=torch.int64)
     return Canvas(z, torch.zeros_like(z, dtype=torch.bool))

@@ -1,4 +1,4 @@
-"""The built-in schedules, for laws that hold whatever the schedule."""
+"""The built-in schedules, for laws that hold for every schedule."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from redraft.core.schedules.transforms import (
 )
 
 
-def every_schedule() -> list[Schedule]:
-    """The built-in schedules, one of each kind."""
+def _every_schedule() -> list[Schedule]:
+    """Return one schedule of each built-in kind."""
     return [
         *(Linear(), Cosine(), CosineSquared(), CosineRatio(), Polynomial(), Exponential(), Geometric(), VPLinear()),
         *(CosineOffset(), Sqrt(), TanD(), PiecewiseKeep((1.0, 0.9, 0.2, 0.0)), PiecewiseLogSnr((5.0, -1.0, -5.0))),

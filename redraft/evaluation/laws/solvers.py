@@ -1,7 +1,7 @@
-"""The laws of solvers: a mixture of normal distributions, whose best denoiser and density are known at every time.
+"""The laws of solvers, on a mixture of normal distributions, whose best denoiser and density are known at every time.
 
-A deterministic solver must converge at its order, every solver must recover the mixture, and solvers that are the same
-in disguise must give the same numbers for the same draws.
+Deterministic solvers must converge at their order, all solvers must recover the mixture, and mathematically equal
+solvers must give equal numbers from equal draws.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from redraft.decoding.solvers.step import SolverStep, noise_scales, run_steps
 from redraft.evaluation.laws.gaussian import _VECTOR_VOCAB, Mixture, MixtureOracle, _sampled_vectors
 from redraft.evaluation.laws.law import _P_MIN, Law, _chi_square, _law_at_least, _law_equal
 
-_ROWS, _PLACES = 2, 500
+_ROWS, _POSITIONS = 2, 500
 _EVEN = UniformLogSnrGrid()
-# log-SNR as far as the mixture needs it: beyond, equal steps of it would be wasted
-PROCESS = Gaussian(_VECTOR_VOCAB, VariancePreserving(ClampedLogSnr(CosineSquared(), -9.0, 9.0)))
-# name, sampler, how far the variance within modes may be off: few steps of DDIM(1) lose some, Langevin has too much
+# log-SNR is clamped to the range that matters for the mixture; equal steps of it would be wasted elsewhere
+_PROCESS = Gaussian(_VECTOR_VOCAB, VariancePreserving(ClampedLogSnr(CosineSquared(), -9.0, 9.0)))
+# name, sampler, tolerance of the variance within modes: too low with few steps of DDIM(1), too high with Langevin
 _SAMPLERS: tuple[tuple[str, Sampler, float], ...] = (
     ("DDIM", Ddim(60, _EVEN), 0.12),
     ("Euler", OdeEuler(50), 0.12),
@@ -47,7 +47,7 @@ _SAMPLERS: tuple[tuple[str, Sampler, float], ...] = (
     ("Langevin", Langevin(30, inner=8, rate=0.4), 0.35),
     ("predictor–corrector", PredictorCorrector(Ddim(40), corrections=2), 0.12),
 )
-_ORDERS: tuple[tuple[str, type[Solver], float], ...] = (
+_ORDERS: tuple[tuple[str, type[Solver], float], ...] = (  # name, solver, minimum order of convergence
     ("DDIM", Ddim, 0.9),
     ("Euler", OdeEuler, 0.9),
     ("Heun", Heun, 1.8),
@@ -56,7 +56,7 @@ _ORDERS: tuple[tuple[str, type[Solver], float], ...] = (
 
 
 def _laws(process: Gaussian) -> Iterator[Law]:
-    """All laws of solvers on one process."""
+    """Check all laws of solvers on one process."""
     mixture = Mixture.of()
     oracle = MixtureOracle(mixture, process.path)
     yield from _convergence_laws(process, oracle)
@@ -68,95 +68,104 @@ def _laws(process: Gaussian) -> Iterator[Law]:
 
 
 def _convergence_laws(process: Gaussian, oracle: Denoiser) -> Iterator[Law]:
-    """Doubling the steps of a method of order p divides its error by 2^p."""
-    for name, kind, least in _ORDERS:
-        yield _law_at_least(process, f"{name}: order of convergence", _convergence_order(process, oracle, kind), least)
+    """Check that doubling the steps of a method of order p divides its error by 2^p."""
+    for name, solver, least in _ORDERS:
+        order = _convergence_order(process, oracle, solver)
+        yield _law_at_least(process, f"{name}: order of convergence", order, least)
 
 
-def _convergence_order(process: Gaussian, oracle: Denoiser, kind: type[Solver], steps: int = 20) -> float:
-    """log₂ of the change from n to 2n steps over that from 2n to 4n, from the same noise.
+def _convergence_order(process: Gaussian, oracle: Denoiser, solver: type[Solver], steps: int = 20) -> float:
+    """Return log₂ of the change from n to 2n steps over that from 2n to 4n, from the same noise.
 
-    Uses medians: a point on the border of two modes may end up in either, however small the steps.
+    Uses medians, because a point on the border of two modes may end up in either one, however small the steps.
     """
-    noise = process.prior(blank_canvas(1, 50), rng=rng(0))
-    coarse, fine, finest = (_solve_down(process, oracle, kind(n, _EVEN), noise) for n in (steps, 2 * steps, 4 * steps))
+    noise = process.prior(_blank_vectors(1, 50), rng=rng(0))
+    solvers = (solver(n, _EVEN) for n in (steps, 2 * steps, 4 * steps))
+    coarse, fine, finest = (_solve_down(process, oracle, s, noise) for s in solvers)
     return math.log2(float((coarse - fine).norm(dim=-1).median() / (fine - finest).norm(dim=-1).median()))
 
 
 def _solve_down(process: Gaussian, oracle: Denoiser, solver: Solver, noise: Canvas) -> Tensor:
-    """x from given noise."""
+    """Solve for x from given noise."""
     times = solver.grid(process.path, solver.steps)
     return final_canvas(run_steps(solver.step, times, oracle, process.path, noise, rng=rng(5, len(noise.z)))).z
 
 
 def _moment_laws(process: Gaussian, mixture: Mixture) -> Iterator[Law]:
-    """Each sampler recovers mean and covariance, the weight of each mode, and the variance within modes."""
-    for name, sampler, wide in _SAMPLERS:
-        x = _sampled_vectors(process, mixture, sampler, rng(7, _ROWS), _PLACES).flatten(0, 1)
+    """Check that each sampler recovers mean and covariance, mode weights, and the variance within modes."""
+    for name, sampler, tolerance in _SAMPLERS:
+        x = _sampled_vectors(process, mixture, sampler, rng(7, _ROWS), _POSITIONS).flatten(0, 1)
         mean, covariance = mixture.moments()
-        off = max(float((x.mean(0) - mean).abs().max()), float((x.T.cov() - covariance).abs().max()))
-        yield _law_equal(process, f"{name}: mean and covariance", off, 0, 0.15)
-        mode = _nearest_mode(mixture, x)
+        error = max(float((x.mean(0) - mean).abs().max()), float((x.T.cov() - covariance).abs().max()))
+        yield _law_equal(process, f"{name}: mean and covariance", error, 0, 0.15)
+        mode = _most_likely_mode(mixture, x)
         yield _law_at_least(process, f"{name}: weight of each mode", _chi_square(mode, mixture.weights), _P_MIN)
-        yield _law_equal(process, f"{name}: variance within modes", _within(mixture, x, mode), 1, wide)
+        yield _law_equal(process, f"{name}: variance within modes", _relative_variance(mixture, x, mode), 1, tolerance)
 
 
-def _nearest_mode(mixture: Mixture, x: Tensor) -> Tensor:
-    """(n,) the component that each point most likely comes from."""
+def _most_likely_mode(mixture: Mixture, x: Tensor) -> Tensor:
+    """(n,) mode that each point most likely comes from."""
     return mixture.log_mode(x, *(x.new_full((1, 1), scale) for scale in (1.0, 0.0))).argmax(-1)
 
 
-def _within(mixture: Mixture, x: Tensor, mode: Tensor) -> float:
-    """The mean of ((x − m_k)/σ_k)² over points and coordinates: 1 if modes are as wide as they should be."""
+def _relative_variance(mixture: Mixture, x: Tensor, mode: Tensor) -> float:
+    """Return the mean of ((x − m_k)/σ_k)² over points and coordinates, which is 1 for modes of the right width."""
     return float(((x - mixture.means[mode]) / mixture.std[mode, None]).square().mean())
 
 
 def _equivalence_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
-    """Equal numbers for equal draws."""
+    """Check that mathematically equal solvers give equal numbers from equal draws."""
     pair = [_sampled_vectors(process, mixture, s, rng(7, 2), 20) for s in (Ddim(12, eta=1.0), Ancestral(12))]
-    yield _law_equal(process, "DDIM(1) = ancestral", _gap(*pair), 0, 1e-9)
+    yield _law_equal(process, "DDIM(1) = ancestral", _max_difference(*pair), 0, 1e-9)
     worst: list[float] = []
     for t, s in ((1.0, 0.8), (0.7, 0.4), (0.3, 0.05)):
         canvas = process.noise(mixture.sample(rng(3), 50), torch.tensor([[t]]), rng=rng(4))
-        move = SolverStep(oracle, process.path, Canvas(canvas.z, blank_canvas(1, 50).fixed), t, s, rng(5))
-        one = Ddim().step(move)
-        slope = (move.z / move.at.signal - move.x) / move.at.ratio
-        euler = move.to.signal * (move.z / move.at.signal + (move.to.ratio - move.at.ratio) * slope)
-        worst += [_gap(one, DpmPP().step(move)), _gap(one, euler)]
-        worst += [_gap(Ddim(eta=1.0).step(move), DpmPPSde().step(move))]
+        step = SolverStep(oracle, process.path, Canvas(canvas.z, _blank_vectors(1, 50).fixed), t, s, rng(5))
+        ddim = Ddim().step(step)
+        slope = (step.z / step.scales_t.signal - step.x) / step.scales_t.ratio
+        euler = step.scales_s.signal * (
+            step.z / step.scales_t.signal + (step.scales_s.ratio - step.scales_t.ratio) * slope
+        )
+        worst += [_max_difference(ddim, DpmPP().step(step)), _max_difference(ddim, euler)]
+        worst += [_max_difference(Ddim(eta=1.0).step(step), DpmPPSde().step(step))]
     yield _law_equal(process, "DDIM = first-order DPM-Solver++ = Euler in (y, ς)", max(worst), 0, 1e-9)
 
 
 def _flow_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
-    """The flow up and down again is the identity, and its likelihood is the density."""
+    """Check that the flow to noise and back is the identity, and that its likelihood is the density."""
     x, steps = mixture.sample(rng(8, 8), 1), 100
     canvas = Canvas(x, torch.zeros(x.shape[:2], dtype=torch.bool))
     *_, (_, noise) = encode_to_noise(oracle, process, canvas, steps=steps, rng=rng(9, 8))
     back = _solve_down(process, oracle, Heun(steps + 1, _EVEN), noise)
-    yield _law_equal(process, "the flow up and down returns x", _gap(back, x), 0, 0.02)
+    yield _law_equal(process, "the flow to noise and back returns x", _max_difference(back, x), 0, 0.02)
     flow = flow_log_likelihood(oracle, process, canvas, steps=steps, rng=rng(9, 8), exact=True)
     yield _law_equal(
-        process, "likelihood of the flow = density", _gap(flow, density(mixture, process.path, x[:, 0])), 0, 0.05
+        process,
+        "likelihood of the flow = density",
+        _max_difference(flow, _clean_density(mixture, process.path, x[:, 0])),
+        0,
+        0.05,
     )
 
 
-def density(mixture: Mixture, path: NoisePath, x: Tensor) -> Tensor:
-    """(n,) log-density of z/a at the clean end, where a little noise is left."""
+def _clean_density(mixture: Mixture, path: NoisePath, x: Tensor) -> Tensor:
+    """(n,) log-density of z/a at the clean end of the path, where a little noise is left."""
     return mixture.log_density(
         x, *(x.new_full((1, 1), scale) for scale in (1.0, noise_scales(path, GENERATIVE_END).ratio))
     )
 
 
 @dataclass(frozen=True)
-class TokenOracle:
-    """The best denoiser of tokens at the corners of a simplex, which also names them."""
+class _TokenOracle:
+    """The best denoiser of tokens at the corners of a simplex, which also predicts token probabilities."""
 
     mixture: Mixture
     process: Gaussian
     block: int | None = None
 
     @classmethod
-    def of(cls, process: Gaussian) -> TokenOracle:
+    def of(cls, process: Gaussian) -> _TokenOracle:
+        """The best denoiser of three tokens of different frequencies."""
         weights = torch.tensor([0.55, 0.3, 0.15], dtype=torch.float64)
         return cls(Mixture(2 * torch.eye(3, dtype=torch.float64) - 1, torch.zeros_like(weights), weights), process)
 
@@ -165,39 +174,42 @@ class TokenOracle:
         return VectorPrediction(log_p.exp() @ self.mixture.means, log_p)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        raise ValueError("tokens are independent here: there is nothing to remember about finished ones")
+        raise ValueError("_TokenOracle needs no cache: positions are independent; sample without blocks")
 
 
 def _renoise_law(process: Gaussian) -> Law:
-    oracle = TokenOracle.of(process)
-    p = _chi_square(renoised(oracle, Renoise(20, project=NucleusProjection())), oracle.mixture.weights)
+    """Check that renoising drawn tokens samples each with its frequency."""
+    oracle = _TokenOracle.of(process)
+    p = _chi_square(_sample_tokens(oracle, Renoise(20, project=NucleusProjection())), oracle.mixture.weights)
     return _law_at_least(process, "renoising drawn tokens keeps their frequencies", p, _P_MIN)
 
 
-def renoised(oracle: TokenOracle, sampler: Sampler) -> Tensor:
-    """(n,) the tokens that a sampler writes."""
-    canvas = blank_canvas(_ROWS, _PLACES, 3)
+def _sample_tokens(oracle: _TokenOracle, sampler: Sampler) -> Tensor:
+    """(n,) tokens drawn by a sampler."""
+    canvas = _blank_vectors(_ROWS, _POSITIONS, 3)
     return final_canvas(sampler(oracle, oracle.process, canvas, rng=rng(7, _ROWS))).z.argmax(-1).flatten()
 
 
 def _guidance_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Iterator[Law]:
-    """With the exact classifier of noisy points and γ = 1, guidance gives the prediction and samples of one mode."""
+    """Check that guidance by the exact classifier at γ = 1 gives the prediction and samples of a single mode."""
     guided = GradientClassifier(ModeClassifier(mixture, process.path, 1), process)(oracle)
-    alone = Mixture(mixture.means[1:2], mixture.std[1:2], torch.ones(1, dtype=torch.float64))
+    one_mode = Mixture(mixture.means[1:2], mixture.std[1:2], torch.ones(1, dtype=torch.float64))
     t = torch.tensor([[0.05], [0.4], [0.8], [1.0]])
     z = process.noise(mixture.sample(rng(3, 4), 50), t, rng=rng(4, 4)).z
-    gap = _gap(guided(z, t, Context()).x, alone.posterior_mean(z, *process.path.scales(t[..., None])))
-    yield _law_equal(process, "classifier guidance: x̂ of one mode", gap, 0, 1e-9)
-    x = final_canvas(Heun(20, _EVEN)(guided, process, blank_canvas(_ROWS, _PLACES), rng=rng(7, _ROWS))).z.flatten(0, 1)
-    off = (x.mean(0) - alone.means[0]) / alone.std
-    yield _law_equal(process, "classifier guidance: mean of one mode", float(off.abs().max()), 0, 0.15)
-    within = _within(alone, x, torch.zeros(len(x), dtype=torch.int64))
-    yield _law_equal(process, "classifier guidance: variance of one mode", within, 1, 0.12)
+    error = _max_difference(guided(z, t, Context()).x, one_mode.posterior_mean(z, *process.path.scales(t[..., None])))
+    yield _law_equal(process, "classifier guidance: x̂ of one mode", error, 0, 1e-9)
+    x = final_canvas(Heun(20, _EVEN)(guided, process, _blank_vectors(_ROWS, _POSITIONS), rng=rng(7, _ROWS))).z.flatten(
+        0, 1
+    )
+    mean_error = (x.mean(0) - one_mode.means[0]) / one_mode.std
+    yield _law_equal(process, "classifier guidance: mean of one mode", float(mean_error.abs().max()), 0, 0.15)
+    variance = _relative_variance(one_mode, x, torch.zeros(len(x), dtype=torch.int64))
+    yield _law_equal(process, "classifier guidance: variance of one mode", variance, 1, 0.12)
 
 
 @dataclass(frozen=True)
 class ModeClassifier:
-    """log p(mode | z) of noisy points, summed over the places."""
+    """log p(mode | z) of noisy points, summed over the positions of a row."""
 
     mixture: Mixture
     path: NoisePath
@@ -207,15 +219,15 @@ class ModeClassifier:
         return self.mixture.log_mode(z, *self.path.scales(t[..., None]))[..., self.mode].sum(-1)
 
 
-def blank_canvas(rows: int, places: int, width: int = 2) -> Canvas:
-    """A canvas on which nothing is given."""
-    z = torch.zeros(rows, places, width, dtype=torch.float64)
+def _blank_vectors(rows: int, positions: int, width: int = 2) -> Canvas:
+    """Return a canvas of vectors on which nothing is given."""
+    z = torch.zeros(rows, positions, width, dtype=torch.float64)
     return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool))
 
 
-def _gap(a: Tensor, b: Tensor) -> float:
+def _max_difference(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
 
 
 def _built_in() -> list[Gaussian]:
-    return [PROCESS]
+    return [_PROCESS]

@@ -1,7 +1,7 @@
-"""The proof: every built-in process, or those of a user's file, held to the laws of its kind.
+"""The checks behind `redraft check`: the laws on every built-in process, or on those in a user's file.
 
-A kind is a file of this room with `_laws(process)`, which yields one row per law, and `_built_in()`, the processes that
-`redraft check` tries. Each has a toy of its own whose best denoiser is known exactly.
+Laws come in kinds, each a file of this folder with `_laws(process)`, which yields one result per law, and
+`_built_in()`, the processes to check. Each kind has a toy problem of its own whose best denoiser is known exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _P = TypeVar("_P")
 
 
 def check_process(process: TokenProcess | Gaussian) -> Iterator[Law]:
-    """All laws on one process, on the toy of its kind."""
+    """Yield the result of every law on one process, on the toy problem of its kind."""
     match process:
         case Gaussian():
             return gaussian._laws(process)
@@ -32,37 +32,37 @@ def check_process(process: TokenProcess | Gaussian) -> Iterator[Law]:
 
 
 def check_all(processes: Iterable[TokenProcess | Gaussian]) -> Iterator[Law]:
-    """All laws on each process."""
-    return _each(check_process, processes)
+    """Yield the result of every law on each process."""
+    return _on_each(check_process, processes)
 
 
 def check_built_in() -> Iterator[Law]:
-    """All laws of every kind, on the built-in processes."""
-    yield from _each(tokens._laws, tokens._built_in())
-    yield from _each(insertion._laws, insertion._built_in())
-    yield from _each(gaussian._laws, gaussian._built_in())
-    yield from _each(solvers._laws, solvers._built_in())
+    """Yield the result of every law on the built-in processes."""
+    yield from _on_each(tokens._laws, tokens._built_in())
+    yield from _on_each(insertion._laws, insertion._built_in())
+    yield from _on_each(gaussian._laws, gaussian._built_in())
+    yield from _on_each(solvers._laws, solvers._built_in())
 
 
-def _each(laws: Callable[[_P], Iterator[Law]], processes: Iterable[_P]) -> Iterator[Law]:
+def _on_each(laws: Callable[[_P], Iterator[Law]], processes: Iterable[_P]) -> Iterator[Law]:
     for process in processes:
         yield from laws(process)
 
 
-def processes_of(module: ModuleType) -> list[TokenProcess]:
-    """Each process class that a user's module defines, on the toy vocabulary."""
+def find_processes(module: ModuleType) -> list[TokenProcess]:
+    """Build each process class that a user's module defines, with the toy vocabulary."""
     classes = [c for _, c in inspect.getmembers(module, inspect.isclass) if issubclass(c, TokenProcess)]
-    own = [c for c in classes if c.__module__ == module.__name__]
-    if not own:
-        raise ValueError(f"{module.__file__} defines no subclass of redraft.TokenProcess; nothing to check")
-    return [_on_toy(c) for c in own]
+    defined_here = [c for c in classes if c.__module__ == module.__name__]
+    if not defined_here:
+        raise ValueError(f"{module.__file__} defines no subclass of redraft.TokenProcess, so there is nothing to check")
+    return [_build_on_toy(c) for c in defined_here]
 
 
-def _on_toy(cls: type[TokenProcess]) -> TokenProcess:
+def _build_on_toy(cls: type[TokenProcess]) -> TokenProcess:
     missing = [m for m in getattr(cls, "__abstractmethods__", ())]
     if missing:
-        lacks = ", ".join(sorted(missing))
-        raise ValueError(f"{cls.__name__} lacks {lacks}; see redraft.TokenProcess for what they do")
+        names = ", ".join(sorted(missing))
+        raise ValueError(f"{cls.__name__} does not define {names}; see redraft.TokenProcess for what they do")
     try:
         return cls(vocab=enumeration.VOCAB)  # type: ignore[call-arg]
     except TypeError as error:

@@ -27,6 +27,7 @@ from redraft.core import randomness
 from redraft.core.hardware import system as machine
 from redraft.decoding import AnyOrder, Confidence, Unmask
 from redraft.tasks import canvases
+from redraft.tasks.engine import sampler_choice
 from redraft.training import export, load
 
 SMALL = [
@@ -91,8 +92,8 @@ WRITING = [
     ("--seed -1", "--seed -1: it must be from 0 to 2^63 − 1"),
     ("--seed " + "9" * 100, "--seed of more than 30 digits"),
     ("--seed " + "9" * 5000, "--seed: this number has too many digits"),
-    ("--rows 0", "--rows 0: it must be from 1 to 1,000,000,000"),
-    ("--rows -1", "--rows -1: it must be from 1"),
+    ("--rows 0", "--n 0: it must be from 1 to 1,000,000,000"),
+    ("--rows -1", "--n -1: it must be from 1"),
     (f"--rows {10**20}", "it must be from 1 to 1,000,000,000"),
     ("--rows nan", "--rows: 'nan' is not a whole number"),
     ("--steps 0", "--steps 0: a sampler needs at least one step"),
@@ -105,7 +106,7 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("generate x --guidance -1", "--guidance -1.0: it must be from 0 to 1,000"),
     ("generate x --temperature=", "--temperature: '' is not a number"),
     ("generate x --new many", "--new: 'many' is not a whole number"),
-    ("generate x --new 0", "--new 0: it must be at least 1"),
+    ("generate x --new 0", "--max-new-tokens 0: it must be at least 1"),
     ("infill x --room -1", "--room -1: it must be from 1"),
     ("infill x --room 0", "--room 0: it must be from 1"),
     ("infill x [[0]]", "the hole [[0]] has no length"),
@@ -120,8 +121,8 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("generate x --cache fast", "--cache 'fast': choose from 'own', 'none', 'exact', 'prefix', 'dual'"),
     ("generate x --refresh 4", "--refresh 4: it needs an approximate cache"),
     ("infill x --decode-block -1", "--decode-block -1: it must be from 1"),
-    ("generate x --max-new-tokens 0", "--new 0: it must be at least 1"),
-    ("generate x --n 0", "--rows 0: it must be from 1"),
+    ("generate x --max-new-tokens 0", "--max-new-tokens 0: it must be at least 1"),
+    ("generate x --n 0", "--n 0: it must be from 1"),
     ("score x", "give a text: redraft score DIR"),
     ("score x a --draws 0", "--draws 0: it must be from 1 to 4,096"),
     ("score x a --draws many", "--draws: 'many' is not a whole number"),
@@ -150,7 +151,7 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("levels x --rows 0", "--rows 0: it must be from 1 to 100,000"),
     ("levels x --seed -1", "it must be from 0 to 2^63 − 1"),
     ("levels x --picture x.xyz", "--picture x.xyz: its name must end in .svg, .png or .pdf"),
-    ("levels x --picture no/where.svg", "give a file in a directory that exists"),
+    ("levels x --picture no/where.svg", "give a file in an existing directory"),
     ("show --trust nofile.py", "nofile.py is not a Python file"),
     ("check nofile.py", "nofile.py is not a Python file"),
     ("check /dev/zero", "/dev/zero is not a Python file"),
@@ -202,7 +203,7 @@ def test_what_is_cold_takes_the_likeliest(cold: float) -> None:
 
 @pytest.mark.parametrize("new", [10_000_000_000, 10**30])
 def test_rows_that_nothing_can_hold(refused: Callable[..., str], runs: dict[str, Path], new: int) -> None:
-    assert f"{new} tokens are too many: this network knows" in refused("generate", runs["mdlm"], "--new", new)
+    assert f"{new} tokens are too many: this network has" in refused("generate", runs["mdlm"], "--new", new)
     line = refused("generate", runs["rotary"], "--new", new)
     assert f"a row of {new:,} tokens needs about" in line
     assert "are free; write fewer tokens" in line
@@ -239,7 +240,7 @@ def test_texts_are_written_as_many_at_a_time_as_memory_holds(
     assert sizes == [2, 2, 1]
     assert timeless(few) == timeless(alone)
     monkeypatch.setattr(machine, "system_memory", lambda: None)
-    assert tasks.batch_size(it, it.sampler, 3) == 64
+    assert sampler_choice.batch_size(it, it.sampler, 3) == 64
 
 
 def test_texts_come_out_as_they_are_finished(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -277,11 +278,11 @@ def test_the_most_steps_of_every_sampler(runs: dict[str, Path]) -> None:
     masked, causal, uniform = (open_model(runs[name]) for name in ("mdlm", "ar", "udlm"))
 
     def chosen(it: tasks.TextModel, name: Any, steps: int = 10**9) -> tuple[Any, tuple[str, ...]]:
-        return tasks.choose_sampler(it, tasks.DecodingSettings(sampler=name, steps=steps), 7)
+        return sampler_choice.choose_sampler(it, tasks.DecodingSettings(sampler=name, steps=steps), 7)
 
     assert chosen(masked, "any-order")[0] == Unmask(7, AnyOrder())
     assert chosen(masked, "ancestral")[0].steps == 7000
-    assert chosen(uniform, "ancestral")[0].steps == tasks.MOST_STEPS
+    assert chosen(uniform, "ancestral")[0].steps == sampler_choice.MOST_STEPS
     by_one, notes = chosen(causal, "any-order")
     assert by_one.sampler == Unmask(1, AnyOrder())
     assert notes == ("steps=1000000000: more than 1 would change nothing here; using 1",)
@@ -343,7 +344,7 @@ def test_strange_stdin(tmp_path: Path, data: bytes, says: str) -> None:
 def test_stdin_that_never_ends(tmp_path: Path) -> None:
     done = shell("yes One | $R generate x -", tmp_path)
     assert done.returncode == 2
-    assert "stdin gave more than 64 MB" in done.stderr
+    assert "stdin has more than 64 MB" in done.stderr
 
 
 def test_weights_that_are_no_numbers(refused: Callable[..., str], runs: dict[str, Path], tmp_path: Path) -> None:
@@ -386,7 +387,7 @@ CHOICES = [
     ("mdlm", "One [[?]].", ["day", ""], "the answer '' has no tokens"),
     ("mdlm", "One [[?]].", ["day", "zog"], "does not know 'zog'"),
     ("mdlm", "Zog [[?]].", ["day", "kite"], "does not know 'Zog'"),
-    ("mdlm", "One [[?]].", ["day", "kite " * 500], "tokens are too many: this network knows"),
+    ("mdlm", "One [[?]].", ["day", "kite " * 500], "tokens are too many: this network has"),
     ("mdlm", "One [[?]].", ["day", "\udcff"], "is not UTF-8"),
     ("udlm", "One [[?]].", ["day", "kite"], "this model has Interpolating noise; use infill"),
     ("diffuseq", "One [[?]].", ["day", "kite"], "choose needs a model with mask noise, but this one has Gaussian"),
@@ -521,7 +522,7 @@ def test_an_exit_in_a_law_is_no_success(say: Say, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "code", "says"),
     [
-        ("$R --help >&-", 2, "stdout is closed, so the result has nowhere to go"),
+        ("$R --help >&-", 2, "stdout is closed, so there is nowhere to print the result"),
         ("$R shwo >&- 2>&-", 2, ""),
         ("$R shwo 2>&-", 2, ""),
         ("$R shwo 2>/dev/full", 2, ""),

@@ -11,8 +11,14 @@ import pytest
 import torch
 
 import redraft
-from redraft.apps import learned_scene, score_error, score_of
+from redraft.apps import (
+    learned_scene,
+)
 from redraft.apps.cli import main
+from redraft.apps.reports.score_field import (
+    _score_error,
+    _score_of,
+)
 from redraft.core import Canvas, Context, Gaussian, VectorPrediction, randomness
 from redraft.decoding import ClassifierFree, GradientClassifier, Heun, UniformLogSnrGrid, final_canvas
 from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle, _nearest_modes
@@ -37,7 +43,7 @@ def test_a_text_is_a_point() -> None:
     assert [RUN.tokenizer.decode(row.tolist()) for row in codec.decode(x)] == [*texts[:2], "+9.999 +0.000"]
     assert parse_point("-1.204 +0.731") == (-1.204, 0.731)
     assert [parse_point(text) for text in ("1.204 0.731", "a b", "", "-1.204 +0.73")] == [None] * 4
-    with pytest.raises(ValueError, match="a point of 2 numbers has 13 letters, not 12"):
+    with pytest.raises(ValueError, match="a point of 2 numbers has 13 characters, not 12"):
         codec.encode(tokens[:, :12])
 
 
@@ -105,10 +111,10 @@ def test_the_learned_score_is_the_exact_one(trained: Path) -> None:
 
     model = load(trained)
     scene = learned_scene(MIXTURE, model, 1)
-    assert score_error(scene, 0.3) < 0.25
-    assert score_error(scene, 0.15) < 0.6
+    assert _score_error(scene, 0.3) < 0.25
+    assert _score_error(scene, 0.15) < 0.6
     still = replace(scene, denoise=lambda z, t, context: VectorPrediction(torch.zeros_like(z)))  # type: ignore[arg-type]
-    assert score_error(still, 0.15) > 0.8, "a denoiser that knows nothing is far off"
+    assert _score_error(still, 0.15) > 0.8, "a denoiser that knows nothing is far off"
     blank = Canvas(torch.zeros(400, 1, 2), torch.zeros(400, 1, dtype=torch.bool))
     with torch.no_grad():
         x = (
@@ -120,7 +126,7 @@ def test_the_learned_score_is_the_exact_one(trained: Path) -> None:
     assert torch.allclose(shares.double(), MIXTURE.weights, atol=0.12), "each mode has its weight"
     z = x[:1]
     assert torch.allclose(
-        score_of(MixtureOracle(MIXTURE, PROCESS.path), PROCESS.path, z, 0.2),
+        _score_of(MixtureOracle(MIXTURE, PROCESS.path), PROCESS.path, z, 0.2),
         _slope(z, 0.2),
         atol=1e-6,
     )
@@ -162,11 +168,11 @@ def test_the_picture_of_the_score(
     ("words", "said"),
     [
         (["hills"], "score"),
-        (["score", "--toward", "7"], "the mixture has 3 blobs"),
+        (["score", "--toward", "7"], "the mixture has 3 components"),
         (["score", "--gamma", "-1", "0", "1"], "--gamma -1"),
         (["score", "--gamma", "1"], "gamma"),
         (["score", "--out", "a.png"], "give the path of an .svg file"),
-        (["score", "story"], "no model of points of the plane; train one: redraft train points_tiny"),
+        (["score", "story"], "not a model of points in the plane; train one: redraft train points_tiny"),
         (["score", "nowhere"], "nowhere is not a directory"),
     ],
 )

@@ -27,9 +27,9 @@ from redraft.core import (
     rng,
 )
 from redraft.decoding import Ancestral
-from redraft.evaluation import Law, Mixture, MixtureOracle, nearest_modes
+from redraft.evaluation import Law
 from redraft.evaluation.laws import gaussian, suite
-from redraft.evaluation.laws.gaussian import _sampled_vectors
+from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle, _nearest_modes, _sampled_vectors
 
 Laws = Callable[[Gaussian], Iterator[Law]]
 
@@ -111,10 +111,10 @@ class Still(Gaussian):
         (WrongPosterior, gaussian._vector_reverse_laws, "posterior is Bayes' rule"),
         (WrongPosterior, gaussian._vector_reverse_laws, "stepping back keeps marginals"),
         (WrongNoise, gaussian._vector_forward_laws, "draws match marginals (standard errors)"),
-        (WrongPrior, gaussian._vector_forward_laws, "so do those of the prior"),
+        (WrongPrior, gaussian._vector_forward_laws, "draws match the prior (standard errors)"),
         (WrongPrior, gaussian._vector_forward_laws, "prior KL"),
-        (Still, gaussian._vector_reverse_laws, "steps are draws of it"),
-        (Still, gaussian._vector_sampling_laws, "… and their widths"),
+        (Still, gaussian._vector_reverse_laws, "steps match the reverse distribution"),
+        (Still, gaussian._vector_sampling_laws, "ancestral sampling recovers the mode widths"),
     ],
 )
 def test_what_is_broken_is_caught(broken: type[Gaussian], laws: Laws, caught: str) -> None:
@@ -133,7 +133,7 @@ def test_too_large_a_variance_widens_the_modes() -> None:
 
     def width(process: Gaussian, steps: int) -> float:
         z = _sampled_vectors(process, mixture, Ancestral(steps), rng(1, 1)).flatten(0, 1)
-        return float((nearest_modes(z, mixture)[1] / mixture.std).mean())
+        return float((_nearest_modes(z, mixture)[1] / mixture.std).mean())
 
     assert width(process, 16) > width(process, 64) > 1.02
     assert (
@@ -152,7 +152,7 @@ def test_a_mixture_s_draws_have_its_moments() -> None:
     mean, covariance = mixture.moments()
     assert torch.allclose(x.mean(0), mean, atol=0.04)
     assert torch.allclose(x.T.cov(), covariance, atol=0.04)
-    mode, width = nearest_modes(x, mixture)
+    mode, width = _nearest_modes(x, mixture)
     assert torch.allclose(torch.bincount(mode) / len(x), mixture.weights.float(), atol=0.015)
     assert torch.allclose(width, mixture.std, rtol=0.03)
 
@@ -176,7 +176,7 @@ def test_without_noise_x_is_known_and_with_much_it_is_the_mean() -> None:
 
 
 def test_the_oracle_remembers_nothing() -> None:
-    with pytest.raises(ValueError, match="nothing to remember"):
+    with pytest.raises(ValueError, match="needs no cache"):
         MixtureOracle(Mixture.of(), VariancePreserving()).absorb(torch.zeros(1, 1, 2), Context())
 
 

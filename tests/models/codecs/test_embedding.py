@@ -56,8 +56,10 @@ from redraft.training import (
     TrainStep,
     best_token_bound,
     likelihood,
-    self_condition,
     with_final_logsnr,
+)
+from redraft.training.objectives.conditioning import (
+    self_condition,
 )
 
 LETTERS = CharTokenizer("abcde ", ("eos", "mask"))
@@ -199,7 +201,7 @@ def test_a_head_that_names_tokens_knows_what_z_says_of_its_own(unit: bool) -> No
 
 def test_naming_tokens_needs_tokens_with_vectors() -> None:
     codec = Contextual(MaskedLM(8, TransformerSize(width=D, heads=2)), 8, TransformerSize(layers=1))
-    with pytest.raises(ValueError, match="as Embedding has, not Contextual"):
+    with pytest.raises(ValueError, match="such as Embedding, not Contextual"):
         DiffusionLMConfig(PROCESS, config().network, PredictTokens(), codec=codec)
 
 
@@ -309,7 +311,7 @@ def test_training_learns() -> None:
 def test_pieces_that_do_not_belong_together() -> None:
     good = config()
     for wrong, message in (
-        ({"codec": None}, "vectors need a codec, Gaussian noise and a head for vectors; got NoneType"),
+        ({"codec": None}, "needs a codec, Gaussian noise and a head for vectors; got NoneType"),
         ({"head": Subs()}, "got Embedding, Gaussian, Subs"),
         ({"network": replace(good.network, tied=True)}, "a network for vectors reads no ids"),
         ({"process": Masked(VOCAB)}, "got Embedding, Masked"),
@@ -317,14 +319,14 @@ def test_pieces_that_do_not_belong_together() -> None:
         with pytest.raises(ValueError, match=message):
             replace(good, **wrong)  # type: ignore[arg-type]
     network = TransformerConfig(16, 1, 2)
-    with pytest.raises(ValueError, match="are for vectors; tokens need a head as Subs"):
+    with pytest.raises(ValueError, match="use a head such as Subs"):
         DiffusionLMConfig(Masked(VOCAB), network, PredictX())
     tokens = DiffusionLM(DiffusionLMConfig(Masked(VOCAB), network))
     with pytest.raises(ValueError, match="SquaredError is for vectors"):
         Objective(SquaredError())(tokens, batch(), rng=rng(0, 4))
     with pytest.raises(ValueError, match="no codec to train"):
         CodecObjective()(tokens, batch(), rng=rng(0, 4))
-    with pytest.raises(ValueError, match="trained together with the diffusion"):
+    with pytest.raises(ValueError, match="trained together with the denoiser"):
         CodecObjective()(model(), batch(), rng=rng(0, 4))
 
 
@@ -389,5 +391,5 @@ def test_a_survey_puts_words_of_a_kind_together_and_tells_them_apart() -> None:
 
 @pytest.mark.parametrize("wrong", [{"kinds": 1.0}, {"kinds": -0.1}, {"kinds": 0.5, "unit": False}])
 def test_wrong_shares_of_kinds_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="what tells kinds is a share of the squared norm"):
+    with pytest.raises(ValueError, match="kinds must be at least 0 and below 1"):
         Embedding(8, **wrong)

@@ -21,7 +21,8 @@ from redraft.core import (
     WordTokenizer,
     rng,
 )
-from redraft.decoding import ArgmaxProjection, Blocks, NucleusProjection, Renoise, final_canvas, stop_rows
+from redraft.decoding import ArgmaxProjection, Blocks, NucleusProjection, Renoise, final_canvas
+from redraft.decoding.samplers.stopping import stop_rows
 from redraft.models import (
     BlockCausal,
     ConditionOnLogSnr,
@@ -64,7 +65,7 @@ def test_tokens_are_corners() -> None:
 def test_the_network_reads_probabilities() -> None:
     """softmax(K·z), as of the paper's data and noise, both K times ours."""
     codec, z = Simplex(sharpness=5.0).build(VOCAB), rng(0, 2).normal(3, VOCAB.size).float()
-    assert torch.allclose(codec.show(z), (5.0 * z).softmax(-1))
+    assert torch.allclose(codec.network_input(z), (5.0 * z).softmax(-1))
     corner = codec.encode(torch.tensor([[2]]))
     expected = math.log(1 + (VOCAB.size - 1) * math.exp(-10.0))
     assert float(codec.nll(corner, torch.tensor([[2]]))) == pytest.approx(expected, rel=0.01)
@@ -162,7 +163,7 @@ class Stranger:
 def test_a_stop_that_nobody_can_read_is_refused() -> None:
     net = model()
     stopping = Blocks(Renoise(2), stop=True)
-    with pytest.raises(ValueError, match="Stranger cannot tell which vectors are the end token"):
+    with pytest.raises(ValueError, match="Stranger cannot decode vectors to find the end token"):
         final_canvas(stopping(Stranger(net, net.block), PROCESS, net.canvas(new=6), rng=rng(0, 1)))
     guided, plain = (
         final_canvas(stopping(d, PROCESS, net.canvas(new=6), rng=rng(0, 1))).z for d in (Wrapped(net), net)

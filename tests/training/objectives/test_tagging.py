@@ -166,14 +166,14 @@ def test_kinds() -> None:
     kinds = TagSet.of_words(["a", "Anna", "zzz"], 5, STORY_TAGS)
     assert kinds.names == ("DET", "PROPN")
     assert kinds.of == (0, 1, 2, 2, 2)
-    with pytest.raises(ValueError, match="names, each of its own"):
+    with pytest.raises(ValueError, match="give at least one, each of them once"):
         TagSet((), ())
-    with pytest.raises(ValueError, match="the numbers 0 to 1"):
+    with pytest.raises(ValueError, match="use 0 to 1, where 1 means no tag"):
         TagSet(("a",), (0, 2))
     run = presets.mdlm_tagger_tiny()
-    with pytest.raises(ValueError, match="its lexicon"):
+    with pytest.raises(ValueError, match="build the tags for this vocabulary"):
         replace(run.model, kinds=TagSet(("a",), (0,)))
-    with pytest.raises(ValueError, match="blocks have neither"):
+    with pytest.raises(ValueError, match="not blocks"):
         variations.with_network(run, pattern=BlockCausal(4))
     with pytest.raises(ValueError, match="tokens are words"):
         variations.with_tagger(presets.mdlm_tiny_chars(), base="x")

@@ -1,4 +1,4 @@
-"""`redraft check`, `redraft doctor` and `redraft demo`: see for yourself."""
+"""`redraft check`, `redraft demo` and `redraft doctor`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from redraft.apps.cli.output import emit
 from redraft.apps.cli.progress import Progress
 from redraft.tasks.arguments.settings import optional_argument
 
-_MONTH = 31 * 24 * 60  # in minutes
+_MONTH = 31 * 24 * 60  # minutes
 
 if TYPE_CHECKING:
     from redraft.core.hardware.system import InstructionSet, MemoryInfo, SystemReport
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Check:
-    """Prove processes and samplers by exact enumeration on a toy language."""
+    """Check the laws of processes and samplers by exact enumeration on a toy language."""
 
     file: Annotated[Positional[Path | None], optional_argument("[FILE.py]")] = None
-    """A Python file with your own processes; by default the built-in ones are checked."""
+    """A Python file with your own processes; without it the built-in ones are checked."""
     json: Flag = False
-    """One JSON object per law."""
+    """Print a JSON object per law."""
 
     def __post_init__(self) -> None:
         require_python_file(self.file)
@@ -39,10 +39,10 @@ class Check:
         from redraft.evaluation.laws import suite
 
         failed = 0
-        rows = suite.check_built_in() if self.file is None else suite.check_all(suite.processes_of(self._module()))
+        rows = suite.check_built_in() if self.file is None else suite.check_all(suite.find_processes(self._module()))
         for row in rows:
             failed += not row.ok
-            emit(asdict(row), self.json, _law(row))
+            emit(asdict(row), self.json, _law_line(row))
         if failed:
             raise SystemExit(1)
 
@@ -54,31 +54,31 @@ class Check:
             return load_module(self.file)
 
 
-def _law(row: Law) -> str:
-    within = f" ± {row.tolerance:g}" if row.tolerance else ""
-    within += f", integrated to {row.error:.0e}" if row.error else ""
-    sign = "ok  " if row.ok else "FAIL"
-    return f"{sign}  {row.process:<22} {row.law:<52} {row.value:.6g} {row.rule} {row.expected:.6g}{within}"
+def _law_line(row: Law) -> str:
+    tolerance = f" ± {row.tolerance:g}" if row.tolerance else ""
+    tolerance += f", integrated to {row.error:.0e}" if row.error else ""
+    verdict = "ok  " if row.ok else "FAIL"
+    return f"{verdict}  {row.process:<22} {row.law:<52} {row.value:.6g} {row.rule} {row.expected:.6g}{tolerance}"
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Train a small model on an embedded corpus, measure it against the truth, let it write, leave a report."""
+    """Train a small model on a built-in corpus, compare it with the true distribution, and write a report."""
 
     out: Path = Path("runs/demo")
-    """Where the run, report.html and result.json go."""
+    """Directory for the run, report.html and result.json."""
     seed: int = 0
     """Seed of the weights, the noise and the texts."""
     minutes: float = 4.0
     """Approximate training time on two cores."""
     json: Flag = False
-    """The result as one JSON object on stdout."""
+    """Print the result as a JSON object."""
     quiet: Flag = False
-    """Print no progress."""
+    """Print no progress to stderr."""
 
     def __post_init__(self) -> None:
         require_seed_flag(self.seed)
-        if not 0 < self.minutes <= _MONTH:  # nan is neither
+        if not 0 < self.minutes <= _MONTH:  # nan fails too
             raise ValueError(f"--minutes {self.minutes}: it must be above 0 and at most a month ({_MONTH:,} minutes)")
 
     def __call__(self) -> None:
@@ -89,56 +89,53 @@ class Demo:
 
 @dataclass(frozen=True)
 class Doctor:
-    """Examine this machine: cores, memory, working instruction sets, speed, precision; what is wrong and how to fix it.
+    """Inspect this machine: cores, memory, instruction sets, speed and precision; report problems and how to fix them.
 
     Please include the output in bug reports.
     """
 
     json: Flag = False
-    """One JSON object."""
+    """Print a JSON object instead of text."""
 
     def __call__(self) -> None:
         from redraft.core.hardware.system import diagnose_system, inspect_system
 
-        facts = inspect_system()
-        wrong = list(diagnose_system(facts))
-        emit({**asdict(facts), "advice": wrong}, self.json, "\n".join([*_lines(facts), "", *_judgement(wrong)]))
+        system = inspect_system()
+        advice = list(diagnose_system(system))
+        lines = [*_system_lines(system), "", *([f"! {line}" for line in advice] or ["no problems found"])]
+        emit({**asdict(system), "advice": advice}, self.json, "\n".join(lines))
 
 
-def _lines(facts: SystemReport) -> Iterator[str]:
-    cpu = facts.cpu
+def _system_lines(system: SystemReport) -> Iterator[str]:
+    cpu = system.cpu
     quota = "no quota" if cpu.quota is None else f"a quota of {cpu.quota:g}"
     cores = f"{cpu.cores} cores, {cpu.allowed} allowed, {quota}"
-    yield f"redraft       {facts.redraft}, torch {facts.torch}, Python {facts.python}, {facts.platform}"
+    yield f"redraft       {system.redraft}, torch {system.torch}, Python {system.python}, {system.platform}"
     yield f"CPU           {cpu.name}: {cores}; torch uses {cpu.threads} threads"
-    yield f"memory        {_memory(facts.memory)}"
-    yield f"disk          {_gb(facts.disk_free)} free here"
-    yield f"GPUs          {', '.join(facts.gpus) or 'none'}"
-    for i, level in enumerate(facts.instructions):
+    yield f"memory        {_memory(system.memory)}"
+    yield f"disk          {_gb(system.disk_free)} free here"
+    yield f"GPUs          {', '.join(system.gpus) or 'none'}"
+    for i, level in enumerate(system.instructions):
         yield f"{'instructions' if i == 0 else '':<13} {_instructions(level)}"
-    one = "" if facts.one_core is None else "; one core: {:.0f} fp32, {:.0f} bf16".format(*facts.one_core)
-    yield f"speed         {facts.fp32:.0f} GFLOP/s fp32 with all threads{one}"
-    yield f"precision     {facts.precision or 'none'}: {facts.reason}"
-    packages = (f"{name} {version or '(not installed)'}" for name, version in facts.packages.items())
+    one_core = "" if system.one_core is None else "; one core: {:.0f} fp32, {:.0f} bf16".format(*system.one_core)
+    yield f"speed         {system.fp32:.0f} GFLOP/s fp32 with all threads{one_core}"
+    yield f"precision     {system.precision or 'none'}: {system.reason}"
+    packages = (f"{name} {version or '(not installed)'}" for name, version in system.packages.items())
     yield f"optional      {', '.join(packages)}"
 
 
 def _instructions(level: InstructionSet) -> str:
     if level.trouble:
-        return f"{level.name:<17} a product {level.trouble}"
+        return f"{level.name:<17} fails: a matrix product {level.trouble}"
     return f"{level.name:<17} works: {level.fp32:.0f} GFLOP/s fp32, {level.bf16:.0f} bf16, one core"
 
 
 def _memory(memory: MemoryInfo | None) -> str:
     if memory is None:
         return "unknown on this system"
-    limit = "no limit" if memory.limit is None else f"a limit of {_gb(memory.limit)}"
-    return f"{_gb(memory.total)}, {_gb(memory.free)} free, {limit} of the container"
+    limit = "no container limit" if memory.limit is None else f"container limit {_gb(memory.limit)}"
+    return f"{_gb(memory.total)}, {_gb(memory.free)} free, {limit}"
 
 
 def _gb(size: int) -> str:
     return f"{size / 1e9:.1f} GB"
-
-
-def _judgement(wrong: list[str]) -> list[str]:
-    return [f"! {line}" for line in wrong] or ["nothing is wrong"]

@@ -78,7 +78,7 @@ def _sums(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> Tensor:
     codec, scored = _codec(model), scored_positions(model, batch)
     z, x_hat, x = _noise_and_predict(model, batch, t, rng)
     signal = _gaussian(model).path.scales(torch.tensor(t, dtype=torch.float64))[0].to(z)
-    parts = [part for v in (codec.weighed(z, signal), x_hat) for part in _read(codec, v, batch, scored)]
+    parts = [part for v in (codec.decoder_input(z, signal), x_hat) for part in _read(codec, v, batch, scored)]
     return torch.stack([*parts, scored.sum(), (x_hat - x).square().sum(), torch.tensor(x.numel())]).double()
 
 
@@ -220,7 +220,7 @@ def masked_accuracy(model: DiffusionLM, batches: Sequence[Batch], *, seed: int =
     for batch, rows in _with_indices(batches):
         chosen, seen = mask_tokens(batch.tokens, encoder.config.share, encoder.vocab, rng=randomness.rng(seed, rows))
         masked = chosen & (seen == encoder.vocab.masked) & scored_positions(model, batch)
-        correct += int((encoder.guesses(seen, masked, batch.pad).argmax(-1) == batch.tokens[masked]).sum())
+        correct += int((encoder.predict(seen, masked, batch.pad).argmax(-1) == batch.tokens[masked]).sum())
         tokens += int(masked.sum())
     return correct / tokens
 

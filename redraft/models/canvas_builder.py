@@ -1,4 +1,4 @@
-"""Text ↔ canvas: templates with holes become rows of ids, finished rows become text again. No weights are involved."""
+"""Build canvases from prompts and templates with holes, and find the text of finished rows. No weights are needed."""
 
 from __future__ import annotations
 
@@ -21,51 +21,49 @@ from redraft.core.vocab import Vocab
 class VariableHole:
     """A hole of any length up to a limit, for insertion models."""
 
-    most: int
+    most: int  # maximum number of tokens
 
     def __post_init__(self) -> None:
         if self.most < 0:
-            raise ValueError(f"UpTo({self.most}); a hole has room for 0 tokens or more")
+            raise ValueError(f"VariableHole({self.most}); the maximum length must be 0 or more")
 
 
-_TextOrIds: TypeAlias = str | tuple[int, ...]  # text, or the ids of one
-TemplatePiece: TypeAlias = (
-    _TextOrIds | int | VariableHole
-)  # something given, a hole of exactly n tokens, a hole of any length
-_BLANK, _ROOM, _EMPTY = -1, -2, -3  # in a sketch: a token to be written, room for one that may come, padding
+_TextOrIds: TypeAlias = str | tuple[int, ...]  # text, or its ids
+TemplatePiece: TypeAlias = _TextOrIds | int | VariableHole  # given text, a hole of n tokens, or one of any length
+_BLANK, _ROOM, _EMPTY = -1, -2, -3  # stand-ins for ids: a token to write, room for an inserted token, padding
 
 
 def inserts_tokens(process: Process) -> bool:
-    """Whether a process inserts tokens into gaps, which have no place in the row yet."""
+    """Whether a process inserts tokens into gaps between others, instead of replacing masks."""
     return isinstance(process, Insertion)
 
 
 def make_hole(process: Process, size: int) -> int | VariableHole:
-    """A hole that the process can fill: of exactly `size` tokens, or of at most `size` if it inserts them."""
+    """A hole that the process can fill: of exactly `size` tokens, or of at most `size` for insertion."""
     return VariableHole(size) if inserts_tokens(process) else size
 
 
 def _parse_template(template: str, room: int) -> list[TemplatePiece]:
-    """ "a [[3]] b [[*]]" → ["a ", 3, " b ", UpTo(room)]"""
-    found: list[TemplatePiece] = []
+    """Split a template into pieces: "a [[3]] b [[*]]" → ["a ", 3, " b ", VariableHole(room)]."""
+    pieces: list[TemplatePiece] = []
     for i, part in enumerate(re.split(r"\[\[([^\[\]]*)\]\]", template)):
         if i % 2 == 0:
-            found.append(part)
+            pieces.append(part)
         elif part.isdecimal() and int(part) > 0:
-            found.append(int(part))
+            pieces.append(int(part))
         elif part == "*":
-            found.append(VariableHole(room))
+            pieces.append(VariableHole(room))
         else:
             raise ValueError(f"the hole [[{part}]] has no length; write [[n]] for n tokens, say [[3]], or [[*]]")
-    return found
+    return pieces
 
 
 def _require_rows(rows: Sequence[Sequence[TemplatePiece]], sources: Sequence[_TextOrIds] | None) -> None:
-    """Raises unless there are rows, with one source each or none at all."""
+    """Raise unless there is at least one row, with valid holes, and sources are absent or one per row."""
     if not rows or any(isinstance(piece, int) and piece < 0 for row in rows for piece in row):
         raise ValueError("a canvas needs at least one row, and no hole can have a negative length")
     if sources is not None and len(sources) != len(rows):
-        raise ValueError(f"{len(sources)} sources for {len(rows)} rows; give one for each")
+        raise ValueError(f"{len(sources)} sources for {len(rows)} rows; give one per row")
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class _CanvasBuilder:
 
     process: Process
     tokenizer: Tokenizer
-    positions: int | None  # how long a row may become; None: no limit
+    positions: int | None  # maximum length of a row; None for no limit
 
     @property
     def vocab(self) -> Vocab:
@@ -83,86 +81,90 @@ class _CanvasBuilder:
     def canvas(
         self, rows: Sequence[Sequence[TemplatePiece]], prefixes: Sequence[_TextOrIds] | None, device: torch.device
     ) -> Canvas:
-        """Rows of pieces, padded to the same length. A prefix is a source that stands before the start token."""
-        ids, doors = zip(*map(self._sketch, rows, prefixes or [""] * len(rows)), strict=True)
-        z, _ = _padded(ids, _EMPTY, device)
-        pad, sized_hole = (z == _EMPTY) | (z == _ROOM), z == _BLANK
-        fixed = ~sized_hole & (z != _ROOM)
-        z = z.masked_fill(pad, self.vocab.filler).masked_fill(sized_hole, self.vocab.mask or 0)
-        inside = sized_hole & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
-        shown = inserts_tokens(self.process) or bool(inside.any())
-        canvas = Canvas(z, fixed, Context(pad=pad if bool(pad.any()) else None, inside=inside if shown else None))
+        """A canvas of these rows, padded to the same length; a prefix is a source, placed before the start token."""
+        ids, open_gaps = zip(*map(self._lay_out, rows, prefixes or [""] * len(rows)), strict=True)
+        z, _ = _pad_rows(ids, _EMPTY, device)
+        pad, blank = (z == _EMPTY) | (z == _ROOM), z == _BLANK
+        fixed = ~blank & (z != _ROOM)
+        z = z.masked_fill(pad, self.vocab.filler).masked_fill(blank, self.vocab.mask or 0)
+        inside = blank & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
+        keep_inside = inserts_tokens(self.process) or bool(inside.any())
+        canvas = Canvas(z, fixed, Context(pad=pad if bool(pad.any()) else None, inside=inside if keep_inside else None))
         if not inserts_tokens(self.process):
             return canvas
-        gaps = [[gap in row for gap in range(z.shape[1] + 1)] for row in doors]
-        return replace(canvas, open=torch.tensor(gaps, device=device))
+        is_open = [[gap in row_gaps for gap in range(z.shape[1] + 1)] for row_gaps in open_gaps]
+        return replace(canvas, open=torch.tensor(is_open, device=device))
 
-    def ids(self, given: _TextOrIds) -> list[int]:
-        return self.tokenizer.encode(given) if isinstance(given, str) else list(given)
+    def ids(self, text: _TextOrIds) -> list[int]:
+        """The ids of a text, or the given ids themselves."""
+        return self.tokenizer.encode(text) if isinstance(text, str) else list(text)
 
     def sources(self, texts: Sequence[_TextOrIds], device: torch.device) -> tuple[Tensor, Tensor]:
         """(B, C) ids for the encoder and their padding, framed as `EncoderRows` frames them in training."""
         if self.vocab.eos is None:
             raise ValueError("reading a source needs a tokenizer with an end token; give DiffusionLM one")
-        return _padded([[*self.ids(text), self.vocab.eos] for text in texts], self.vocab.filler, device)
+        return _pad_rows([[*self.ids(text), self.vocab.eos] for text in texts], self.vocab.filler, device)
 
-    def _sketch(self, row: Sequence[TemplatePiece], prefix: _TextOrIds) -> tuple[list[int], set[int]]:
-        """The ids of a row and its open gaps; the room that the gaps share comes last."""
+    def _lay_out(self, row: Sequence[TemplatePiece], prefix: _TextOrIds) -> tuple[list[int], set[int]]:
+        """The ids of a row, with stand-ins for holes, and its open gaps; room for inserted tokens comes last."""
         if prefix and self.vocab.bos is None:
-            raise ValueError("this model cannot read sources: it has neither an encoder nor a start token to end one")
-        start = None if row and isinstance(row[0], tuple) else self.vocab.bos  # ids say themselves how they begin
+            raise ValueError(
+                "this model cannot read sources: it has neither an encoder nor a start token to separate a source from "
+                "the text; leave the sources out"
+            )
+        start = None if row and isinstance(row[0], tuple) else self.vocab.bos  # given ids include their own start token
         ids = self.ids(prefix) + ([] if start is None else [start])
-        doors: set[int] = set()
+        open_gaps: set[int] = set()
         room = 0
         for piece in row:
             if not isinstance(piece, VariableHole):
                 ids += [_BLANK] * piece if isinstance(piece, int) else self.ids(piece)
             elif inserts_tokens(self.process):
-                doors, room = doors | {len(ids)}, room + piece.most
+                open_gaps, room = open_gaps | {len(ids)}, room + piece.most
             else:
                 raise ValueError(
-                    "a hole of any length needs an insertion model such as flex_tiny, this one has "
+                    "a hole of any length needs an insertion model such as flex_tiny, but this model uses "
                     f"{type(self.process).__name__}; write [[n]] for n tokens, say [[3]]"
                 )
         if self.positions is not None:
             room = min(room, self.positions - 1 - len(ids))  # the end of the row takes one position
-        return ids + [_ROOM] * room, doors
+        return ids + [_ROOM] * room, open_gaps
 
 
 def _prompt_mask(canvas: Canvas, vocab: Vocab) -> Tensor:
-    """(B, L) bool: fixed tokens other than padding and the start token, which a codec writes itself."""
-    given = canvas.fixed if vocab.bos is None else canvas.fixed & (canvas.z != vocab.bos)
-    return given if canvas.context.pad is None else given & ~canvas.context.pad
+    """(B, L) bool: fixed tokens other than padding and the start token, which a codec can write itself."""
+    prompt = canvas.fixed if vocab.bos is None else canvas.fixed & (canvas.z != vocab.bos)
+    return prompt if canvas.context.pad is None else prompt & ~canvas.context.pad
 
 
 def text_positions(canvas: Canvas, vocab: Vocab, row: int) -> list[int]:
-    """The places of a row between the start token, which ends a source, and the next end token; no padding.
+    """The columns of a row's text: after the start token (a source may precede it) and up to the first end token.
 
-    Decoded vectors may have an end token before given text; that one is ignored.
+    Padding is skipped. An end token before given text is ignored; decoded vectors may contain one.
     """
     pad = canvas.context.pad
-    there = torch.ones_like(canvas.fixed[row]) if pad is None else ~pad[row]
-    places = there.nonzero().flatten().tolist()
-    ids, fixed = canvas.z[row][there].tolist(), canvas.fixed[row][there].tolist()
+    not_pad = torch.ones_like(canvas.fixed[row]) if pad is None else ~pad[row]
+    columns = not_pad.nonzero().flatten().tolist()
+    ids, fixed = canvas.z[row][not_pad].tolist(), canvas.fixed[row][not_pad].tolist()
     given = [i for i, token in enumerate(ids) if fixed[i] and token not in vocab.ends]
     begin = ids.index(vocab.bos) + 1 if vocab.bos in ids else 0
-    inner = max([begin, *(i + 1 for i in given)])
-    end = ids.index(vocab.eos, inner) if vocab.eos in ids[inner:] else len(ids)
-    return places[begin:end]
+    after_given = max([begin, *(i + 1 for i in given)])
+    end = ids.index(vocab.eos, after_given) if vocab.eos in ids[after_given:] else len(ids)
+    return columns[begin:end]
 
 
 def _require_labels(label: Tensor | None, classes: int) -> Tensor | None:
-    """The labels, all of them in range: an id out of range would silently mean "no class"."""
+    """Return the labels; raise if one is out of range, since it would silently mean "no class"."""
     if label is not None and bool((label < 0).any() | (label >= classes).any()):
         raise ValueError(
-            f"labels from {int(label.min())} to {int(label.max())} for a network that knows {classes} classes, "
-            "counted from 0; give others, or set TransformerConfig(classes=how many)"
+            f"labels from {int(label.min())} to {int(label.max())} for a network with {classes} classes, counted from "
+            "0; use labels in range, or set TransformerConfig.classes"
         )
     return label
 
 
-def _padded(rows: Sequence[list[int]], filler: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(B, L) ids and bool padding: shorter rows end in the filler."""
+def _pad_rows(rows: Sequence[list[int]], filler: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(B, L) ids and (B, L) bool padding; shorter rows are padded with the filler at the end."""
     width = max(map(len, rows))
     ids = torch.tensor([row + [filler] * (width - len(row)) for row in rows], dtype=torch.int64, device=device)
     lengths = torch.tensor([[len(row)] for row in rows], device=device)

@@ -1,4 +1,4 @@
-"""The settings of a model, and what they require of each other."""
+"""The configuration of a model, and checks that its parts fit together."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from redraft.models.time_conditioning import ConditionOnTime, TimeConditioning
 
 @dataclass(frozen=True)
 class DiffusionLMConfig:
-    """A model without its weights. Its vocabulary is that of the process; all sizes that follow from it are derived."""
+    """The configuration of a `DiffusionLM`. Sizes that follow from the vocabulary of the process are derived."""
 
     process: Process
     network: TransformerConfig
     head: Head | VectorHead = field(default_factory=Subs)
     level: TimeConditioning = field(default_factory=ConditionOnTime)
-    errors: bool = False  # one more layer, which tells wrong tokens from right ones (G-Star)
-    codec: CodecConfig | None = None  # tokens ↔ vectors, for Gaussian noise; None: the tokens themselves
+    errors: bool = False  # add a head that detects wrong tokens (G-Star)
+    codec: CodecConfig | None = None  # maps tokens to vectors and back, for Gaussian noise; None to noise the tokens
     hint: bool = False  # the network also reads its previous x̂ (self-conditioning)
-    encoder: TransformerConfig | None = None  # reads a source, for the cross attention of the network; None: no source
-    attributes: int = 0  # classes that a layer of its own tells apart in noisy text, for guidance; 0: no such layer
-    drafter: DraftConfig | None = None  # who drafts for a causal network, from its states; None: nobody
-    kinds: TagSet | None = None  # of words that a tagger of its own tells apart, say parts of speech; None: no tagger
+    encoder: TransformerConfig | None = None  # encodes a source for cross attention; None for a model without sources
+    attributes: int = 0  # number of classes of an attribute classifier, for guidance; 0 for no classifier
+    drafter: DraftConfig | None = None  # drafter for a causal network; None for no drafter
+    kinds: TagSet | None = None  # tags of a tagger, such as parts of speech; None for no tagger
 
     def __post_init__(self) -> None:
         require_range(self, 0, 2**31, "attributes")
@@ -53,12 +53,12 @@ class DiffusionLMConfig:
         return self.process.vocab
 
     @property
-    def ports(self) -> NetworkIO:
-        """What the network reads and writes: ids, or the vectors of the codec, beside the states of the encoder."""
+    def io(self) -> NetworkIO:
+        """The inputs and outputs of the network."""
         cross = None if self.encoder is None else self.encoder.width
         if self.codec is None or not isinstance(self.head, VectorHead):
             size, pattern = self.vocab.size, self.network.pattern
-            if self.continues:
+            if self.is_plain_causal:
                 return NetworkIO(size - 1, size - 1, cross=cross, start=None)
             start = pattern.start if isinstance(pattern, Causal) else None
             start = self.vocab.start if start is None else start
@@ -69,31 +69,31 @@ class DiffusionLMConfig:
         return NetworkIO(reads, writes, vectors=True, cross=cross)
 
     @property
-    def continues(self) -> bool:
-        """Whether it is a plain autoregressive model: a row is read as it stands, without a start token.
+    def is_plain_causal(self) -> bool:
+        """Whether this is a plain autoregressive model, such as GPT-2, which reads a row without a start token.
 
-        The mask only marks what is to be written: it is the last id, and the network has no row for it.
+        The mask then only marks tokens to be written: it is the last id, and the network has no embedding for it.
         """
         return isinstance(self.head, Shift) and isinstance(self.network.pattern, Causal)
 
     @property
-    def source_ports(self) -> NetworkIO:
-        """What the encoder reads; the network reads its states."""
+    def source_io(self) -> NetworkIO:
+        """The inputs of the encoder; its outputs are its hidden states."""
         return NetworkIO(self.vocab.size)
 
     @property
     def token_head(self) -> Head:
-        """The head of a network that reads tokens."""
+        """The head of a model of tokens; raises for a model of vectors."""
         if not isinstance(self.head, Head):
-            raise ValueError(f"{type(self.head).__name__}() is a head for vectors; only a model of tokens has this")
+            raise ValueError(f"{type(self.head).__name__}() is a head for vectors; this needs a model of tokens")
         return self.head
 
     def noise_level(self, t: Tensor) -> Tensor | None:
-        """What the network sees of the time; None if it sees none."""
+        """The noise level that the network sees at time t; None if it does not see the time."""
         return self.level(t, self.process).float() if self.network.time else None
 
     def build_tagger(self) -> Tagger | FutureTagger | None:
-        """The tagger that suits the network: of noisy rows, or of what is to come behind a beginning."""
+        """Build the tagger: of future tokens for a causal network, else of noisy rows; None without tags."""
         if self.kinds is None:
             return None
         if isinstance(self.network.pattern, Causal):
@@ -102,65 +102,70 @@ class DiffusionLMConfig:
         return Tagger(self.network, reads, self.kinds)
 
     def build_drafter(self, network: Transformer) -> DraftNetwork | None:
-        """Who drafts for the network; an adapter that is there for this alone is off elsewhere."""
+        """Build the drafter, or None; with a `SelfDrafter`, the network's adapter will act only at drafted masks."""
         if self.drafter is None:
             return None
         if isinstance(self.drafter, SelfDrafter):
             gate_lora_to_masks(network)
-        return self.drafter.build(self.network, self.ports.writes or 0, self.vocab.mask)
+        return self.drafter.build(self.network, self.io.writes or 0, self.vocab.mask)
 
     def _require_drafter(self) -> None:
         if self.drafter is not None and not isinstance(self.network.pattern, Causal):
-            raise ValueError("a drafter is for causal networks: others already write several tokens per pass")
+            raise ValueError("drafters are for causal networks, as others already write several tokens per pass")
         if isinstance(self.drafter, SelfDrafter) and self.network.lora is None:
-            raise ValueError("Itself() drafts by an adapter, but the network has none; give it lora=Lora(…)")
+            raise ValueError("SelfDrafter() needs an adapter, and this network has none; give it lora=LoraConfig(…)")
 
     def _require_encoder(self) -> None:
         if self.encoder is not None and (not isinstance(self.encoder.pattern, Full) or self.encoder.time):
-            raise ValueError("an encoder reads clean ids, all at once: full attention, time=None")
+            raise ValueError("an encoder reads clean ids, all at once; it needs full attention and time=None")
 
     def _require_kinds(self) -> None:
         if self.kinds is not None and len(self.kinds.of) != self.vocab.size:
             raise ValueError(
-                f"kinds of {len(self.kinds.of)} tokens for a vocabulary of {self.vocab.size}; a tagger knows the words "
-                "of its lexicon: for others build it by vary.with_tagger"
+                f"the tagger has tags for {len(self.kinds.of)} tokens, but the vocabulary has {self.vocab.size}; "
+                "build the tags for this vocabulary with variations.with_tagger"
             )
         if self.kinds is not None and isinstance(self.network.pattern, BlockCausal):
-            raise ValueError("a tagger reads whole rows or beginnings; blocks have neither: use Full() or Causal()")
+            raise ValueError("a tagger reads whole rows or prefixes, not blocks; use the pattern Full() or Causal()")
 
     def _require_level(self) -> None:
-        """Finished blocks have the level 0: in training, in the cache, and without one."""
+        """Raise unless block-causal networks see the level 0 at time 0, the level of finished blocks."""
         blocks = isinstance(self.network.pattern, BlockCausal) and self.network.time is not None
         if blocks and float(self.level(torch.zeros(1, 1), self.process)) != 0:
-            raise ValueError(f"a network of blocks needs a level that is 0 at time 0, as ByTime(), not {self.level}")
+            raise ValueError(
+                f"level={self.level}; a block-causal network needs a level that is 0 at time 0, as ConditionOnTime()"
+            )
 
     def _require_tokens(self) -> None:
-        network, ports = self.network, self.ports
+        network, io = self.network, self.io
         if not isinstance(self.head, Head) or self.hint:
-            raise ValueError(f"{type(self.head).__name__}() and hints are for vectors; tokens need a head as Subs()")
-        if ports.start is not None and not 0 <= ports.start < ports.reads:
-            raise ValueError(f"a causal network begins with one of its {ports.reads} ids; got start={ports.start}")
-        if self.continues and self.vocab.mask != self.vocab.size - 1:
             raise ValueError(
-                f"a causal network with the head Shift has no row for the mask, the last id; got {self.vocab}"
+                f"{type(self.head).__name__}() with hint={self.hint} for tokens; use a head such as Subs(), and "
+                "hint=False (self-conditioning is for vectors)"
+            )
+        if io.start is not None and not 0 <= io.start < io.reads:
+            raise ValueError(f"start={io.start}; the start token must be one of the network's {io.reads} ids")
+        if self.is_plain_causal and self.vocab.mask != self.vocab.size - 1:
+            raise ValueError(
+                f"{self.vocab}; with a causal network and the head Shift, the mask must be the last id, because the "
+                "network has no embedding for it"
             )
         if isinstance(self.process, Insertion) != (network.gaps is not None):
-            name = type(self.process).__name__
-            raise ValueError(f"gaps={network.gaps} for {name}; insertion, and it alone, needs gaps")
+            raise ValueError(
+                f"network.gaps={network.gaps} with {type(self.process).__name__}; set gaps (the most tokens missing in "
+                "a gap) for Insertion, and leave it None for any other process"
+            )
         if network.gaps is not None and (network.time is None or isinstance(self.head, Shift)):
-            raise ValueError("how many tokens are missing depends on the time: insertion needs time, and no head Shift")
+            raise ValueError("insertion needs a network with time and a head other than Shift")
 
     def _require_vectors(self) -> None:
         if self.codec is None or not isinstance(self.process, Gaussian) or not isinstance(self.head, VectorHead):
             raise ValueError(
-                f"vectors need a codec, Gaussian noise and a head for vectors; got {type(self.codec).__name__}, "
-                f"{type(self.process).__name__}, {type(self.head).__name__}"
+                f"a model of vectors needs a codec, Gaussian noise and a head for vectors; got "
+                f"{type(self.codec).__name__}, {type(self.process).__name__}, {type(self.head).__name__}"
             )
         if isinstance(self.head, PredictTokens) and not self.codec.names:
             name = type(self.codec).__name__
-            raise ValueError(f"PredictTokens needs a vector for each token, as Embedding has, not {name}")
+            raise ValueError(f"PredictTokens needs a codec with a vector per token, such as Embedding, not {name}")
         if self.network.tied or self.network.ids or isinstance(self.network.pattern, Causal):
-            raise ValueError(
-                "a network that reads vectors has no ids to tie its outputs to or to begin with: "
-                "tied=False, ids=None, and no Causal pattern"
-            )
+            raise ValueError("a network for vectors reads no ids; use tied=False, ids=None and a pattern but Causal")

@@ -1,4 +1,4 @@
-"""Forms of a model's weights that are faster on a CPU: int8, and fp32 as oneDNN lays it out."""
+"""Weight formats for faster inference on a CPU: int8, and fp32 in the packed layout of oneDNN."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from redraft.models.networks.prepacked import PrepackedLinear, prepack
 
 
 def with_weight_format(model: DiffusionLM, weights: str) -> DiffusionLM:
-    """The model with its large matrices in another form, int8 or packed, changed in place."""
+    """Convert the large matrices of a model to "int8" or "packed", in place; return the model."""
     if weights not in ("int8", "packed"):
-        raise ValueError(f"weights={weights!r}; there is int8, packed, or None for the weights as they are")
+        raise ValueError(f"weights={weights!r}; use int8, packed, or None for the weights as they are")
     if not model.network.embedding.weight.is_cpu or model.network.embedding.weight.dtype != torch.float32:
-        raise ValueError(f"{weights} weights are for CPUs and models of fp32; load the model without dtype and device")
+        raise ValueError(f"weights={weights} is for fp32 models on a CPU; load the model without dtype and device")
     if weights == "int8":
-        return to_int8(model)
+        return _to_int8(model)
     if isinstance(model.drafter, SideDrafterNetwork):
         model.drafter.pack(model.network, PrepackedLinear)
     prepack(model.network)
@@ -28,16 +28,16 @@ def with_weight_format(model: DiffusionLM, weights: str) -> DiffusionLM:
 
 
 def weight_format(model: DiffusionLM) -> Literal["int8", "packed"] | None:
-    """In which form its large matrices are; None: as they were trained."""
+    """The format of a model's large matrices; None if they are as trained."""
     kinds = {type(module) for module in model.network.modules()}
     return "int8" if Int8Linear in kinds else "packed" if PrepackedLinear in kinds else None
 
 
-def to_int8(model: DiffusionLM) -> DiffusionLM:
-    """The model with its large matrices in int8, changed in place; a trial in a child shows whether this CPU can."""
-    tried = run_forked(_int8_product)
-    if tried.trouble and tried.tried:
-        raise ValueError(f"int8 weights: a product with bf16 {tried.trouble} on this CPU; leave out weights=int8")
+def _to_int8(model: DiffusionLM) -> DiffusionLM:
+    """Convert to int8, after a trial in a child process that shows whether this CPU supports int8 products."""
+    trial = run_forked(_int8_product)
+    if trial.trouble and trial.tried:
+        raise ValueError(f"weights=int8: a product with bf16 {trial.trouble} on this CPU; leave it out")
     if isinstance(model.drafter, SideDrafterNetwork):
         model.drafter.pack(model.network, Int8Linear)
     quantize_int8(model.network)

@@ -1,4 +1,4 @@
-"""The denoiser: process, network, head and tokenizer in one module, and its lazy prediction."""
+"""`DiffusionLM`: process, network, head, codec and tokenizer in one module."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ from redraft.models.networks.transformer import Transformer
 
 
 class DiffusionLM(nn.Module):
-    """A denoiser: predicts the clean sequence behind a noisy one. It is what a checkpoint holds.
+    """A diffusion language model: it predicts the clean sequence from a noisy one. Checkpoints store its weights.
 
-    The network runs only when the prediction is queried, for the rows and positions in the query. DDP, FSDP2 and the
-    like must therefore wrap `TrainStep`, where the queries happen, never the model alone.
+    The network runs only when the prediction is queried, for the rows and positions of the query. DDP and FSDP2 must
+    therefore wrap `TrainStep`, which makes the queries, and not the model alone.
     """
 
     def __init__(self, config: DiffusionLMConfig, tokenizer: Tokenizer | None = None) -> None:
         super().__init__()
         self.config = config
         self.tokenizer = tokenizer
-        self.assumed: tuple[str, ...] = ()  # of a foreign model: what its files left open
-        self.network = Transformer(config.network, config.ports)
+        self.assumed: tuple[str, ...] = ()  # for an imported model: assumptions about what its files do not say
+        self.network = Transformer(config.network, config.io)
         self.errors = ErrorHead(config.network) if config.errors else None
         self.attributes = (
             AttributeClassifier(config.network, config.vocab.size, config.attributes) if config.attributes else None
@@ -56,7 +56,7 @@ class DiffusionLM(nn.Module):
         self.codec = None if config.codec is None else config.codec.build(config.vocab)
         self.tagger = config.build_tagger()
         self.drafter = config.build_drafter(self.network)
-        self.encoder = None if config.encoder is None else Transformer(config.encoder, config.source_ports)
+        self.encoder = None if config.encoder is None else Transformer(config.encoder, config.source_io)
 
     @property
     def process(self) -> Process:
@@ -64,95 +64,100 @@ class DiffusionLM(nn.Module):
 
     @property
     def block(self) -> int | None:
-        """How many tokens the attention pattern writes at a time: the size of a block, or None for all of them."""
+        """Number of tokens that are written at a time: the block size of the pattern, 1 if causal, None for all."""
         pattern = self.config.network.pattern
         return pattern.block if isinstance(pattern, BlockCausal) else 1 if isinstance(pattern, Causal) else None
 
     def forward(self, z: Tensor, t: Tensor, context: Context = Context()) -> Prediction:
         if context.marks is not None:
             raise ValueError(
-                "the canvas has rules that nobody obeys; wrap the model: Constrained(model.process)(model)"
+                "the canvas has constraints, but the model is not wrapped; use Constrained(model.process)(model)"
             )
         if self.codec is not None:
-            return self._of_vectors(z, t, context)
+            return self._predict_vectors(z, t, context)
         require_times(z, t)
         return LazyPrediction(self, z, t, context)
 
     def absorb(self, z: Tensor, context: Context = Context(), t: Tensor | None = None) -> Context:
+        """Return the context with z added to the cache.
+
+        t: times of the tokens, for an approximate cache of unfinished tokens; None if they are finished.
+        """
         if self.block is None and (t is None or self.codec is not None):
             raise ValueError(
-                "with full attention finished tokens see later ones, so no cache is exact; models of tokens have "
-                "approximate ones: Blocks(…, cache=Dual())"
+                "with full attention, finished tokens attend to later ones, so no cache is exact; for models of tokens "
+                "there are approximate caches: Blocks(…, cache=DualCache())"
             )
-        read = z if self.codec is None else self._read(z, torch.zeros_like(z[..., 0]), None)
+        inputs = z if self.codec is None else self._network_input(z, torch.zeros_like(z[..., 0]), None)
         level = None if t is None else self.config.noise_level(t)
-        cache = self.network.absorb(read, context, level, unfinished=t is not None)
+        cache = self.network.absorb(inputs, context, level, unfinished=t is not None)
         return replace(context, cache=cache, hint=None)
 
     def learnable(self, batch: Batch) -> Batch:
-        """The batch without what cannot be learnt: nothing predicts the first token of a plain causal model."""
-        if not self.config.continues or not bool(batch.learn[:, 0].any()):
+        """The batch without loss on the first token if nothing predicts it, as in plain causal models."""
+        if not self.config.is_plain_causal or not bool(batch.learn[:, 0].any()):
             return batch
         return replace(batch, learn=batch.learn.index_fill(1, batch.learn.new_zeros(1, dtype=torch.int64), False))
 
     def encode(self, batch: Batch) -> EncodedBatch:
-        """The clean x that gets noised: the tokens, or their vectors."""
+        """Encode the tokens as vectors if the model has a codec; the result is what gets noised."""
         if self.codec is None:
             return EncodedBatch(batch.tokens, batch.learn, batch.pad)
         pad = batch.pad if self.codec.latents is None else None  # compressed texts have no padded latents
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.codec.frozen):
-            return EncodedBatch(self.codec.encode(batch.tokens, batch.pad), self.codec.places(batch.learn), pad)
+            return EncodedBatch(self.codec.encode(batch.tokens, batch.pad), self.codec.position_mask(batch.learn), pad)
 
     def context(self, batch: Batch, encoded: EncodedBatch | None = None) -> Context:
-        """What the network sees in training besides z: label and source, and clean earlier blocks if it has blocks."""
+        """The context of a training step: padding, label, source, and clean tokens for causal and block patterns."""
         encoded = encoded or self.encode(batch)
         clean = None if self.block is None else encoded.x
-        context = Context(pad=encoded.pad, clean=clean, label=self._known(self._told(batch)))
+        context = Context(pad=encoded.pad, clean=clean, label=self._require_labels(self._network_label(batch)))
         return self.with_source(context, batch.source, batch.source_pad)
 
     def with_source(self, context: Context, source: Tensor | None, pad: Tensor | None = None) -> Context:
-        """The context with the encoder's states of a source, (B, C) ids, for cross attention; padding stays unseen."""
+        """Encode a source, (B, C) ids with padding, and return the context with its states for cross attention."""
         if source is None:
             return context
         if self.encoder is None:
-            raise ValueError("there is a source, but this model has no encoder to read it; use the framing Pairs")
+            raise ValueError("this model has no encoder to read a source; use the framing Pairs")
         return replace(context, cond=self.encoder(source, context=Context(pad=pad)), cond_pad=pad)
 
-    def _of_vectors(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        """The prediction, computed at once and for every position: each step of Gaussian noise needs all of x̂."""
+    def _predict_vectors(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        """The prediction, computed at once and for all positions, because a step of Gaussian noise needs all of x̂."""
         require_vectors(z, t)
         config = self.config
         assert isinstance(config.head, VectorHead)
         assert isinstance(config.process, Gaussian)
         if context.clean is not None:
-            context = replace(context, clean=self._read(context.clean, torch.zeros_like(t), None))
-        states = self.network(self._read(z, t, context.hint), config.noise_level(t), context)
+            context = replace(context, clean=self._network_input(context.clean, torch.zeros_like(t), None))
+        states = self.network(self._network_input(z, t, context.hint), config.noise_level(t), context)
         assert self.codec is not None
         return config.head(self.network.logits(states), z, t, config.process, self.codec.table)
 
-    def _read(self, z: Tensor, t: Tensor, hint: Tensor | None) -> Tensor:
-        """(B, N, D) input of the network: z at unit variance, as the codec presents it, beside the hint."""
+    def _network_input(self, z: Tensor, t: Tensor, hint: Tensor | None) -> Tensor:
+        """(B, N, D) the network's input: z at unit variance, followed by the previous x̂ if it self-conditions."""
         assert self.codec is not None
         assert isinstance(self.process, Gaussian)
-        read = self.codec.show(self.process.at_unit_variance(z, t))
+        inputs = self.codec.network_input(self.process.at_unit_variance(z, t))
         if not self.config.hint:
-            return read
-        return torch.cat([read, torch.zeros_like(read) if hint is None else self.codec.show(hint)], -1)
+            return inputs
+        return torch.cat([inputs, torch.zeros_like(inputs) if hint is None else self.codec.network_input(hint)], -1)
 
     def states(self, batch: Batch) -> Tensor:
-        """(B, L, D) hidden states of clean texts: what the network knows about each token."""
+        """(B, L, D) hidden states of clean texts."""
         if self.codec is not None:
             raise ValueError(
-                f"{type(self.config.codec).__name__} makes vectors of a text; only models of tokens do this"
+                f"this model has a codec, {type(self.config.codec).__name__}, and no states for tokens; use a model of "
+                "tokens"
             )
         t = torch.zeros(len(batch.tokens), 1, device=batch.tokens.device)
         clean = None if self.block is None else batch.tokens
         return self.network(batch.tokens, self.config.noise_level(t), Context(pad=batch.pad, clean=clean))
 
     def error_logits(self, x: Tensor, context: Context = Context()) -> Tensor:
-        """(B, L) fp32 logits that each token of a finished text is wrong: the error layer on the frozen network."""
+        """(B, L) fp32 logits that each token of a finished text is wrong, from the error head on the frozen network."""
         if self.errors is None:
-            raise ValueError("this model has no layer for errors; train one: redraft train gstar_tiny --base DIRECTORY")
+            raise ValueError("this model has no error head; train one: redraft train gstar_tiny --base DIRECTORY")
         t = torch.zeros(len(x), 1, device=x.device)
         with torch.no_grad():
             states = self.network(x, self.config.noise_level(t), context)
@@ -161,14 +166,14 @@ class DiffusionLM(nn.Module):
     def attribute_logits(self, x: Tensor, context: Context = Context()) -> Tensor:
         """(B, L, V) one-hot noisy tokens → (B, classes) fp32 logits of the class of the text."""
         if self.attributes is None:
-            raise ValueError("this model has no layer for attributes; train one with the objective Attribution")
+            raise ValueError("this model has no attribute classifier; train one with AttributeObjective")
         return self.attributes(x, context.pad).float()
 
     def attribute(self, label: int) -> Callable[[Tensor, Tensor, Context], Tensor]:
-        """log p(class | noisy text), as `FirstOrderClassifier` and `TokenClassifier` take it."""
+        """log p(class | noisy text) as a function, for `FirstOrderClassifier` and `TokenClassifier`."""
         return lambda x, t, context: self.attribute_logits(x, context).log_softmax(-1)[:, label]
 
-    # --- text ↔ canvas: `compose` lays out the ids, the model adds what needs its weights (sources, codec) ---
+    # --- text ↔ canvas: a `_CanvasBuilder` lays out the ids; the model encodes sources and vectors ---
 
     def canvas(
         self, prompt: str | Sequence[str] = "", *, new: int, rows: int = 1, source: str | Sequence[str] | None = None
@@ -176,10 +181,10 @@ class DiffusionLM(nn.Module):
         """A canvas with a prompt in each row, followed by tokens to write.
 
         Args:
-            prompt: the text each row starts with: one for `rows` rows, or a list with one per row
-            new: number of tokens to write after the prompt; for insertion models the maximum
-            rows: how many rows share a single prompt; ignored for a list of prompts
-            source: the text to answer, for models trained on pairs: one for all rows, or a list with one per row
+            prompt: text at the beginning of each row: one for `rows` rows, or a list with one per row
+            new: number of tokens to write after the prompt; for insertion models, the maximum
+            rows: number of rows that share a single prompt; ignored for a list of prompts
+            source: text to answer, for models trained on pairs: one for all rows, or a list with one per row
         """
         prompts = [prompt] * rows if isinstance(prompt, str) else list(prompt)
         sources = [source] * len(prompts) if isinstance(source, str) else source
@@ -188,10 +193,11 @@ class DiffusionLM(nn.Module):
     def chat(self, messages: Sequence[Mapping[str, str]], *, new: int, rows: int = 1, **options: object) -> Canvas:
         """A canvas with a conversation in each row, followed by tokens for the answer.
 
-        messages: each {"role": "user", "content": "…"}; the chat template of the tokenizer makes a prompt of them.
-        new: number of tokens to write.
-        rows: number of rows, all alike.
-        options: further variables of the template, such as enable_thinking=False.
+        Args:
+            messages: the conversation, each {"role": "user", "content": "…"}; the tokenizer's chat template is applied
+            new: number of tokens to write
+            rows: number of identical rows
+            options: further variables of the template, such as enable_thinking=False
         """
         if not isinstance(self.tokenizer, HubTokenizer):
             raise ValueError("this model has no tokenizer with a chat template; give a prompt instead of messages")
@@ -201,12 +207,12 @@ class DiffusionLM(nn.Module):
         return self.to_vectors(Canvas(z, torch.arange(z.shape[1], device=device).expand_as(z) < len(ids)))
 
     def infill(self, template: str | Sequence[str], rows: int = 1, room: int = 32) -> Canvas:
-        """A canvas from text with holes: "She opened the [[6]] and [[3]]." has one of six tokens and one of three.
+        """A canvas from text with holes: "She opened the [[6]] and [[3]]." has a hole of six tokens and one of three.
 
         Args:
             template: text with holes [[n]] of n tokens: one for `rows` rows, or a list with one per row.
                 Insertion models also fill holes of any length: "She opened the [[*]] and left."
-            rows: how many rows share a single template; ignored for a list of templates
+            rows: number of rows that share a single template; ignored for a list of templates
             room: maximum number of tokens in each [[*]]
         """
         templates = [template] * rows if isinstance(template, str) else list(template)
@@ -216,60 +222,63 @@ class DiffusionLM(nn.Module):
         """A canvas from rows of given texts and holes; shorter rows are padded.
 
         Args:
-            rows: each a list of texts (str) or their ids (tuple), holes of exactly n tokens (int) and of any length
-                (UpTo); a row that begins with ids gets no start token besides
-            sources: the text each row answers; the encoder reads it, and without an encoder it is placed at the
+            rows: each a list of texts (str) or their ids (tuple), holes of exactly n tokens (int) and holes of any
+                length (`VariableHole`); a row that begins with ids gets no start token
+            sources: text that each row answers; an encoder reads it, and without an encoder it is placed at the
                 beginning of the row, before the start token
         """
         _require_rows(rows, sources)
-        composer, device = self._composer, self.network.embedding.weight.device
+        builder, device = self._canvas_builder, self.network.embedding.weight.device
         if sources is None or self.encoder is None:
-            return self.to_vectors(composer.canvas(rows, sources, device))
-        canvas = composer.canvas(rows, None, device)
+            return self.to_vectors(builder.canvas(rows, sources, device))
+        canvas = builder.canvas(rows, None, device)
         with torch.no_grad():
-            context = self.with_source(canvas.context, *composer.sources(sources, device))
+            context = self.with_source(canvas.context, *builder.sources(sources, device))
         return self.to_vectors(replace(canvas, context=context))
 
     @property
-    def _composer(self) -> _CanvasBuilder:
+    def _canvas_builder(self) -> _CanvasBuilder:
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; make a Canvas of ids, or give DiffusionLM a tokenizer")
         return _CanvasBuilder(self.process, self.tokenizer, self.config.network.positions)
 
     def blank(self, batch: Batch) -> Canvas:
-        """A canvas on which every learned token of a batch is to be written anew; prompts and sources stay given."""
+        """A canvas on which the learned tokens of a batch are to be written; prompts and sources are given."""
         with torch.no_grad():
-            given = Context(pad=batch.pad, label=self._known(self._told(batch)))
+            context = Context(pad=batch.pad, label=self._require_labels(self._network_label(batch)))
             z = batch.tokens.masked_fill(batch.learn, self.config.vocab.mask or 0)
-            canvas = Canvas(z, ~batch.learn, self.with_source(given, batch.source, batch.source_pad))
+            canvas = Canvas(z, ~batch.learn, self.with_source(context, batch.source, batch.source_pad))
             return self.to_vectors(canvas)
 
-    def labelled(self, canvas: Canvas, label: int | Sequence[int]) -> Canvas:
-        """The canvas, to be filled with texts of these classes: one for each row, or one for all."""
+    def with_labels(self, canvas: Canvas, label: int | Sequence[int]) -> Canvas:
+        """The canvas with class labels, so that texts of these classes are written: one per row, or one for all."""
         labels = [label] * len(canvas.z) if isinstance(label, int) else list(label)
         if len(labels) != len(canvas.z):
-            raise ValueError(f"{len(labels)} labels for {len(canvas.z)} rows; give one for each, or one for all")
-        known = self._known(torch.tensor(labels, device=canvas.z.device))
-        return replace(canvas, context=replace(canvas.context, label=known))
+            raise ValueError(f"{len(labels)} labels for {len(canvas.z)} rows; give one per row, or one for all")
+        label_ids = self._require_labels(torch.tensor(labels, device=canvas.z.device))
+        return replace(canvas, context=replace(canvas.context, label=label_ids))
 
-    def _told(self, batch: Batch) -> Tensor | None:
-        """The classes that the network sees: not those that are there for the attribute layer alone."""
+    def _network_label(self, batch: Batch) -> Tensor | None:
+        """The labels that the network sees; None if they are only for the attribute classifier."""
         return None if self.config.attributes and self.config.network.classes is None else batch.label
 
-    def _known(self, label: Tensor | None) -> Tensor | None:
+    def _require_labels(self, label: Tensor | None) -> Tensor | None:
         return _require_labels(label, self.config.network.classes or 0)
 
     def to_vectors(self, canvas: Canvas) -> Canvas:
-        """A canvas of tokens as one of vectors, if the process noises vectors; the inverse of `to_tokens`."""
+        """Encode a canvas of tokens, if the model noises vectors; the inverse of `to_tokens`."""
         if self.codec is None:
             return canvas
         if self.codec.latents is not None and bool(_prompt_mask(canvas, self.config.vocab).any()):
             name = type(self.codec).__name__
-            raise ValueError(f"{name} writes whole texts, with no place for given tokens; leave out prompt and holes")
-        if (marks := canvas.context.marks) is not None:
+            raise ValueError(f"{name} writes only whole texts, without given tokens; leave out the prompt and holes")
+        if (rules := canvas.context.marks) is not None:
             if not self.codec.parallel:
-                raise ValueError(f"{type(self.codec).__name__} decodes one token after another: it cannot obey rules")
-            canvas = replace(canvas, context=replace(canvas.context, marks=marks.reading(self.codec.logits)))
+                raise ValueError(
+                    f"{type(self.codec).__name__} has no logits for each position, because it decodes one token after "
+                    "another; leave out the constraints"
+                )
+            canvas = replace(canvas, context=replace(canvas.context, marks=rules.reading(self.codec.logits)))
         if self.codec.latents is None:
             given = canvas.z.masked_fill(~canvas.fixed, -1)
             with torch.no_grad():
@@ -278,15 +287,15 @@ class DiffusionLM(nn.Module):
         return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool), replace(canvas.context, pad=None, inside=None))
 
     def to_tokens(self, canvas: Canvas) -> Canvas:
-        """The canvas with its vectors decoded to tokens, which obey its rules; one of tokens comes back unchanged."""
+        """Decode the vectors of a canvas to tokens, which obey its constraints; a canvas of tokens is unchanged."""
         if self.codec is None:
             return canvas
-        marks = canvas.context.marks
+        rules = canvas.context.marks
         with torch.no_grad():
-            ids = self.codec.decode(canvas.z) if marks is None else marks.likeliest(canvas.z)
+            ids = self.codec.decode(canvas.z) if rules is None else rules.likeliest(canvas.z)
         if self.codec.latents is None:
-            known = canvas.ids
-            return replace(canvas, z=ids if known is None else torch.where(known < 0, ids, known), ids=None)
+            given = canvas.ids
+            return replace(canvas, z=ids if given is None else torch.where(given < 0, ids, given), ids=None)
         return Canvas(ids, torch.zeros_like(ids, dtype=torch.bool))
 
     def text(self, canvas: Canvas) -> list[str]:
@@ -294,13 +303,13 @@ class DiffusionLM(nn.Module):
         if self.tokenizer is None:
             raise ValueError("this model has no tokenizer; read canvas.z instead")
         canvas = self.to_tokens(canvas) if canvas.z.dim() == 3 else canvas
-        places = (text_positions(canvas, self.config.vocab, row) for row in range(len(canvas.z)))
-        return [self.tokenizer.decode(z[at].tolist()) for z, at in zip(canvas.z, places, strict=True)]
+        columns = (text_positions(canvas, self.config.vocab, row) for row in range(len(canvas.z)))
+        return [self.tokenizer.decode(z[index].tolist()) for z, index in zip(canvas.z, columns, strict=True)]
 
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Dropout and the like are off inside; afterwards every module is as it was."""
+    """Put a model into eval mode inside the context; afterwards restore the mode of each module."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -312,6 +321,6 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def inference(model: DiffusionLM) -> Iterator[torch.device]:
-    """The model's device; eval mode and no gradients inside."""
+    """Put a model into eval mode without gradients inside the context, which yields the model's device."""
     with eval_mode(model), torch.no_grad():
         yield next(model.parameters()).device

@@ -1,4 +1,4 @@
-"""Heads: what the network's raw numbers mean. Row-wise, so that a prediction can be queried at some positions only."""
+"""Heads: turn a network's raw outputs into a prediction, position by position, so that any subset can be queried."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from redraft.core.processes.interpolating import Interpolating, MaskNoise
 
 
 class Head(ABC):
-    """raw logits → log-weights of the clean token, whose softmax is x̂."""
+    """Turns raw logits into log-weights of the clean token, whose softmax is x̂."""
 
     @property
     def normalised(self) -> bool:
-        """False: the weights are x̂ themselves, whatever their sum."""
+        """Whether x̂ is the softmax of the log-weights; if not, it is their exponential, with any sum."""
         return True
 
     @abstractmethod
     def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
-        """(N, V) raw, (N,) noisy tokens, (N,) times → (N, V) fp32 log-weights, not yet normalised.
+        """(N, V) raw logits, (N,) noisy tokens, (N,) times → (N, V) fp32 log-weights, not yet normalized.
 
-        In training raw may be overwritten.
+        May overwrite `raw` in training.
         """
 
     def source(self, position: Tensor) -> Tensor:
-        """The position of the hidden state that predicts this position; −1: the one before the first."""
+        """The position whose hidden state predicts the token at `position`; −1 is the one before the first."""
         return position
 
 
 @dataclass(frozen=True)
 class Softmax(Head):
-    """x̂ = softmax(raw): nothing is known beforehand (uniform noise)."""
+    """x̂ = softmax(raw), without constraints; for uniform noise."""
 
     def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         return raw.float()
@@ -47,14 +47,15 @@ class Softmax(Head):
 
 @dataclass(frozen=True)
 class Subs(Head):
-    """MDLM's substitution: the clean token is never the mask, and a visible token is itself.
+    """MDLM's SUBS parameterization: the clean token is never the mask, and a visible token predicts itself.
 
-    Either half can be switched off, as in the paper's ablation. Without carry-over nothing changes as long as steps are
-    Bayes' rule; it counts where the last step asks x̂ for visible tokens too: `Interpolating(…, direct=True)`.
+    Each half can be switched off, as in the paper's ablation. Without carry-over, sampling is unchanged as long as
+    steps follow Bayes' rule; it matters if the last step also uses x̂ of visible tokens, as with
+    `Interpolating(…, direct=True)`.
     """
 
-    zero_mask: bool = True
-    carry_over: bool = True
+    zero_mask: bool = True  # the mask has probability 0
+    carry_over: bool = True  # a visible token predicts itself with probability 1
 
     def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         mask, raw = process.vocab.masked, raw.float()
@@ -68,11 +69,11 @@ class Subs(Head):
 
 @dataclass(frozen=True)
 class Score(Head):
-    """x̂ = exp(raw)/(V − 1) with a free sum: the scores of SEDD (Lou et al. 2024) for mask noise, as predictions.
+    """x̂ = exp(raw)/(V − 1), with any sum: the scores of SEDD (Lou et al. 2024) for mask noise, as predictions.
 
     A score is a ratio of probabilities, s_y = q_t(y)/q_t(z) = (α·x̂_y + b_y)/(α·x̂_z + b_z). At a masked position that is
-    x̂_y/(e^σ − 1): the scale by σ of the original's output layer, which need not be computed. The bound of the process
-    with this x̂ *is* the score entropy, and weights of the original fit exactly.
+    x̂_y/(e^σ − 1). The original's output layer scales by σ accordingly; predicting x̂ makes this scaling unnecessary. The
+    bound of the process with this x̂ *is* the score entropy, and the original's weights can be used unchanged.
     """
 
     head: Head = Subs()
@@ -84,10 +85,10 @@ class Score(Head):
     def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         if isinstance(process, Interpolating) and not isinstance(process.mixing, MaskNoise):
             raise ValueError(
-                "where words become other words, ratios of α·x̂ + b do not determine the sum of x̂; use Softmax() or "
-                "Subs(carry_over=False): the bound is the score entropy all the same"
+                "Score() needs mask noise: if tokens become other tokens, ratios of α·x̂ + b do not determine the sum "
+                "of x̂; use Softmax() or Subs(carry_over=False), whose bound is the score entropy as well"
             )
-        # raw = 0 is the even guess, as in the original
+        # as in the original, raw = 0 means a uniform x̂
         return self.head.estimate(raw.float() - math.log(process.vocab.size - 1), z, t, process)
 
     def source(self, position: Tensor) -> Tensor:
@@ -96,14 +97,14 @@ class Score(Head):
 
 @dataclass(frozen=True)
 class Shift(Head):
-    """The state at position i − 1 predicts token i: autoregressive networks, and those that began as such (Dream).
+    """The state at position i − 1 predicts token i: for autoregressive networks, and models made from them (Dream).
 
-    Behind a cache the state of its last token predicts the first one. Nothing stands before the first token of a row:
-    it should be given (a BOS). Where attention is not causal it predicts itself, as in those models.
+    After a cache, the state of its last token predicts the first new one. No state precedes the first token of a row,
+    so that token should be given (a start token). If attention is not causal, its own state predicts it, as in Dream.
     """
 
     head: Head = Subs()
-    finished: bool = False  # in training, the token before a block is finished, as in writing, not noisy
+    finished: bool = False  # in training, predict the first token of a block from the clean stream, as in sampling
 
     @property
     def normalised(self) -> bool:
@@ -120,22 +121,25 @@ class Shift(Head):
 
 
 class VectorHead(ABC):
-    """raw numbers → x̂, for networks that read vectors; the loss sees only x̂, with a weight."""
+    """Turns raw outputs into x̂, for networks that read vectors."""
 
     def outputs(self, width: int, vocab: int) -> int:
-        """Number of outputs per place, for vectors of this width and a vocabulary of this size."""
+        """Number of outputs per position, for vectors of this width and a vocabulary of this size."""
         return width
 
     @abstractmethod
     def __call__(
         self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
     ) -> VectorPrediction:
-        """(B, N, outputs) raw, (B, N, D) z, (B, 1) or (B, N) times, (V, D) the vectors of tokens if they have some"""
+        """Return the prediction for (B, N, outputs) raw outputs, (B, N, D) noisy vectors and (B, 1) or (B, N) times.
+
+        table: (V, D) vector of each token; None if the codec has no such table.
+        """
 
 
 @dataclass(frozen=True)
 class PredictX(VectorHead):
-    """x̂ = raw: commits to words at all noise levels (Diffusion-LM)."""
+    """raw = x̂ (Diffusion-LM)."""
 
     def __call__(
         self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
@@ -155,7 +159,7 @@ class PredictEps(VectorHead):
 
 @dataclass(frozen=True)
 class PredictV(VectorHead):
-    """raw = v̂ = a·ε̂ − s·x̂ (LD4TG): well scaled at both ends."""
+    """raw = v̂ = a·ε̂ − s·x̂ (LD4TG), which is well scaled at all noise levels."""
 
     def __call__(
         self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
@@ -165,7 +169,7 @@ class PredictV(VectorHead):
 
 @dataclass(frozen=True)
 class PredictScore(VectorHead):
-    """raw = s·∇ log q_t(z), the score in units of the noise: −ε̂."""
+    """raw = s·∇ log q_t(z) = −ε̂, the score scaled by the noise."""
 
     def __call__(
         self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
@@ -175,14 +179,14 @@ class PredictScore(VectorHead):
 
 @dataclass(frozen=True)
 class PredictTokens(VectorHead):
-    """raw = logits of tokens, x̂ the mean of their vectors Σ p_w·e_w (CDCD); on the simplex 2·softmax − 1 (SSD-LM).
+    """raw = logits of tokens, and x̂ = Σ p_w·e_w, their mean vector (CDCD); on the simplex 2·softmax − 1 (SSD-LM).
 
-    With `prior` the network's output is added to what z alone tells about its token, log q(z | w) =
-    (a·z·e_w − a²·‖e_w‖²/2)/s² + c, so it learns only what the neighbours add (Gulrajani & Hashimoto 2023, "Plaid": the
-    output prior).
+    With `prior`, the evidence of z about its own token is added to the logits, log q(z | w) =
+    (a·z·e_w − a²·‖e_w‖²/2)/s² + c. The network then only learns what the context adds (the output prior of "Plaid",
+    Gulrajani & Hashimoto 2023).
     """
 
-    prior: bool = False
+    prior: bool = False  # add log q(z | w) to the logits
 
     def outputs(self, width: int, vocab: int) -> int:
         return vocab
@@ -190,13 +194,13 @@ class PredictTokens(VectorHead):
     def __call__(
         self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
     ) -> VectorPrediction:
-        said = raw.float() + _evidence(z, t, process, table) if self.prior else raw.float()
-        log_p = said.log_softmax(-1)
+        logits = raw.float() + _evidence(z, t, process, table) if self.prior else raw.float()
+        log_p = logits.log_softmax(-1)
         return VectorPrediction(2 * log_p.exp() - 1 if table is None else log_p.exp() @ table, log_p, table=table)
 
 
 def _evidence(z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None) -> Tensor:
-    """(B, N, V) log q_t(z | w) up to a constant that all tokens share; s is clamped, so the end t → 0 stays finite."""
+    """(B, N, V) log q_t(z | w) up to a constant that all tokens share; s is clamped to stay finite as t → 0."""
     a, s = _scales(process, t)
     inner = 2 * z if table is None else z @ table.T - a * table.square().sum(-1) / 2
     return inner.float() * a / s.square().clamp(min=1e-6)
@@ -204,7 +208,7 @@ def _evidence(z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None) -> 
 
 @dataclass(frozen=True)
 class WithVariance(VectorHead):
-    """The outputs of the inner head, and D more: where the variance lies between its least and its largest value."""
+    """An inner head plus D outputs for the variance, interpolated between its smallest and largest value."""
 
     head: VectorHead = PredictX()
 
@@ -214,11 +218,11 @@ class WithVariance(VectorHead):
     def __call__(
         self, raw: Tensor, z: Tensor, t: Tensor, process: Gaussian, table: Tensor | None = None
     ) -> VectorPrediction:
-        said, spread = raw.float().split([raw.shape[-1] - z.shape[-1], z.shape[-1]], -1)
-        return replace(self.head(said, z, t, process, table), spread=spread.sigmoid())
+        inner, spread = raw.float().split([raw.shape[-1] - z.shape[-1], z.shape[-1]], -1)
+        return replace(self.head(inner, z, t, process, table), spread=spread.sigmoid())
 
 
 def _scales(process: Gaussian, t: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, 1 or N, 1) a and s in fp32"""
+    """The scales a and s at time t, each (B, 1 or N, 1) in fp32."""
     a, s = process.path.scales(t)
     return a.float()[..., None], s.float()[..., None]

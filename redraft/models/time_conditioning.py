@@ -1,4 +1,4 @@
-"""How a network sees the time: as t itself, as σ, as the log-SNR or as the share of tokens kept."""
+"""Time conditioning: which noise level a network sees at time t, such as t itself, σ, keep(t) or the log-SNR."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ class TimeConditioning(ABC):
     """The noise level that the network's time embedding sees, as a function of t."""
 
     @abstractmethod
-    def __call__(self, t: Tensor, process: Process) -> Tensor: ...
+    def __call__(self, t: Tensor, process: Process) -> Tensor:
+        """Times t → noise levels, in the same shape."""
 
 
 @dataclass(frozen=True)
 class ConditionOnTime(TimeConditioning):
-    """t itself (GIDD), times a scale: the sinusoids of the time embedding have periods from 2π to 60 000."""
+    """scale · t (GIDD); the scale is large because the sinusoids of the time embedding have periods from 2π up."""
 
     scale: float = 1000.0
 
@@ -39,24 +40,26 @@ class ConditionOnTime(TimeConditioning):
 
 @dataclass(frozen=True)
 class ConditionOnSigma(TimeConditioning):
-    """σ = −log α_t (MDLM, SEDD, UDLM), at most 9.2 for schedules that reach α = 0, which have no finite σ there.
+    """σ = −log α_t (MDLM, SEDD, UDLM), at most 9.2 for schedules that reach α = 0, where σ would be infinite.
 
-    Original code with α = 1 − t gives its network the σ of 1 − 0.999 t, to keep it finite: `schedule` is for that.
+    The published code for α = 1 − t keeps σ finite by conditioning on α = 1 − 0.999 t instead; set `schedule` for that.
     """
 
-    schedule: Schedule | None = None  # None: that of the process
+    schedule: Schedule | None = None  # None for that of the process
 
     def __call__(self, t: Tensor, process: Process) -> Tensor:
         own = process.schedule if isinstance(process, Masked | Interpolating | Markov) else None
         schedule = self.schedule or own
         if schedule is None:
-            raise ValueError(f"{type(process).__name__} has no α_t to take σ from; use ByTime() or BySigma(schedule)")
+            raise ValueError(
+                f"{type(process).__name__} has no α_t for σ; use ConditionOnTime() or ConditionOnSigma(schedule)"
+            )
         return -schedule.keep(t).clamp(min=schedule.end or 1e-4).log()
 
 
 @dataclass(frozen=True)
 class ConditionOnKeep(TimeConditioning):
-    """keep(t) of a schedule: the time of FlexMDM, which runs from nothing (0) to text (1), is 1 − t."""
+    """keep(t) of a schedule; with `Linear()`, 1 − t, which is FlexMDM's time, from noise (0) to text (1)."""
 
     schedule: Schedule = Linear()
 
@@ -66,7 +69,7 @@ class ConditionOnKeep(TimeConditioning):
 
 @dataclass(frozen=True)
 class ConditionOnLogSnr(TimeConditioning):
-    """log SNR of Gaussian noise, times a scale: the same number for the same noise, whatever the schedule."""
+    """scale · log SNR of Gaussian noise: equal noise gives equal levels, whatever the schedule."""
 
     scale: float = 50.0
 
@@ -75,5 +78,5 @@ class ConditionOnLogSnr(TimeConditioning):
 
     def __call__(self, t: Tensor, process: Process) -> Tensor:
         if not isinstance(process, Gaussian):
-            raise ValueError(f"{type(process).__name__} has no signal-to-noise ratio; use ByTime()")
+            raise ValueError(f"{type(process).__name__} has no signal-to-noise ratio; use ConditionOnTime()")
         return self.scale * process.path.logsnr(t)

@@ -110,7 +110,9 @@ def test_a_hole_without_a_length_is_refused(writer: DiffusionLM, hole: str) -> N
 
 
 def test_a_hole_of_any_length_is_for_insertion(writer: DiffusionLM) -> None:
-    with pytest.raises(ValueError, match=r"needs an insertion model such as flex_tiny, this one has Masked; write"):
+    with pytest.raises(
+        ValueError, match=r"needs an insertion model such as flex_tiny, but this model uses Masked; write"
+    ):
         writer.infill("a[[*]]b")
 
 
@@ -134,9 +136,9 @@ def test_a_network_has_an_input_and_an_output_for_each_state(tiny: TransformerCo
 
 def test_a_causal_network_begins_with_the_mask_or_with_an_id_it_has(tiny: TransformerConfig) -> None:
     process, causal = Masked(Vocab(9, mask=8, bos=2)), replace(tiny, pattern=Causal())
-    assert DiffusionLMConfig(process, causal).ports.start == 8
-    assert DiffusionLMConfig(process, replace(causal, pattern=Causal(2))).ports.start == 2
-    with pytest.raises(ValueError, match="one of its 9 ids; got start=9"):
+    assert DiffusionLMConfig(process, causal).io.start == 8
+    assert DiffusionLMConfig(process, replace(causal, pattern=Causal(2))).io.start == 2
+    with pytest.raises(ValueError, match="start=9; the start token must be one of"):
         DiffusionLMConfig(process, replace(causal, pattern=Causal(9)))
 
 
@@ -186,8 +188,8 @@ def test_a_model_that_sees_sigma_has_an_answer_at_time_one(build: Build, tiny: T
 
 def test_a_causal_network_with_shift_needs_no_row_for_the_mask(tiny: TransformerConfig) -> None:
     config = DiffusionLMConfig(Masked(Vocab(7, mask=6)), replace(tiny, pattern=Causal()), Shift())
-    assert (config.ports.reads, config.ports.start) == (6, None)
-    with pytest.raises(ValueError, match="has no row for the mask, the last id"):
+    assert (config.io.reads, config.io.start) == (6, None)
+    with pytest.raises(ValueError, match="the mask must be the last id"):
         DiffusionLMConfig(Masked(Vocab(7, mask=5)), replace(tiny, pattern=Causal()), Shift())
 
 

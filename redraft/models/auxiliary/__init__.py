@@ -1,1 +1,1 @@
-"""Auxiliary networks beside the denoiser: error head, attribute classifier, tagger, drafter."""
+"""Auxiliary networks of a model: drafters, taggers, the error head, and the attribute classifier."""

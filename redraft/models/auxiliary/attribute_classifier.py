@@ -1,4 +1,4 @@
-"""The attribute layer: a small network of its own that tells what a noisy text is about, for guidance."""
+"""The attribute classifier: a small separate network that classifies noisy texts, for guidance."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from redraft.models.networks.layers import Block, LayerInputs, Norm
 
 
 class AttributeClassifier(nn.Module):
-    """(B, L, V) one-hot noisy tokens → (B, classes) logits.
+    """(B, L, V) one-hot noisy tokens → (B, classes) logits, from one block of the network's size and mean pooling.
 
-    It reads one-hot tokens, so that its gradient says what every other token would do (`FirstOrderClassifier`), and no time: how
-    noisy a text is shows in its masks. One layer of the network's sizes, and the mean of its states.
+    It reads one-hot tokens, so that their gradient approximates the effect of every substitution
+    (`FirstOrderClassifier`). It does not see the time, because the masks already show how noisy a text is.
     """
 
     def __init__(self, config: TransformerConfig, vocab: int, classes: int) -> None:
@@ -25,21 +25,21 @@ class AttributeClassifier(nn.Module):
         self.config = plain = replace(config, pattern=Full(), time=None, classes=None, dropout=0.0)
         self.embedding = nn.Linear(vocab, plain.width, bias=False)
         self.block, self.norm, self.output = Block(plain), Norm(plain, plain.width), nn.Linear(plain.width, classes)
-        self.initialise()
+        self.initialize()
 
     def forward(self, x: Tensor, pad: Tensor | None = None) -> Tensor:
         h = self.embedding(x)
-        c, stand = self.config, TokenPositions.of(None, h, KeyValueCache())
-        rotary = None if c.rotary is None else RotaryEmbedding.of(stand.place, c.head_width, c.rotary, c.slowed)
-        sight = AttentionMask.of(Full(), stand.place, 0, stand.keys, pad)
-        view = LayerInputs(stand, None, rotary, sight, None if sight is None else sight.mask(c.head_width))
-        states = self.norm(self.block(h, view, None)[0])
+        c, positions = self.config, TokenPositions.of(None, h, KeyValueCache())
+        rotary = None if c.rotary is None else RotaryEmbedding.of(positions.values, c.head_width, c.rotary, c.slowed)
+        attention = AttentionMask.of(Full(), positions.values, 0, positions.keys, pad)
+        mask = None if attention is None else attention.mask(c.head_width)
+        states = self.norm(self.block(h, LayerInputs(positions, None, rotary, attention, mask), None)[0])
         real = torch.ones_like(states[..., 0]) if pad is None else (~pad).to(states.dtype)
         return self.output((states * real[..., None]).sum(1) / real.sum(1, keepdim=True).clamp(min=1))
 
     @torch.no_grad()
-    def initialise(self) -> None:
-        """At first, every class is as likely as the others."""
+    def initialize(self) -> None:
+        """Initialize the weights so that all classes are equally likely."""
         self.embedding.weight.normal_()
         for p in self.block.parameters():
             if p.dim() == 2:

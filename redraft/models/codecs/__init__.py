@@ -1,1 +1,1 @@
-"""Codecs: tokens to vectors and back, for Gaussian noise."""
+"""Codecs: map tokens to vectors and back, for Gaussian noise."""

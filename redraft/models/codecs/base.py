@@ -1,4 +1,4 @@
-"""Codecs: tokens ↔ the vectors that Gaussian noise works on."""
+"""Base classes of codecs, which map tokens to the vectors that Gaussian noise is added to, and back."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from redraft.core.vocab import Vocab
 
 
 class Codec(nn.Module, ABC):
-    """x = encode(w), (B, L) ids → (B, N, D) vectors, and p(w | z) for vectors with little noise; subclasses are final.
+    """An encoder x = encode(w) from (B, L) ids to (B, N, D) vectors, and a decoder p(w | z) for slightly noisy vectors.
 
-    If each token has a vector of its own, N = L, and prompts and holes work as usual. A codec that compresses to
-    `latents` vectors writes only whole texts: each latent depends on all tokens.
+    With a vector per token, N = L, and prompts and holes work as usual. A codec that compresses a text to `latents`
+    vectors writes only whole texts, because each latent depends on all tokens. Subclasses are final.
     """
 
     width: int  # D
-    latents: int | None = None  # N; None: as many as tokens
-    parallel = True  # False: tokens are decoded one after another, so `logits` cannot tell of them
-    frozen = False  # True: trained before by its own loss, and left alone while the diffusion is trained
+    latents: int | None = None  # N; None for one vector per token
+    parallel = True  # all tokens are decoded at once by `logits`; False if one after another
+    frozen = False  # the codec was trained before by its own loss, and is frozen while the denoiser is trained
 
     @property
     def table(self) -> Tensor | None:
-        """(V, D) if every token has one vector, whatever its neighbours; None otherwise, and for the simplex."""
+        """(V, D) vector of each token, if it does not depend on other tokens; None otherwise, and for the simplex."""
         return None
 
     @abstractmethod
     def encode(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
-        """(B, L) ids → (B, N, D)"""
+        """(B, L) ids → (B, N, D) vectors"""
 
     @abstractmethod
     def nll(self, z: Tensor, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
@@ -39,44 +39,50 @@ class Codec(nn.Module, ABC):
 
     @abstractmethod
     def decode(self, z: Tensor) -> Tensor:
-        """(B, N, D) → (B, L) the likeliest ids; a codec that compresses gives as many as its longest texts have"""
+        """(B, N, D) vectors → (B, L) most likely ids; for a compressing codec, L is the maximum length of its texts."""
 
     def logits(self, z: Tensor) -> Tensor:
         """(B, N, D) → (B, L, V) log-weights of tokens up to a constant, for codecs that decode in parallel."""
-        raise ValueError(f"{type(self).__name__} decodes one token after another; there is no law of each by itself")
+        raise ValueError(
+            f"{type(self).__name__} decodes one token after another and has no logits for each position; use decode"
+        )
 
-    def survey(self, rows: Callable[[int], list[Batch]]) -> None:
-        """Looks at some rows of the corpus before training begins; most codecs do not need to."""
+    def fit_statistics(self, rows: Callable[[int], list[Batch]]) -> None:
+        """Compute statistics of the corpus before training; most codecs need none.
 
-    def places(self, learn: Tensor) -> Tensor:
-        """Which tokens are learnt, (B, L) bool → which places, (B, N): all of them if the text is compressed."""
+        rows: returns the batches of this many rows of the corpus.
+        """
+
+    def position_mask(self, learn: Tensor) -> Tensor:
+        """(B, L) bool of learned tokens → (B, N) bool of learned vectors; all of them if the text is compressed."""
         return learn if self.latents is None else learn.new_ones(len(learn), self.latents)
 
-    def weighed(self, z: Tensor, signal: Tensor) -> Tensor:
-        """The form of noisy z that the decoder reads: z itself by default. signal: the scale a of x in it"""
+    def decoder_input(self, z: Tensor, signal: Tensor) -> Tensor:
+        """The form of noisy z that the decoder reads, by default z itself; `signal` is the scale a of x in z."""
         return z
 
-    def show(self, z: Tensor) -> Tensor:
-        """The form of z that the network reads: z itself by default."""
+    def network_input(self, z: Tensor) -> Tensor:
+        """The form of z that the network reads, by default z itself."""
         return z
 
     def project(self, x: Tensor) -> Tensor:
-        """The nearest vectors that tokens have: Diffusion-LM's clamping."""
+        """The nearest vectors of tokens (Diffusion-LM's clamping)."""
         raise ValueError(f"{type(self).__name__} has no table of vectors to clamp to; clamping needs Embedding")
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
-        """(B, L) nats and other costs by name, for a codec with its own training."""
-        raise ValueError(f"{type(self).__name__} is trained together with the diffusion; use Objective(…)")
+        """(B, L) loss terms by name, for a codec that is trained on its own."""
+        raise ValueError(f"{type(self).__name__} is trained together with the denoiser; use Objective(…)")
 
 
 class CodecConfig(ABC):
-    """A codec without its weights; every subclass is a final frozen dataclass."""
+    """The configuration of a codec; every subclass is a final frozen dataclass."""
 
-    names = False  # whether a token's vector is the same everywhere, so that a network may name tokens
+    names = False  # each token has a fixed vector, so a network may predict tokens (`PredictTokens`)
 
     @abstractmethod
     def vectors(self, vocab: Vocab) -> int:
-        """D: the width of its vectors."""
+        """D, the width of the vectors."""
 
     @abstractmethod
-    def build(self, vocab: Vocab) -> Codec: ...
+    def build(self, vocab: Vocab) -> Codec:
+        """Build the codec for a vocabulary."""

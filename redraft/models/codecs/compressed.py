@@ -1,4 +1,4 @@
-"""LD4TG: an encoder's states compressed to a few latents, which an autoregressive decoder reads."""
+"""The codec of LD4TG: compresses an encoder's states to a few latents, which an autoregressive decoder reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 from redraft.core.randomness import Rng
 from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig
-from redraft.models.codecs.modules.corruption import add_random_noise, require_share
+from redraft.models.codecs.modules.corruption import add_random_noise, require_fraction
 from redraft.models.codecs.modules.decoder import AutoregressiveDecoder
 from redraft.models.codecs.modules.encoder import EncoderConfig
 from redraft.models.codecs.modules.perceiver import Resampler
@@ -21,8 +21,9 @@ from redraft.models.codecs.modules.size import TransformerSize
 class Compressed(CodecConfig):
     """x = √D·z/‖z‖ with z = Resampler(Enc(w)), N latents, and p(w | x) by the chain rule (Lovelace et al. 2022, §3).
 
-    The encoder is frozen; compressor and decoder learn to reproduce the text. The decoder is trained on
-    √(1 − σ²)·x + σ·ξ with σ up to `noise`: the paper has none, but the bound, whose last latents are noisy, needs it.
+    The encoder is frozen; the compressor and the decoder learn to reproduce the text. The decoder is trained on
+    √(1 − σ²)·x + σ·ξ with σ up to `noise`. The paper adds no noise, but the likelihood bound ends in slightly noisy
+    latents and needs it.
     """
 
     encoder: EncoderConfig
@@ -31,13 +32,13 @@ class Compressed(CodecConfig):
     width: int = 32  # D
     compressor: TransformerSize = TransformerSize()
     decoder: TransformerSize = TransformerSize()
-    noise: float = 0.0
-    forget: float = 0.0  # share of the past that the decoder forgets in training
+    noise: float = 0.0  # maximum σ
+    forget: float = 0.0  # fraction of previous tokens hidden from the decoder in training
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length", "count", "width")
-        require_share("noise", self.noise)
-        require_share("forget", self.forget)
+        require_fraction("noise", self.noise)
+        require_fraction("forget", self.forget)
 
     def vectors(self, vocab: Vocab) -> int:
         return self.width
@@ -47,6 +48,8 @@ class Compressed(CodecConfig):
 
 
 class CompressedCodec(Codec):
+    """The codec of `Compressed`."""
+
     frozen = True
     parallel = False
 
@@ -58,8 +61,8 @@ class CompressedCodec(Codec):
         self.compressor = Resampler(
             config.compressor,
             reads=config.encoder.states,
-            places=config.length,
-            gives=config.width,
+            length=config.length,
+            writes=config.width,
             count=config.count,
         )
         self.decoder = AutoregressiveDecoder(config.decoder, config.width, config.length, vocab)
@@ -74,7 +77,7 @@ class CompressedCodec(Codec):
         return self.decoder.decode(z)
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
-        early, late, past = rng.split(3)
-        z, _ = add_random_noise(self.encode(tokens, pad), self.config.noise, rng=late)
-        told = self.decoder.forgetful(z, tokens, pad, self.config.forget, rng=past)
-        return self.encoder.losses(tokens, pad, rng=early) | {"reconstruction": told}
+        for_encoder, for_noise, for_forgetting = rng.split(3)
+        z, _ = add_random_noise(self.encode(tokens, pad), self.config.noise, rng=for_noise)
+        nats = self.decoder.nll_with_forgetting(z, tokens, pad, self.config.forget, rng=for_forgetting)
+        return self.encoder.losses(tokens, pad, rng=for_encoder) | {"reconstruction": nats}

@@ -1,4 +1,4 @@
-"""PLANNER: a variational embedder of paragraphs, and an autoregressive decoder."""
+"""The codec of PLANNER: a variational paragraph embedder and an autoregressive decoder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redraft.core.canvas import Context
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, MAX_WIDTH, Vocab, require_range
 from redraft.models.codecs.base import Codec, CodecConfig
-from redraft.models.codecs.modules.corruption import require_share, substitute_tokens
+from redraft.models.codecs.modules.corruption import require_fraction, substitute_tokens
 from redraft.models.codecs.modules.decoder import AutoregressiveDecoder
 from redraft.models.codecs.modules.size import TransformerSize
 from redraft.models.networks.config import NetworkIO
@@ -23,10 +23,10 @@ from redraft.models.networks.transformer import Transformer
 class Paragraph(CodecConfig):
     """q(x | w) = N(μ, σ²) with μ = tanh(A·h), ln σ² = B·h of the first N states h (Zhang et al. 2023, "PLANNER", §3).
 
-    Trained by −log p(w | x) + β·KL(q ‖ N(0, I)), both in nats of the whole text: β = 1 is the evidence bound. (The
+    The loss is −log p(w | x) + β·KL(q ‖ N(0, I)), both in nats of the whole text; β = 1 is the evidence bound. (The
     released code adds 10⁻⁵ times the KL summed over the batch to the mean cross-entropy; in our units that is β = 10⁻⁵
-    times the number of tokens in its batch.) A share of the embedder's input tokens is replaced by others, and the
-    decoder must reproduce the clean text, so texts that differ a little share their latents. The diffusion works on μ.
+    times the number of tokens in its batch.) A fraction of the embedder's input tokens is replaced by random ones, and
+    the decoder must reproduce the clean text, so similar texts get similar latents. The diffusion works on μ.
     """
 
     length: int  # maximum number of tokens
@@ -34,14 +34,14 @@ class Paragraph(CodecConfig):
     width: int = 32  # D
     embedder: TransformerSize = TransformerSize()
     decoder: TransformerSize = TransformerSize()
-    beta: float = 0.1
-    noise: float = 0.3  # share of tokens replaced
-    forget: float = 0.0  # share of the past that the decoder forgets in training
+    beta: float = 0.1  # weight of the KL
+    noise: float = 0.3  # fraction of input tokens replaced in training
+    forget: float = 0.0  # fraction of previous tokens hidden from the decoder in training
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length", "count", "width")
-        require_share("noise", self.noise)
-        require_share("forget", self.forget)
+        require_fraction("noise", self.noise)
+        require_fraction("forget", self.forget)
         if not 0 <= self.beta <= FINITE:
             raise ValueError(f"beta={self.beta}; the weight of the KL must be 0 or more (1: the evidence bound)")
 
@@ -53,6 +53,8 @@ class Paragraph(CodecConfig):
 
 
 class ParagraphCodec(Codec):
+    """The codec of `Paragraph`."""
+
     frozen = True
     parallel = False
 
@@ -65,11 +67,11 @@ class ParagraphCodec(Codec):
         self.decoder = AutoregressiveDecoder(config.decoder, config.width, config.length, vocab)
 
     def posterior(self, tokens: Tensor, pad: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(B, N, D) μ and ln σ²"""
+        """μ and ln σ² of the latents, each (B, N, D)."""
         if tokens.shape[1] < self.config.count:
             raise ValueError(
-                f"{tokens.shape[1]} tokens have fewer than {self.config.count} states; give rows of "
-                f"{self.config.count} tokens or more, or lower count"
+                f"rows of {tokens.shape[1]} tokens are too short for {self.config.count} latents; use rows of at least "
+                f"{self.config.count} tokens, or lower count"
             )
         h = self.embedder(tokens, None, Context(pad=pad))[:, : self.config.count]
         return self.mean(h).tanh(), self.log_variance(h)
@@ -84,23 +86,23 @@ class ParagraphCodec(Codec):
         return self.decoder.decode(z)
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
-        early, late, past = rng.split(3)
-        noisy = substitute_tokens(tokens, self.config.noise, self.vocab, rng=early)
+        for_tokens, for_noise, for_forgetting = rng.split(3)
+        noisy = substitute_tokens(tokens, self.config.noise, self.vocab, rng=for_tokens)
         mean, log_variance = self.posterior(noisy, pad)
-        z = mean + (log_variance / 2).exp() * randomness.normal_like(mean, late)
+        z = mean + (log_variance / 2).exp() * randomness.normal_like(mean, for_noise)
         kl = kl_to_standard_normal(mean, log_variance).sum((1, 2))
         return {
-            "reconstruction": self.decoder.forgetful(z, tokens, pad, self.config.forget, rng=past),
+            "reconstruction": self.decoder.nll_with_forgetting(z, tokens, pad, self.config.forget, rng=for_forgetting),
             "kl": self.config.beta * _spread_over_tokens(kl, tokens, pad),
         }
 
 
 def _spread_over_tokens(nats: Tensor, tokens: Tensor, pad: Tensor | None) -> Tensor:
-    """(B,) nats of a row, spread evenly over its tokens (B, L): costs of latents beside those of tokens."""
-    where = torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad
-    return torch.where(where, nats[:, None] / where.sum(-1, keepdim=True).clamp(min=1), 0.0)
+    """(B,) nats per row → (B, L) nats, spread evenly over the tokens of each row."""
+    not_pad = torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad
+    return torch.where(not_pad, nats[:, None] / not_pad.sum(-1, keepdim=True).clamp(min=1), 0.0)
 
 
 def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """KL(N(μ, σ²) ‖ N(0, 1)) = ½(μ² + σ² − 1 − ln σ²) of each number."""
+    """KL(N(μ, σ²) ‖ N(0, 1)) = ½(μ² + σ² − 1 − ln σ²), elementwise."""
     return (mean.square() + torch.expm1(log_variance) - log_variance) / 2

@@ -1,4 +1,4 @@
-"""Tokens as corners of a simplex (SSD-LM): a codec without weights."""
+"""A codec without weights that maps tokens to the corners of a simplex (SSD-LM)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Simplex(CodecConfig):
     The paper scales data and noise by K; here both have unit scale, and K only scales what the network reads.
     """
 
-    sharpness: float = 5.0
+    sharpness: float = 5.0  # K
     names = True
 
     def __post_init__(self) -> None:
@@ -33,6 +33,8 @@ class Simplex(CodecConfig):
 
 
 class SimplexCodec(Codec):
+    """The codec of `Simplex`."""
+
     def __init__(self, config: Simplex, vocab: Vocab) -> None:
         super().__init__()
         self.config, self.width = config, vocab.size
@@ -50,7 +52,7 @@ class SimplexCodec(Codec):
     def decode(self, z: Tensor) -> Tensor:
         return z.argmax(-1)
 
-    def show(self, z: Tensor) -> Tensor:
+    def network_input(self, z: Tensor) -> Tensor:
         return self.logits(z).softmax(-1)
 
     def project(self, x: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""Networks: one transformer for every method, and the weights of other projects in it."""
+"""Networks: one transformer whose settings cover GPT-2, Llama, Qwen and the DiT, with its caches and weight formats."""

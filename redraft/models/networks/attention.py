@@ -1,4 +1,4 @@
-"""Who sees whom: attention patterns, the attention itself, rotary positions."""
+"""Attention: patterns and masks, scaled dot-product attention, rotary position embeddings."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from redraft.core.vocab import FINITE, require_range
 
 
 class AttentionPattern(ABC):
-    """Which keys a query may see, as a function of their places in the row."""
+    """Which keys a query attends to, as a function of their positions in the row."""
 
     @abstractmethod
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
-        """Places of queries and of keys, in shapes that broadcast → whether the one sees the other, bool."""
+        """Positions of queries and keys, in shapes that broadcast → bool: whether the query attends to the key."""
 
     @abstractmethod
     def sees_all(self, first: int, end: int) -> bool:
-        """Whether all queries at places first..end − 1 see all keys at 0..end − 1: no mask is needed."""
+        """Whether queries at positions first..end − 1 attend to all keys at 0..end − 1, so that no mask is needed."""
 
 
 @dataclass(frozen=True)
 class Full(AttentionPattern):
-    """Every token sees every token."""
+    """Full attention: every token attends to every token."""
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
         return (query >= 0) & (key >= 0)
@@ -43,17 +43,17 @@ class Full(AttentionPattern):
 
 @dataclass(frozen=True)
 class BlockCausal(AttentionPattern):
-    """A token sees its own block and all earlier ones (block diffusion, Arriola et al. 2025).
+    """A token attends to its own block and to all earlier ones (block diffusion, Arriola et al. 2025).
 
-    In training two streams share the positions: noisy tokens see their own noisy block and the *clean* earlier blocks.
-    A block of one token is an autoregressive model that queries the next token with a mask.
+    Training uses two streams at the same positions: noisy tokens attend to their own noisy block and to the *clean*
+    earlier blocks. With block=1 this is an autoregressive model that reads a mask where the next token will be.
     """
 
     block: int = 16
 
     def __post_init__(self) -> None:
         if self.block < 1:
-            raise ValueError(f"block={self.block}; a block has at least one token")
+            raise ValueError(f"block={self.block}; a block must have at least one token")
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
         return query // self.block >= key // self.block
@@ -62,19 +62,19 @@ class BlockCausal(AttentionPattern):
         return first // self.block == (end - 1) // self.block
 
     def streams(self, pos: Tensor) -> TwoStreams:
-        """The pattern of the 2L places [noisy; clean], both at positions `pos` (L,)."""
+        """The pattern of the 2L columns [noisy; clean], where both halves have the positions `pos` (L,)."""
         return TwoStreams((pos // self.block).repeat(2), torch.arange(2 * len(pos), device=pos.device) >= len(pos))
 
 
 @dataclass(frozen=True)
 class TwoStreams(AttentionPattern):
-    """Noisy tokens see their own noisy block and the clean earlier ones; clean tokens never see noisy ones.
+    """Noisy tokens attend to their own noisy block and to clean earlier blocks; clean tokens only to clean ones.
 
-    Tensors rather than the block's size and the row's length, so that compiled code holds for any values.
+    The fields are tensors rather than a block size and a row length, so that compiled code works for any values.
     """
 
-    block: Tensor  # (2L,) the block of each place
-    clean: Tensor  # (2L,) bool
+    block: Tensor  # (2L,) index of the block that each column belongs to
+    clean: Tensor  # (2L,) bool: True in the clean half
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
         same, earlier = self.block[query] == self.block[key], self.block[query] > self.block[key]
@@ -86,26 +86,27 @@ class TwoStreams(AttentionPattern):
 
 @dataclass(frozen=True)
 class Causal(AttentionPattern):
-    """The autoregressive baseline: slot i reads token i − 1 (slot 0 a start token, say the mask) and predicts token i.
+    """Causal attention, for autoregressive models: slot i reads token i − 1 and predicts token i.
 
-    It reads the clean stream in training and the canvas, which is filled from the left, in sampling. With the head
-    `Shift` it reads the row as it stands, without a start token (GPT-2, Llama): the state of token i predicts i + 1.
+    Slot 0 reads a start token, such as the mask. The network reads the clean tokens in training; in sampling it reads
+    the canvas, which is filled from the left. With the head `Shift` there is no start token (GPT-2, Llama): the network
+    reads the row itself, and the state of token i predicts token i + 1.
     """
 
-    start: int | None = None  # id of the start token; None: that of the vocabulary
+    start: int | None = None  # id of the start token; None for that of the vocabulary
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
         return query >= key
 
     def sees_all(self, first: int, end: int) -> bool:
-        return first == end - 1  # the newest token sees all
+        return first == end - 1  # a single query at the end attends to everything
 
 
 @dataclass(frozen=True)
 class AnnealedCausal(AttentionPattern):
-    """Causal, and some later tokens besides: between causal and full attention (Gong et al. 2024, Algorithm 1)."""
+    """Causal attention plus some later tokens, a step between causal and full (Gong et al. 2024, Algorithm 1)."""
 
-    open: Tensor  # (L, L) bool: which later places each place sees too
+    open: Tensor  # (L, L) bool: later keys that each query attends to as well
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
         return (query >= key) | self.open[query, key]
@@ -114,83 +115,85 @@ class AnnealedCausal(AttentionPattern):
         return False
 
 
-MaskTensor: TypeAlias = Tensor | BlockMask | None  # (Lq, Lk) or (B, 1, Lq, Lk) bool; tiles of it; None: all see all
+# (Lq, Lk) or (B, 1, Lq, Lk) bool, or the same as tiles for flex_attention; None if no pair is masked
+MaskTensor: TypeAlias = Tensor | BlockMask | None
 
 
 @dataclass(frozen=True)
 class AttentionMask:
-    """Who sees whom in one pass: what the pattern allows, without padding; but each token sees itself, so that no
-    softmax is empty.
+    """The attention mask of one pass: the pattern, with padding excluded.
 
-    The one definition of it, in two forms: `dense`, and `tiles` for flex_attention.
+    A token always attends to itself, so that no softmax is empty. `dense` makes a tensor of the mask, `tiles` makes the
+    block mask of flex_attention.
     """
 
     pattern: AttentionPattern
-    query: Tensor  # (Lq,) places of the queries, or (B, Lq) where each row has its own
-    keys: int  # at places 0, 1, …
-    pad: Tensor | None = None  # (B, keys)
+    query: Tensor  # (Lq,) positions of the queries, or (B, Lq) if rows differ
+    keys: int  # number of keys; they are at positions 0, 1, …
+    pad: Tensor | None = None  # (B, keys) bool: True on padding; None if there is no padding
 
     def __call__(self, row: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        """Rows and places, in shapes that broadcast → bool."""
-        seen = self.pattern.sees(query, key)
-        return seen if self.pad is None else seen & ~self.pad[row, key] | (query == key)
+        """Rows and positions, in shapes that broadcast → bool: whether the query attends to the key."""
+        allowed = self.pattern.sees(query, key)
+        return allowed if self.pad is None else allowed & ~self.pad[row, key] | (query == key)
 
     @classmethod
     def of(
         cls, pattern: AttentionPattern, query: Tensor, first: int, keys: int, pad: Tensor | None
     ) -> AttentionMask | None:
-        """The sight of queries at these places, the first of which is `first` or later; None if all see all."""
+        """The mask of queries at these positions, none of which is before `first`; None if no pair is masked."""
         if pad is None and pattern.sees_all(first, keys):
             return None
         return cls(pattern, query, keys, pad)
 
     def at(self, index: Tensor) -> AttentionMask:
-        """The same for (B, M) of the queries."""
+        """The mask of only the queries at `index`, (B, M)."""
         return replace(self, query=self.query[index] if self.query.dim() == 1 else self.query.gather(1, index))
 
     def mask(self, head_width: int) -> Tensor | BlockMask:
-        """The mask in the form that is faster here."""
+        """The mask in the faster form for this device and size."""
         tiles = use_flex_attention(self.query.device, torch.is_grad_enabled(), self.query.shape[-1], head_width)
         return self.tiles() if tiles else self.dense()
 
     def dense(self) -> Tensor:
-        """(Lq, keys), or (B, 1, Lq, keys) where rows differ."""
+        """(Lq, keys) bool, or (B, 1, Lq, keys) if rows differ."""
         row = torch.arange(1 if self.pad is None else len(self.pad), device=self.query.device)
         mask = self(row[:, None, None], self.query[..., None], torch.arange(self.keys, device=self.query.device))
         return mask if mask.dim() == 2 else mask[:, None]
 
     def tiles(self) -> BlockMask:
-        """For each tile of 128 × 128 pairs: all, none, or to be evaluated pair by pair."""
+        """The block mask: each tile of 128 × 128 pairs is full, empty, or evaluated pair by pair."""
 
         def sees(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            return self(b, self.query[q] if alike else self.query[b, q], k)
+            return self(b, self.query[q] if shared else self.query[b, q], k)
 
-        alike = self.query.dim() == 1
-        rows = len(self.query) if not alike else None if self.pad is None else len(self.pad)
+        shared = self.query.dim() == 1
+        rows = len(self.query) if not shared else None if self.pad is None else len(self.pad)
         return create_block_mask(sees, rows, None, self.query.shape[-1], self.keys, device=self.query.device)
 
 
 def use_flex_attention(device: torch.device, grad: bool, queries: int, head_width: int) -> bool:
-    """Whether flex_attention is the faster form: in training on GPUs, where it skips empty tiles.
+    """Whether flex_attention is faster than a dense mask: in training on GPUs, where it skips empty tiles.
 
-    On CPUs it has no backward pass and gains nothing forward. Without gradients shapes change from call to call, and
-    each would be compiled anew. Up to 128 queries are one row of tiles; its kernels want heads of 16 numbers or more.
+    On CPUs it has no backward pass, and its forward pass is no faster. Without gradients, shapes change from call to
+    call, and each would be compiled anew. Up to 128 queries fit into one row of tiles, so nothing could be skipped. Its
+    kernels need heads of width 16 or more.
     """
     return device.type == "cuda" and grad and queries > 128 and head_width >= 16
 
 
 @cache
 def _flex(device: str) -> Callable[..., Any]:
-    """flex_attention, compiled at its first use on a GPU; elsewhere interpreted: correct, but slow."""
+    """flex_attention, compiled on first use on a GPU; on other devices it is interpreted, which is correct but slow."""
     if device == "cuda":
         return torch.compile(flex_attention, dynamic=False)  # training has few shapes
     return flex_attention
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: MaskTensor) -> Tensor:
-    """(B, H, Lq, d), (B, Hkv, Lk, d) ×2 → (B, H, Lq, d).
+    """Attention: (B, H, Lq, d) queries, (B, Hkv, Lk, d) keys and values → (B, H, Lq, d).
 
-    On CPUs in bf16 plain matrix products beat the fused kernel by a fifth; elsewhere the fused kernel wins.
+    In bf16 on CPUs, plain matrix products are 20 % faster than the fused kernel; in all other cases the kernel wins.
     """
     if isinstance(mask, BlockMask):
         out: Tensor = _flex(q.device.type)(q, k, v, block_mask=mask, enable_gqa=k.shape[1] != q.shape[1])
@@ -207,14 +210,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: MaskTensor) -> Tensor:
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """Rotary positions that turn more slowly, for longer rows than a network first knew.
+    """Lower rotary frequencies, for rows longer than those in pretraining.
 
-    All by `factor` ("linear"), or, as Llama 3 does, those that turn less than `low` times in `known` positions; those
-    that turn more than `high` times stay, and between the two they are mixed.
+    Without `known`, all frequencies are divided by `factor` ("linear"). With it, as in Llama 3, only low frequencies
+    are: those with fewer than `low` turns within `known` positions. Those with more than `high` turns stay unchanged,
+    and the ones in between are interpolated.
     """
 
     factor: float
-    known: int | None = None  # length of the rows it first knew; None: all turn more slowly
+    known: int | None = None  # length of the rows in pretraining; None to scale all frequencies
     low: float = 1.0
     high: float = 4.0
 
@@ -224,64 +228,60 @@ class RopeScaling:
             raise ValueError(f"low={self.low}, high={self.high}; high must be above low")
 
     def __call__(self, frequency: Tensor) -> Tensor:
-        """(d/2,) radians per position → the same, slowed."""
+        """(d/2,) radians per position → (d/2,) scaled."""
         if self.known is None:
             return frequency / self.factor
         turns = self.known * frequency / (2 * math.pi)
-        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
-        return frequency * (kept + (1 - kept) / self.factor)
+        unscaled = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return frequency * (unscaled + (1 - unscaled) / self.factor)
 
 
 @dataclass(frozen=True)
 class RotaryEmbedding:
-    """Rotary positions, half-split ("rotate half"): numbers i and i + d/2 of a head are rotated as a pair.
+    """Rotary position embedding in the half-split layout ("rotate half"): features i and i + d/2 rotate as a pair."""
 
-    Both are of shape (L, d), or (B, 1, L, d) if rows differ; the sine is negative in the first half.
-    """
-
-    cos: Tensor
-    sin: Tensor
+    cos: Tensor  # (L, d), or (B, 1, L, d) if rows differ
+    sin: Tensor  # the shape of cos; negated in the first half
 
     @classmethod
-    def of(cls, pos: Tensor, head_dim: int, base: float, slowed: RopeScaling | None = None) -> RotaryEmbedding:
-        """pos: (L,), or (B, L) if rows differ."""
+    def of(cls, pos: Tensor, head_dim: int, base: float, scaling: RopeScaling | None = None) -> RotaryEmbedding:
+        """The embedding of positions (L,), or (B, L) if rows differ."""
         frequency = base ** (-torch.arange(0, head_dim, 2, device=pos.device, dtype=torch.float32) / head_dim)
-        frequency = frequency if slowed is None else slowed(frequency)
+        frequency = frequency if scaling is None else scaling(frequency)
         angle = pos[..., None].float() * frequency
         angle = angle if pos.dim() == 1 else angle[:, None]
         cos, sin = angle.cos(), angle.sin()
         return cls(torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1))
 
     def at(self, index: Tensor) -> RotaryEmbedding:
-        """The same for (B, M) of the positions."""
+        """The embedding of only the positions at `index`, (B, M)."""
         if self.cos.dim() == 2:
             return RotaryEmbedding(self.cos[index][:, None], self.sin[index][:, None])
         return RotaryEmbedding(*(a.take_along_dim(index[:, None, :, None], 2) for a in (self.cos, self.sin)))
 
     def __call__(self, a: Tensor) -> Tensor:
-        """(B, H, L, d) rotated, in its own dtype."""
-        turned = (
-            _RotateHalf.apply if torch.is_grad_enabled() else _turned
-        )  # a Function of one's own costs as much as its work
-        return turned(a.float(), self.cos, self.sin).to(a.dtype)
+        """Rotate (B, H, L, d) queries or keys in fp32; the result has the input's dtype."""
+        # without gradients, the overhead of an autograd.Function would cost as much as the rotation
+        rotate = _RotateHalf.apply if torch.is_grad_enabled() else _rotate
+        return rotate(a.float(), self.cos, self.sin).to(a.dtype)
 
 
 class _RotateHalf(torch.autograd.Function):
-    """a·cos + (a with its halves exchanged)·sin; the gradient rotates back by the same angle."""
+    """a·cos + (a with its halves swapped)·sin; the backward pass rotates the gradient by the opposite angle."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         ctx.save_for_backward(cos, sin)
-        return _turned(a, cos, sin)
+        return _rotate(a, cos, sin)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         cos, sin = ctx.saved_tensors
-        return _turned(grad, cos, -sin), None, None
+        return _rotate(grad, cos, -sin), None, None
 
 
-def _turned(a: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def _rotate(a: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     out = a * cos
     for half, other, by in zip(out.chunk(2, -1), reversed(a.chunk(2, -1)), sin.chunk(2, -1), strict=True):
         half.addcmul_(other, by)

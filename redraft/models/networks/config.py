@@ -1,4 +1,4 @@
-"""All settings of the one transformer, and what it is connected to."""
+"""Settings of the transformer: its architecture, its inputs and outputs, and LoRA adapters."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from redraft.models.networks.attention import AttentionPattern, Causal, Full, Ro
 
 @dataclass(frozen=True)
 class LoraConfig:
-    """A low-rank change of the matrices of all layers: W + (alpha/rank)·B·A (Hu et al. 2021); W itself stays."""
+    """A LoRA adapter on the matrices of all blocks: W + (alpha/rank)·B·A, with W frozen (Hu et al. 2021)."""
 
     rank: int = 16
     alpha: float = 32.0
-    mask_row: bool = False  # also a learned change of the mask's embedding
+    mask_row: bool = False  # also learn a change to the embedding of the mask
 
     def __post_init__(self) -> None:
         require_range(self, 1, 4096, "rank")
@@ -24,63 +24,63 @@ class LoraConfig:
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """All settings of a network by itself; what it reads and writes are its `NetworkIO`.
+    """The architecture of a transformer; its input and output sizes are in `NetworkIO`.
 
-    The defaults are a modern small model; comments name what other layouts need.
+    The defaults describe a small modern model; comments name the models that need other values.
     """
 
     width: int = 384
     layers: int = 6
     heads: int = 6
-    kv_heads: int | None = None  # fewer than heads: grouped queries (Llama, Qwen)
-    head_dim: int | None = None  # None: width / heads
-    hidden: int | None = None  # None: 4 × width, or 8/3 × width when gated
+    kv_heads: int | None = None  # heads of keys and values, for grouped-query attention (Llama, Qwen); None for heads
+    head_dim: int | None = None  # width of a head; None for width / heads
+    hidden: int | None = None  # width of the MLP; None for 4 × width, or 8/3 × width if gated
     pattern: AttentionPattern = field(default_factory=Full)
-    norm: Literal["rms", "layer"] = "rms"  # DiT, GPT-2: layer
+    norm: Literal["rms", "layer"] = "rms"  # RMSNorm, or LayerNorm (DiT, GPT-2)
     norm_eps: float = 1e-5
-    norm_bias: bool = False  # GPT-2: True
-    gated: bool = True  # SwiGLU; False: GELU (tanh), as DiT and GPT-2
-    qkv_bias: bool = False  # Qwen2, GPT-2: True
-    out_bias: bool = False  # GPT-2: True
-    mlp_bias: bool = False  # DiT, GPT-2: True
-    qk_norm: bool = False  # Qwen3: True
-    rotary: float | None = 10_000.0  # base; None: no rotary positions (GPT-2)
-    slowed: RopeScaling | None = None  # rotary positions for longer rows (Llama 3.1); None: as they are
-    positions: int | None = None  # number of learned positions (GPT-2), alone or beside rotary ones
-    time: int | None = None  # width of the time embedding that drives adaLN; None: the network does not see time
-    classes: int | None = None  # labels that a row may have (UDLM, LD4TG); one more stands for none; None: no labels
-    ids: int | None = None  # least number of embedding rows (LLaDA, Dream pad theirs); None: as many as there are ids
-    tied: bool = False  # the output layer is the embedding
-    head_bias: bool = False  # DiT: True
-    gaps: int | None = None  # most tokens that may be missing in a gap (insertion): a second output layer; None: none
-    gap_counts: bool = False  # it gives a distribution over the counts 0..gaps; False: the expected count
-    gap_share: bool = False  # it gives the log of the expected count relative to the share of tokens that are missing
+    norm_bias: bool = False  # norms have a bias (GPT-2)
+    gated: bool = True  # SwiGLU; False for GELU with tanh (DiT, GPT-2)
+    qkv_bias: bool = False  # queries, keys and values have a bias (Qwen2, GPT-2)
+    out_bias: bool = False  # the output projection of attention has a bias (GPT-2)
+    mlp_bias: bool = False  # the MLP has biases (DiT, GPT-2)
+    qk_norm: bool = False  # queries and keys are normalized (Qwen3)
+    rotary: float | None = 10_000.0  # base of the rotary positions; None for no rotary positions (GPT-2)
+    slowed: RopeScaling | None = (
+        None  # scaling of the rotary positions for longer rows (Llama 3.1); None for no scaling
+    )
+    positions: int | None = None  # number of learned positions (GPT-2); rotary positions may be used as well
+    time: int | None = None  # width of the time embedding for adaLN; None if the network does not see the time
+    classes: int | None = None  # number of class labels, not counting "no label" (UDLM, LD4TG); None without labels
+    ids: int | None = None  # minimum number of embedding rows (LLaDA and Dream pad them); None for the number of ids
+    tied: bool = False  # the output layer shares its weights with the embedding
+    head_bias: bool = False  # the output layer has a bias (DiT)
+    gaps: int | None = None  # insertion: maximum number of tokens missing in a gap; None without a head for gaps
+    gap_counts: bool = False  # the head for gaps predicts a distribution over 0..gaps; False for the expected count
+    gap_share: bool = False  # the head for gaps predicts log(expected count / fraction of tokens missing)
     dropout: float = 0.0
-    lora: LoraConfig | None = None  # an adapter on the matrices of attention and MLP; None: none
+    lora: LoraConfig | None = None  # adapter on the matrices of attention and MLP; None for no adapter
 
     def __post_init__(self) -> None:
         self._require_sizes()
         if self.head_dim is None and self.width % self.heads:
-            raise ValueError(f"width={self.width} does not split into {self.heads} heads; set head_dim, or change one")
+            raise ValueError(f"width={self.width} does not split into {self.heads} heads; change one, or set head_dim")
         if self.heads % self.groups:
-            raise ValueError(f"heads={self.heads} is no multiple of kv_heads={self.groups}")
+            raise ValueError(f"heads={self.heads} must be a multiple of kv_heads={self.groups}")
         if self.rotary is None and self.positions is None:
-            raise ValueError("a network without positions cannot tell order: give rotary=base or positions=how many")
+            raise ValueError("without positions a network ignores word order; set rotary (the base) or positions")
         if isinstance(self.pattern, Causal) and self.time is not None:
-            raise ValueError(
-                f"a causal network reads clean tokens and sees no time, but time={self.time}; use time=None"
-            )
+            raise ValueError(f"time={self.time} with a causal network, which reads clean tokens only; use time=None")
         if self.classes is not None and (self.time is None or not isinstance(self.pattern, Full)):
-            raise ValueError("a label is told with the time, to all tokens: classes need time and full attention")
+            raise ValueError("classes are embedded together with the time; they need time and full attention")
         if (self.norm_bias and self.norm == "rms") or (self.head_bias and self.tied):
             raise ValueError("RMS norms and tied output layers have no bias; drop norm_bias or head_bias")
         if self.gap_share and (self.gap_counts or self.gaps is None):
-            raise ValueError("gap_share is about the expected count of a gap; give gaps, and leave out gap_counts")
+            raise ValueError("gap_share applies to the expected count of a gap; set gaps, and leave out gap_counts")
         if self.gaps is not None and (self.gaps < 1 or not isinstance(self.pattern, Full)):
-            raise ValueError(f"gaps={self.gaps} with {self.pattern}; gaps hold one token or more, under full attention")
+            raise ValueError(f"gaps={self.gaps} with {self.pattern}; gaps must be at least 1 and need full attention")
 
     def _require_sizes(self) -> None:
-        """Before anything is built: a network of a billion layers would not even be counted."""
+        """Raise if a size is out of range, before anything is built with it."""
         require_range(self, 1, MAX_WIDTH, "width", "heads", "kv_heads", "head_dim", "hidden", "time", "classes")
         require_range(self, 1, 2**31, "ids", "positions")
         require_range(self, 1, 4096, "layers")
@@ -102,12 +102,12 @@ class TransformerConfig:
 
 @dataclass(frozen=True)
 class NetworkIO:
-    """What a network is connected to. It is stored nowhere: it follows from the tokens or vectors it is built for."""
+    """The inputs and outputs of a network; never stored, since they follow from vocabulary, codec and head."""
 
-    reads: int  # how many ids there are, or how wide the vectors
-    writes: int | None = None  # numbers at each place; None: the states themselves, as of an encoder
-    vectors: bool = False  # it reads vectors, not ids
-    cross: int | None = None  # width of the states that cross attention reads, an encoded source; None: none
-    start: int | None = 0  # the id that a causal network begins with; None: with the first token of the row itself
-    mask: int | None = None  # the id of the mask, where it has a row
-    finished: bool = False  # in two streams, the state before a block is that of the clean one
+    reads: int  # number of input ids, or width of the input vectors
+    writes: int | None = None  # number of outputs per position; None for no output layer (encoders)
+    vectors: bool = False  # the inputs are vectors instead of ids
+    cross: int | None = None  # width of the encoder states for cross attention; None without cross attention
+    start: int | None = 0  # id of the start token of a causal network; None if it has none
+    mask: int | None = None  # id of the mask; None if the embedding has no row for it
+    finished: bool = False  # with two streams, the first token of a block is predicted from the clean stream

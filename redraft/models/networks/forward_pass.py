@@ -1,4 +1,4 @@
-"""A pass of a network as a value, so that passes of many writers can wait for each other and run as one."""
+"""A forward pass as a value, so that the passes of concurrent requests can be queued and run as one batch."""
 
 from __future__ import annotations
 
@@ -17,32 +17,36 @@ from redraft.models.networks.layers import QueryPositions, TimeEmbeddings
 
 @dataclass(frozen=True)
 class ForwardPass:
-    """What one pass through all layers needs to know."""
+    """The inputs of one pass through all layers."""
 
     tokens: Tensor  # (B, L) ids, or (B, L, reads) vectors
-    level: Tensor | None  # (B, 1) or (B, L); None: the network sees no time
-    stand: TokenPositions
-    sight: AttentionMask | None  # None: all see all
+    level: Tensor | None  # (B, 1) or (B, L) noise levels; None if the network does not see the time
+    positions: TokenPositions
+    attention: AttentionMask | None  # None if no pair is masked
     context: Context = Context()
     past: KeyValueCache = KeyValueCache()
-    at: QueryPositions | None = None  # None: the states of all tokens are wanted
+    at: QueryPositions | None = None  # positions whose states are computed; None for all
 
 
 class PassOutput(NamedTuple):
-    """What comes out before the last norm."""
+    """The result of a pass, before the last norm."""
 
-    h: Tensor  # (B, L, D), or (N, D) where asked
-    time: TimeEmbeddings | None  # of these states
-    kept: list[KeyValue]  # keys and values of each layer, those of the cache included
+    h: Tensor  # (B, L, D) hidden states, or (N, D) at the query positions
+    time: TimeEmbeddings | None  # times of these states; None if the network does not see the time
+    key_values: list[KeyValue]  # keys and values of each layer, cached ones included
 
 
 class PassExecutor(Protocol):
-    """Runs the passes of a network, perhaps together with those of other writers."""
+    """Runs the passes of a network, possibly batched with those of other requests."""
 
-    def trunk(self, one: ForwardPass) -> PassOutput: ...
+    def trunk(self, forward_pass: ForwardPass) -> PassOutput:
+        """All layers but the last norm."""
+        ...
 
-    def logits(self, h: Tensor) -> Tensor: ...
+    def logits(self, h: Tensor) -> Tensor:
+        """(…, D) → (…, V): the output layer."""
+        ...
 
     def counting(self, count: Callable[[int], None]) -> AbstractContextManager[None]:
-        """While it lasts, the rows of each pass that the current writer asks for are counted."""
+        """Call `count` with the number of rows of each pass of the current request, while the context is open."""
         ...

@@ -1,4 +1,4 @@
-"""Weights of one byte each: a pass over a few tokens is bound by reading weights, of which there is then a quarter."""
+"""int8 weights: a pass over a few tokens is limited by reading the weights, and these take a quarter of the memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redraft.models.networks.transformer import Transformer
 
 
 class Int8Linear(nn.Module):
-    """y = W·h + b, where row i of W is scale_i · (whole numbers from −127 to 127); h is rounded to bf16."""
+    """y = W·h + b, where row i of W is scale_i · (integers from −127 to 127); h is rounded to bf16."""
 
     weight: Tensor  # (outputs, inputs) int8
     scale: Tensor  # (outputs,) bf16
@@ -32,10 +32,11 @@ class Int8Linear(nn.Module):
 
 
 def quantize_int8(network: Transformer) -> Transformer:
-    """The network with the matrices of its layers in int8, changed in place.
+    """Quantize the matrices of the network's blocks to int8, in place; return the network.
 
-    Embeddings stay, and the output layer is packed fp32: these products come out in bf16, in which many logits would be
-    equal. A row of such a product does not depend on the others, so nor do the bits of a token.
+    The embedding stays fp32 and the output layer is prepacked fp32, because int8 products come out in bf16, in which
+    many logits would be equal. A row of such a product does not depend on the others, so the bits of a token do not
+    depend on the batch.
     """
     replace_linears(network.blocks, Int8Linear)
     return _prepack_output(network)

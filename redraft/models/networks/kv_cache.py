@@ -1,4 +1,4 @@
-"""Where the columns of a pass stand in their rows, and the keys and values of tokens that were read before."""
+"""The key–value cache of a transformer, and the positions of new tokens among the cached ones."""
 
 from __future__ import annotations
 
@@ -7,186 +7,196 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-KeyValue = tuple[Tensor, Tensor]  # of one layer, each (B, Hkv, L, d)
+KeyValue = tuple[Tensor, Tensor]  # keys and values of one layer, each (B, Hkv, L, d)
 
 
 @dataclass(frozen=True)
 class CachedStates:
-    """The states of whole rows. As long as nothing has changed they hold, and no network needs to be called."""
+    """Hidden states of whole rows, reusable while the tokens and noise levels are unchanged."""
 
-    tokens: Tensor  # (B, K)
-    level: Tensor | None  # (B, 1) or (B, K); None: the network does not see it
+    tokens: Tensor  # (B, K) ids
+    level: Tensor | None  # (B, 1) or (B, K) noise levels; None if the network does not see the time
     states: Tensor  # (B, K, D)
-    first: int = 0  # place of column 0; −1 for the start token of a causal network
+    first: int = 0  # position of column 0; −1 for the start token of a causal network
 
-    def again(self, tokens: Tensor, level: Tensor | None, place: Tensor) -> Tensor | None:
-        """(B, L, D) the states at these places, if tokens and levels there are the same; else None."""
-        column = place - self.first
-        at = column.clamp(0, self.tokens.shape[1] - 1).expand(len(tokens), -1)
-        same = ((self.tokens.gather(1, at) == tokens) & (column >= 0)) | (column >= self.tokens.shape[1])
+    def reuse(self, tokens: Tensor, level: Tensor | None, position: Tensor) -> Tensor | None:
+        """(B, L, D) the states at these positions; None if a token or noise level there has changed."""
+        column = position - self.first
+        index = column.clamp(0, self.tokens.shape[1] - 1).expand(len(tokens), -1)
+        same = ((self.tokens.gather(1, index) == tokens) & (column >= 0)) | (column >= self.tokens.shape[1])
         if self.level is not None and level is not None:
-            same = same & (self.level.expand_as(self.tokens).gather(1, at) == level)
-        return self.states.take_along_dim(at[..., None], 1) if bool(same.all()) else None
+            same = same & (self.level.expand_as(self.tokens).gather(1, index) == level)
+        return self.states.take_along_dim(index[..., None], 1) if bool(same.all()) else None
 
     def rows(self, index: Tensor) -> CachedStates:
         level = None if self.level is None else self.level[index]
         return CachedStates(self.tokens[index], level, self.states[index], self.first)
 
-    def before(self, place: Tensor, tokens: Tensor) -> Tensor | None:
-        """(B, L, D) of a causal network: the states of the tokens right before these places (1, L), in one piece.
+    def before(self, position: Tensor, tokens: Tensor) -> Tensor | None:
+        """(B, L, D) the states of the tokens right before each of these consecutive positions (1, L).
 
-        tokens: (B, L) what stands at the places, of which all but the last were read; None: others were.
+        For causal networks. `tokens` (B, L) are the ids at the positions; the result is None if the network has read
+        other tokens there. The last token need not have been read.
         """
-        lo = int(place[0, 0]) - 1 - self.first
-        hi = lo + place.shape[1]
-        if len(place) > 1 or lo < 0 or hi > self.states.shape[1]:
+        lo = int(position[0, 0]) - 1 - self.first
+        hi = lo + position.shape[1]
+        if len(position) > 1 or lo < 0 or hi > self.states.shape[1]:
             return None
         return self.states[:, lo:hi] if torch.equal(self.tokens[:, lo + 1 : hi], tokens[:, :-1]) else None
 
-    def cropped(self, places: int) -> CachedStates:
-        """Those of the first places alone."""
-        kept = max(0, places - self.first)
-        return replace(self, tokens=self.tokens[:, :kept], states=self.states[:, :kept])
+    def crop(self, positions: int) -> CachedStates:
+        """The states of only the first `positions` positions."""
+        end = max(0, positions - self.first)
+        return replace(self, tokens=self.tokens[:, :end], states=self.states[:, :end])
 
 
 @dataclass
 class KeyValueBuffer:
-    """Keys and values of one row, with space for more; caches are views of its beginning.
+    """Preallocated keys and values of one row; caches are views of its first columns.
 
-    A cache that holds all that is on the shelf grows in place, since nobody looks at what comes after it. Any other
-    cache is copied to a shelf of its own when it grows. Only what was cropped may be overwritten; a cache that still
-    holds it is then refused.
+    A cache that covers all filled columns grows in place, since no other cache uses the columns after it. Any other
+    cache is copied to a new buffer when it grows. Only cropped columns may be overwritten; a cache that still covers
+    them is then rejected.
     """
 
-    keys: Tensor  # (layers, Hkv, space, d)
-    values: Tensor
-    filled: int = 0
-    cuts: int = 0  # how often something was taken away
-    lowest: int = 2**62  # columns that were never taken away
+    keys: Tensor  # (layers, Hkv, capacity, d)
+    values: Tensor  # (layers, Hkv, capacity, d)
+    filled: int = 0  # number of columns in use
+    crops: int = 0  # number of times that columns were cropped
+    uncropped: int = 2**62  # number of leading columns that were never cropped
 
     @classmethod
     def of(cls, past: KeyValueCache, shape: tuple[int, ...], like: Tensor) -> KeyValueBuffer:
-        """A shelf of this size with what a cache holds."""
-        shelf = cls(like.new_zeros(shape), like.new_zeros(shape), past.columns)
+        """A buffer of this shape that holds a copy of a cache."""
+        buffer = cls(like.new_zeros(shape), like.new_zeros(shape), past.columns)
         for i, (k, v) in enumerate(past.layers):
-            shelf.keys[i, :, : past.columns], shelf.values[i, :, : past.columns] = k[0], v[0]
-        return shelf
+            buffer.keys[i, :, : past.columns], buffer.values[i, :, : past.columns] = k[0], v[0]
+        return buffer
 
-    def fits(self, past: KeyValueCache, new: int) -> bool:
-        return self.filled == past.columns and past.cut == self.cuts and self.filled + new <= self.keys.shape[2]
+    def can_grow(self, past: KeyValueCache, new: int) -> bool:
+        """Whether `new` columns can be written right after this cache without harm to another one."""
+        return self.filled == past.columns and past.crops == self.crops and self.filled + new <= self.keys.shape[2]
 
     def layers(self) -> tuple[KeyValue, ...]:
-        """Views of all that is there."""
+        """Keys and values of each layer, as views of the filled columns."""
         end = self.filled
         return tuple((k[None, :, :end], v[None, :, :end]) for k, v in zip(self.keys, self.values, strict=True))
 
-    def cropped(self, cache: KeyValueCache, kept: int) -> int:
-        """Takes away what a cache holds beyond `kept` columns, if nothing else lies there; the number of cuts."""
-        if not self.fits(cache, 0):
-            return cache.cut
-        self.filled, self.cuts, self.lowest = kept, self.cuts + 1, min(self.lowest, kept)
-        return self.cuts
+    def crop(self, cache: KeyValueCache, columns: int) -> int:
+        """Free the cache's columns after the first `columns`, if no other cache uses them; return the crop count."""
+        if not self.can_grow(cache, 0):
+            return cache.crops
+        self.filled, self.crops, self.uncropped = columns, self.crops + 1, min(self.uncropped, columns)
+        return self.crops
 
     def still_holds(self, cache: KeyValueCache) -> bool:
-        return cache.cut == self.cuts or cache.columns <= self.lowest
+        """Whether the columns of this cache have not been freed for others."""
+        return cache.crops == self.crops or cache.columns <= self.uncropped
 
 
 @dataclass(frozen=True)
 class KeyValueCache:
-    """Keys and values of tokens that were read before, for each layer, by place: column j belongs to place j.
+    """Keys and values of tokens read before, for each layer. Column j holds position j (after any start token).
 
-    A plain value: each pass joins old and new keys, and what it has joined is the next cache. Nothing is written in
-    place, so caches may branch. Rows may hold different places. It is exact if the keys and values are those that a
-    pass over the whole row would compute: where finished tokens never see later ones.
+    An immutable value: a pass joins old and new keys, and the result is the next cache. Older caches stay valid, so
+    caches may branch; a `KeyValueBuffer` is written in place, but only where no valid cache looks. Rows may hold
+    different positions. The cache is exact if its keys and values are those that a pass over the whole row would
+    compute, which needs an attention pattern in which finished tokens never attend to later ones.
     """
 
-    layers: tuple[KeyValue, ...] = ()  # each (B, Hkv, K, d); none while nothing is held
-    missing: Tensor | None = None  # (B, K) bool: columns that hold nothing (padding, shorter rows); None: all are held
-    ahead: Tensor | None = None  # (B, 1, D) the state of the last token of each row, which may predict the next one
-    before: int = 0  # columns before place 0: the start token of a causal network
-    exact: bool = True
-    said: CachedStates | None = None  # what the network says where nothing has changed since; None: not kept
-    shelf: KeyValueBuffer | None = None  # where keys and values lie, with space for more (`lean`); None: by themselves
-    cut: int = 0  # how often the shelf had been cut when this was read
+    layers: tuple[KeyValue, ...] = ()  # one per layer, each (B, Hkv, K, d); empty while the cache is empty
+    missing: Tensor | None = None  # (B, K) bool: empty columns (padding, shorter rows); None if no column is empty
+    last_state: Tensor | None = None  # (B, 1, D) state of each row's last token, which may predict the next one
+    start_columns: int = 0  # columns before position 0: 1 for a causal network with a start token
+    exact: bool = True  # keys and values equal those of a pass over the whole row
+    outputs: CachedStates | None = None  # states of the tokens read, reusable while nothing changes; None if not kept
+    buffer: KeyValueBuffer | None = None  # storage that the layers are views of; None if they own their memory
+    crops: int = 0  # crop count of the buffer when this cache was made
 
     @property
     def columns(self) -> int:
-        """K: the places from 0 to the last one held, and the start token."""
+        """K: number of columns, including the start token."""
         return self.layers[0][0].shape[2] if self.layers else 0
 
     @property
     def covers(self) -> Tensor:
-        """(B, places) bool: which places it holds."""
+        """(B, positions) bool: the positions that each row holds."""
         if not self.layers:
             return torch.zeros(0, 0, dtype=torch.bool)
         if self.missing is None:
             k = self.layers[0][0]
-            return torch.ones(len(k), self.columns - self.before, dtype=torch.bool, device=k.device)
-        return ~self.missing[:, self.before :]
+            return torch.ones(len(k), self.columns - self.start_columns, dtype=torch.bool, device=k.device)
+        return ~self.missing[:, self.start_columns :]
 
-    def state_before(self, place: Tensor | None) -> Tensor | None:
-        """(B, 1, D) the state of the token right before a window at these places; None: none is held."""
+    def state_before(self, position: Tensor | None) -> Tensor | None:
+        """(B, 1, D) the state of the token right before a window at these positions; None if it is not cached."""
         if self.exact:
-            return self.ahead
-        if self.said is None or place is None:
+            return self.last_state
+        if self.outputs is None or position is None:
             return None
-        at = (place[:, :1] - 1 - self.said.first).expand(len(self.said.states), -1)
-        if self.said.first > 0 and bool((at < 0).any()):
-            return self.ahead  # the window begins where the held block does
-        return self.said.states.take_along_dim(at.clamp(min=0)[..., None], 1)
+        column = (position[:, :1] - 1 - self.outputs.first).expand(len(self.outputs.states), -1)
+        if self.outputs.first > 0 and bool((column < 0).any()):
+            return self.last_state  # the window begins where the cached block does
+        return self.outputs.states.take_along_dim(column.clamp(min=0)[..., None], 1)
 
-    def cropped(self, places: int) -> KeyValueCache:
-        """The same of the first places alone, for a causal network: what was read later is forgotten."""
+    def crop(self, positions: int) -> KeyValueCache:
+        """The cache of only the first `positions` positions, for causal networks."""
         if not self.exact:
-            raise ValueError("only an exact cache forgets tokens: under full attention the others have seen them")
-        kept = places + self.before
-        if kept >= self.columns:
+            raise ValueError(
+                "this cache is approximate and cannot be cropped, because its tokens have attended to later ones; "
+                "crop only exact caches, such as those of causal networks"
+            )
+        end = positions + self.start_columns
+        if end >= self.columns:
             return self
-        said = None if self.said is None else self.said.cropped(places)
-        ahead = said.states[:, -1:] if said is not None and said.states.shape[1] else None
-        layers = tuple((k[:, :, :kept], v[:, :, :kept]) for k, v in self.layers)
-        missing = None if self.missing is None else self.missing[:, :kept]
-        cut = 0 if self.shelf is None else self.shelf.cropped(self, kept)
-        return KeyValueCache(layers, missing, ahead, self.before, said=said, shelf=self.shelf, cut=cut)
+        outputs = None if self.outputs is None else self.outputs.crop(positions)
+        last_state = outputs.states[:, -1:] if outputs is not None and outputs.states.shape[1] else None
+        layers = tuple((k[:, :, :end], v[:, :, :end]) for k, v in self.layers)
+        missing = None if self.missing is None else self.missing[:, :end]
+        crops = 0 if self.buffer is None else self.buffer.crop(self, end)
+        return KeyValueCache(
+            layers, missing, last_state, self.start_columns, outputs=outputs, buffer=self.buffer, crops=crops
+        )
 
     def layer(self, i: int) -> KeyValue | None:
+        """Keys and values of layer i; None if the cache is empty."""
         return self.layers[i] if self.layers else None
 
     def rows(self, index: Tensor) -> KeyValueCache:
-        """The same for some rows of the batch."""
-        missing, ahead = (None if a is None else a[index] for a in (self.missing, self.ahead))
+        """The cache of the rows at `index`."""
+        missing, last_state = (None if a is None else a[index] for a in (self.missing, self.last_state))
         layers = tuple((k[index], v[index]) for k, v in self.layers)
-        said = None if self.said is None else self.said.rows(index)
-        return KeyValueCache(layers, missing, ahead, self.before, self.exact, said)
+        outputs = None if self.outputs is None else self.outputs.rows(index)
+        return KeyValueCache(layers, missing, last_state, self.start_columns, self.exact, outputs)
 
 
 @dataclass(frozen=True)
 class TokenPositions:
-    """Where the columns of a pass stand among its keys, those of a cache included; keys are ordered by place.
+    """Positions of the new tokens of a pass among all keys, cached ones included; keys are ordered by position.
 
-    Where all rows stand alike, in one piece that leaves no gap behind the cache, old and new keys are joined by
-    slices; else each row has its own places.
+    If all rows share consecutive positions that leave no gap after the cache, old and new keys are joined by slicing.
+    Otherwise each row has its own positions, and they are joined by scattering.
     """
 
     rows: int  # B
-    place: Tensor  # (L,) if all rows stand alike, else (B, L); no place twice in a row
-    keys: int  # from place 0 to the last one of any row
-    first: int | None  # place of column 0, if all rows stand alike and in one piece
+    values: Tensor  # (L,) if all rows share their positions, else (B, L); no position occurs twice in a row
+    keys: int  # number of key columns: 1 + the last position of any row, new or cached
+    first: int | None  # position of the first new token if the rows share consecutive positions; else None
 
     @classmethod
-    def of(cls, place: Tensor | None, tokens: Tensor, past: KeyValueCache) -> TokenPositions:
-        """place: (1, L) if all rows stand alike, (B, L), or None: 0, 1, 2 …; tokens (B, L) or (B, L, D)."""
-        (B, L), held = tokens.shape[:2], past.columns
-        if place is None or L == 0:
-            return cls(B, torch.arange(L, device=tokens.device), max(L, held), 0)
-        if len(place) == 1:
-            first, *_, last = place[0].tolist() if L > 1 else [int(place)] * 2
-            if last - first == L - 1 and first <= held:
-                return cls(B, place[0], max(last + 1, held), first)
-        return cls(B, place.expand(B, -1), max(int(place.max()) + 1, held), None)
+    def of(cls, position: Tensor | None, tokens: Tensor, past: KeyValueCache) -> TokenPositions:
+        """Positions (B, L), (1, L) if all rows share them, or None for 0, 1, 2 …; tokens (B, L) or (B, L, D)."""
+        (B, L), cached = tokens.shape[:2], past.columns
+        if position is None or L == 0:
+            return cls(B, torch.arange(L, device=tokens.device), max(L, cached), 0)
+        if len(position) == 1:
+            first, *_, last = position[0].tolist() if L > 1 else [int(position)] * 2
+            if last - first == L - 1 and first <= cached:
+                return cls(B, position[0], max(last + 1, cached), first)
+        return cls(B, position.expand(B, -1), max(int(position.max()) + 1, cached), None)
 
-    def joined(self, old: KeyValue | None, new: KeyValue) -> KeyValue:
-        """Keys and values of all columns: new ones at their places, old ones elsewhere."""
+    def join(self, old: KeyValue | None, new: KeyValue) -> KeyValue:
+        """Keys and values of all columns: new ones at their positions, cached ones elsewhere."""
         if self.first == 0 and self.keys == new[0].shape[2]:
             return new
         k, v = (self._join(None if old is None else old[i], new[i]) for i in (0, 1))
@@ -201,13 +211,13 @@ class TokenPositions:
         whole = new.new_zeros(b, h, self.keys, d)
         if old is not None:
             whole[:, :, : old.shape[2]] = old
-        return whole.scatter(2, self.place[:, None, :, None].expand(b, h, -1, d), new)
+        return whole.scatter(2, self.values[:, None, :, None].expand(b, h, -1, d), new)
 
     def missing(self, old: KeyValueCache, pad: Tensor | None) -> Tensor | None:
-        """(B, keys) bool: the columns that hold nothing once tokens with this padding (B, L) are joined; None: none."""
+        """(B, keys) bool: columns still empty after tokens with padding (B, L) are joined; None if there is none."""
         if self.first is not None and old.missing is None and pad is None:
             return None
-        whole = torch.ones(self.rows, self.keys, dtype=torch.bool, device=self.place.device)
+        whole = torch.ones(self.rows, self.keys, dtype=torch.bool, device=self.values.device)
         whole[:, : old.columns] = False if old.missing is None else old.missing
-        place = self.place.expand(self.rows, -1)
-        return whole.scatter(1, place, torch.zeros_like(place, dtype=torch.bool) if pad is None else pad)
+        position = self.values.expand(self.rows, -1)
+        return whole.scatter(1, position, torch.zeros_like(position, dtype=torch.bool) if pad is None else pad)

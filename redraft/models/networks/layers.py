@@ -1,4 +1,4 @@
-"""What a transformer is made of: norms, attention, gated layers, time embedding, the layer for gaps."""
+"""Layers of the transformer: norms, attention, MLP, blocks, time embedding, and the head for gaps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from redraft.models.networks.linear import FusedLinear, _init_residual, _make_pr
 
 
 class _RMSNorm(torch.autograd.Function):
-    """y = w · h/rms(h) for CPUs, where torch has no kernel of its own and differentiates its formula piece by piece."""
+    """RMSNorm for CPUs, y = w · h/rms(h): torch has no fused kernel there, and its autograd would be slower."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -47,7 +47,7 @@ class _RMSNorm(torch.autograd.Function):
 
 
 class _SwiGLU(torch.autograd.Function):
-    """silu(gate) · up for CPUs, (…, 2H) → (…, H): both gradients are written into one tensor, not joined afterwards."""
+    """SwiGLU for CPUs, silu(gate) · up: (…, 2H) → (…, H). Both gradients are written into one tensor."""
 
     @staticmethod
     def forward(ctx: Any, both: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class _SwiGLU(torch.autograd.Function):
 
 
 class Norm(nn.Module):
-    """RMSNorm or LayerNorm in fp32, then scaled and shifted by the time."""
+    """RMSNorm or LayerNorm in fp32, then adaLN: scaled and shifted by the time, if the network sees it."""
 
     def __init__(self, config: TransformerConfig, width: int) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Norm(nn.Module):
         if self.center:
             h = F.layer_norm(h, self.weight.shape, self.weight, self.bias, self.eps)
         elif h.device.type == "cpu":
-            # a Function of one's own takes as long as its products when rows are short and nothing is differentiated
+            # without gradients, the overhead of an autograd.Function would cost as much as the norm of a short row
             graph = torch.is_grad_enabled()
             h = (
                 _RMSNorm.apply(h, self.weight, self.eps)
@@ -92,13 +92,15 @@ class Norm(nn.Module):
             h = F.rms_norm(h, self.weight.shape, self.weight, self.eps)
         return h if shift is None or scale is None else h * (1 + scale) + shift
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         self.weight.fill_(1)
         if self.bias is not None:
             self.bias.zero_()
 
 
 class Attention(nn.Module):
+    """Self-attention with grouped queries, rotary positions and a cache."""
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.config, d = config, config.head_width
@@ -109,38 +111,39 @@ class Attention(nn.Module):
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
     def forward(
-        self, h: Tensor, view: LayerInputs, past: KeyValue | None, at: QueryPositions | None
+        self, h: Tensor, inputs: LayerInputs, past: KeyValue | None, at: QueryPositions | None
     ) -> tuple[Tensor, KeyValue]:
-        """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
-        c, queries = self.config, view if at is None else view.at(at)
-        q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in self._projected(h, at))
+        """(B, L, D) → (B, L, D), or (N, D) at query positions; and all keys and values, those in `past` included."""
+        c, queries = self.config, inputs if at is None else inputs.at(at)
+        q, k, v = (a.unflatten(-1, (-1, c.head_width)).transpose(1, 2) for a in self._project(h, at))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
-        if view.rotary is not None and queries.rotary is not None:
-            q, k = queries.rotary(q), view.rotary(k)
-        read, kept = view.attend(q, (k, v), past, queries)
-        mixed = read.transpose(1, 2).flatten(-2)
-        return self.out(mixed if at is None else at.collect(mixed)), kept
+        if inputs.rotary is not None and queries.rotary is not None:
+            q, k = queries.rotary(q), inputs.rotary(k)
+        mixed, key_values = inputs.attend(q, (k, v), past, queries)
+        mixed = mixed.transpose(1, 2).flatten(-2)
+        return self.out(mixed if at is None else at.collect(mixed)), key_values
 
-    def _projected(self, h: Tensor, at: QueryPositions | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries of all tokens or of those asked for, and keys and values of all."""
-        own, shared = self.config.heads * self.config.head_width, self.config.groups * self.config.head_width
+    def _project(self, h: Tensor, at: QueryPositions | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries at the query positions, or at all if None; keys and values of all tokens."""
+        q_width, kv_width = self.config.heads * self.config.head_width, self.config.groups * self.config.head_width
         if at is not None and isinstance(self.qkv, FusedLinear):
-            k, v = self.qkv(h, 1).split(shared, -1)
+            k, v = self.qkv(h, 1).split(kv_width, -1)
             return at.spread(self.qkv(at.take(h), 0, 1)), k, v
-        q, k, v = self.qkv(h).split([own, shared, shared], -1)  # a wrapped layer (LoRA, int8) only knows the whole
+        # a wrapped layer (LoRA, int8) cannot compute queries alone
+        q, k, v = self.qkv(h).split([q_width, kv_width, kv_width], -1)
         return q if at is None else at.spread(at.take(q)), k, v
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         init_weights(self.qkv)
         _init_residual(self.out, self.config.layers)
         for norm in (self.q_norm, self.k_norm):
             if norm is not None:
-                norm.initialise()
+                norm.initialize()
 
 
 class CrossAttention(nn.Module):
-    """Every place reads the states of an encoded source, or a learned state if there is none (classifier-free)."""
+    """Cross attention to the states of an encoded source, or to a learned state if there is no source."""
 
     def __init__(self, config: TransformerConfig, source: int) -> None:
         super().__init__()
@@ -151,7 +154,7 @@ class CrossAttention(nn.Module):
         self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
 
     def forward(self, h: Tensor, source: EncodedSource, at: QueryPositions | None) -> Tensor:
-        """(B, L, D), or (N, D) where asked → what was read, in the same shape."""
+        """(B, L, D) states, or (N, D) at the query positions → the attention output, in the same shape."""
         q = self.q(self.norm(h))
         q = q if at is None else at.spread(q)
         k, v = self.kv(source.states).chunk(2, -1)
@@ -159,14 +162,16 @@ class CrossAttention(nn.Module):
         mixed = attend(q, k, v, source.mask).transpose(1, 2).flatten(-2)
         return self.out(mixed if at is None else at.collect(mixed))
 
-    def initialise(self) -> None:
-        self.norm.initialise()
+    def initialize(self) -> None:
+        self.norm.initialize()
         init_weights(self.q)
         init_weights(self.kv)
         _init_residual(self.out, self.config.layers)
 
 
 class MLP(nn.Module):
+    """The MLP of a block: SwiGLU if gated, else GELU."""
+
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.gated, self.layers, hidden = config.gated, config.layers, config.hidden_width
@@ -181,25 +186,26 @@ class MLP(nn.Module):
             return self.down(_SwiGLU.apply(h))
         gate, up = h.chunk(2, -1)
         gate = F.silu(gate)
-        return self.down(gate * up if torch.is_grad_enabled() else gate.mul_(up))  # in place: new memory is slow
+        return self.down(gate * up if torch.is_grad_enabled() else gate.mul_(up))  # in place: allocating is slow
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         init_weights(self.up)
         _init_residual(self.down, self.layers)
 
 
 class _RowExecutor(ABC):
-    """A pass of one row that goes through the layers in a way of its own (`lean`)."""
+    """Runs blocks on a single row in a faster way (see `incremental`)."""
 
     @abstractmethod
-    def through(self, block: Block, h: Tensor) -> tuple[Tensor, KeyValue]:
-        """(1, n, D) → the same after a block, and all its keys and values."""
+    def run(self, block: Block, h: Tensor) -> tuple[Tensor, KeyValue]:
+        """(1, n, D) states → (1, n, D) after the block, and all keys and values of its layer."""
 
 
 class Block(nn.Module):
-    """h += gate·attention(norm(h)), then h += gate·mlp(norm(h)); shift, scale and gate come from the time, if seen.
+    """A transformer block: h += gate·attention(norm(h)), then h += gate·mlp(norm(h)).
 
-    Between the two, cross attention to an encoded source, if there is one.
+    Shift, scale and gate come from the time, if the network sees it (adaLN). In networks that read a source, cross
+    attention comes between the two.
     """
 
     def __init__(self, config: TransformerConfig, cross: int | None = None) -> None:
@@ -213,151 +219,156 @@ class Block(nn.Module):
     def forward(
         self,
         h: Tensor,
-        view: LayerInputs | _RowExecutor,
+        inputs: LayerInputs | _RowExecutor,
         past: KeyValue | None = None,
         at: QueryPositions | None = None,
     ) -> tuple[Tensor, KeyValue]:
-        """(B, L, D) → the same, or (N, D) where asked; and the keys and values of all tokens, past ones included."""
-        if isinstance(view, _RowExecutor):
-            return view.through(self, h)
-        shift1, scale1, *rest = _modulation(self.modulation, view.time, 6)
-        mixed, new = self.attention(self.norm1(h, shift1, scale1), view, past, at)
+        """(B, L, D) → (B, L, D), or (N, D) at query positions; and all keys and values, those in `past` included."""
+        if isinstance(inputs, _RowExecutor):
+            return inputs.run(self, h)
+        shift1, scale1, *rest = _modulation(self.modulation, inputs.time, 6)
+        mixed, key_values = self.attention(self.norm1(h, shift1, scale1), inputs, past, at)
         if at is not None:
             h, rest = at.take(h), [None if part is None else at.take(part) for part in rest]
         gate1, shift2, scale2, gate2 = rest
         h = self._add(h, mixed, gate1)
-        if self.cross is not None and view.source is not None:
-            h = self._add(h, self.cross(h, view.source, at), None)
-        return self._add(h, self.mlp(self.norm2(h, shift2, scale2)), gate2), new
+        if self.cross is not None and inputs.source is not None:
+            h = self._add(h, self.cross(h, inputs.source, at), None)
+        return self._add(h, self.mlp(self.norm2(h, shift2, scale2)), gate2), key_values
 
     def _add(self, h: Tensor, change: Tensor, gate: Tensor | None) -> Tensor:
         change = dropout(change, self.dropout, self.training)
         return h + (change if gate is None else gate * change)
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         for part in (self.norm1, self.norm2, self.attention, self.mlp, self.cross):
             if part is not None:
-                part.initialise()
+                part.initialize()
         if self.modulation is not None:
             init_weights(self.modulation, 0)
 
     def matrices(self) -> list[nn.Parameter]:
-        """The matrices between hidden states, which Muon may train; not those that read the time."""
+        """The matrices between hidden states, which Muon may train; those that read the time are left out."""
         parts = [part for part in (self.attention, self.mlp, self.cross) if part is not None]
         return [p for part in parts for p in part.parameters() if p.dim() == 2]
 
 
 @dataclass(frozen=True)
 class TimeEmbeddings:
-    """The embedded times of a batch: few distinct ones (K, C), and which of them each token has.
+    """The embedded times of a batch: its K distinct times, and an index into them for each token.
 
-    adaLN on a time per token would cost a matrix product per token; distinct times are few (blocks, prompts).
+    adaLN with a time per token would cost a matrix product per token, but distinct times are few (blocks, prompts).
     """
 
     embedded: Tensor  # (K, C)
-    which: Tensor  # (B, 1) or (B, L), or (N,) where asked: index into K
+    index: Tensor  # (B, 1) or (B, L), or (N,) at query positions: index of the token's time among the K
 
     def __call__(self, layer: nn.Linear) -> Tensor:
-        """(B, 1 or L, features of the layer)"""
-        return layer(self.embedded)[self.which]
+        """(B, 1 or L, features): the layer's output for each token."""
+        return layer(self.embedded)[self.index]
 
-    def at(self, asked: QueryPositions) -> TimeEmbeddings:
-        return replace(self, which=asked.take(self.which))
+    def at(self, query: QueryPositions) -> TimeEmbeddings:
+        """The times of only the query positions."""
+        return replace(self, index=query.take(self.index))
 
 
 def _modulation(layer: nn.Linear | None, time: TimeEmbeddings | None, parts: int) -> list[Tensor | None]:
-    """Shifts, scales and gates from the time, each (B, 1 or L, D); None for a network that does not see it."""
+    """Shifts, scales and gates from the time, each (B, 1 or L, D), or None if the network does not see the time."""
     return [None] * parts if layer is None or time is None else list(time(layer).chunk(parts, -1))
 
 
 @dataclass(frozen=True)
 class EncodedSource:
-    """What cross attention reads."""
+    """The encoder states that cross attention reads."""
 
     states: Tensor  # (B, C, width)
-    mask: Tensor | None  # (B, 1, 1, C) bool: True where there is a state; None: everywhere
+    mask: Tensor | None  # (B, 1, 1, C) bool: False on padding; None if there is no padding
 
 
 @dataclass(frozen=True)
 class LayerInputs:
-    """What a pass knows about its tokens besides their states: where they stand, time, position, and whom they see."""
+    """The inputs that all layers of a pass share, besides the hidden states."""
 
-    stand: TokenPositions
-    time: TimeEmbeddings | None
-    rotary: RotaryEmbedding | None
-    sight: AttentionMask | None  # None: all see all
-    mask: MaskTensor  # the same as attention wants it, made once for all layers
-    source: EncodedSource | None = None
+    positions: TokenPositions
+    time: TimeEmbeddings | None  # None if the network does not see the time
+    rotary: RotaryEmbedding | None  # None without rotary positions
+    attention: AttentionMask | None  # None if no pair is masked
+    mask: MaskTensor  # `attention` as a tensor, made once for all layers
+    source: EncodedSource | None = None  # None without cross attention
 
     def attend(self, q: Tensor, new: KeyValue, past: KeyValue | None, queries: LayerInputs) -> tuple[Tensor, KeyValue]:
-        """(B, H, Lq, d) what the queries read, and the keys and values of all tokens."""
-        k, v = self.stand.joined(past, new)
+        """(B, H, Lq, d) queries → (B, H, Lq, d) attention outputs, and the keys and values of all tokens."""
+        k, v = self.positions.join(past, new)
         return attend(q, k, v, queries.mask), (k, v)
 
-    def at(self, asked: QueryPositions) -> LayerInputs:
-        """The same for some positions; their mask is dense: only one layer does this, and M changes at every call."""
-        rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
-        time = None if self.time is None else self.time.at(asked)
-        sight = None if self.sight is None else self.sight.at(asked.rectangle)
-        return LayerInputs(self.stand, time, rotary, sight, None if sight is None else sight.dense(), self.source)
+    def at(self, query: QueryPositions) -> LayerInputs:
+        """The inputs of only the query positions.
+
+        Their mask is dense: only one layer uses it, and block masks would be compiled for each number of queries.
+        """
+        rotary = None if self.rotary is None else self.rotary.at(query.rectangle)
+        time = None if self.time is None else self.time.at(query)
+        attention = None if self.attention is None else self.attention.at(query.rectangle)
+        mask = None if attention is None else attention.dense()
+        return LayerInputs(self.positions, time, rotary, attention, mask, self.source)
 
 
 @dataclass(frozen=True)
 class QueryPositions:
-    """The N positions whose states are wanted, row by row.
+    """The N positions of a batch whose states are computed in the last block.
 
-    Token-wise layers compute only these. Attention needs a rectangle, (B, M), as wide as the row with the most
-    positions; the results of its padding are dropped.
+    Token-wise layers compute only these. Attention needs a rectangle (B, M), where M is the largest number of queries
+    in a row; the outputs of its padding are dropped.
     """
 
-    place: Tensor  # (N,) row · length + column, in the order of the rows
-    length: int
+    index: Tensor  # (N,) row · length + column, ordered by row
+    length: int  # L
     shape: tuple[int, int]  # (B, M)
-    slot: Tensor | None  # (N,) place in the rectangle; None: it is full, and they fill it in their order
+    slot: Tensor | None  # (N,) index into the flattened rectangle; None if the queries fill it in order
 
     @classmethod
-    def of(cls, place: Tensor, rows: int, length: int) -> QueryPositions:
-        """(N,) places row · length + column, in the order of the rows."""
-        if rows == 1 and len(place):
-            return cls(place, length, (1, len(place)), None)
-        row = place // length
+    def of(cls, index: Tensor, rows: int, length: int) -> QueryPositions:
+        """The positions at `index` (N,), each row · length + column, ordered by row."""
+        if rows == 1 and len(index):
+            return cls(index, length, (1, len(index)), None)
+        row = index // length
         count = row.bincount(minlength=rows)
         most = max(1, int(count.max()))
-        if len(place) == rows * most:
-            return cls(place, length, (rows, most), None)
-        rank = torch.arange(len(place), device=place.device) - (count.cumsum(0) - count)[row]
-        return cls(place, length, (rows, most), row * most + rank)
+        if len(index) == rows * most:
+            return cls(index, length, (rows, most), None)
+        rank = torch.arange(len(index), device=index.device) - (count.cumsum(0) - count)[row]
+        return cls(index, length, (rows, most), row * most + rank)
 
     def take(self, a: Tensor) -> Tensor:
-        """(B, L, …), or (B, 1, …) of whole rows → (N, …)"""
-        place, columns = self.place, a.shape[1]
+        """(B, L, …) values per token, or (B, 1, …) per row → (N, …)"""
+        index, columns = self.index, a.shape[1]
         if columns != self.length:
-            row = place // self.length
-            place = row if columns == 1 else row * columns + place % self.length
-        return a.flatten(0, 1).index_select(0, place)
+            row = index // self.length
+            index = row if columns == 1 else row * columns + index % self.length
+        return a.flatten(0, 1).index_select(0, index)
 
     def spread(self, a: Tensor) -> Tensor:
-        """(N, …) → (B, M, …), zero where nothing is asked"""
+        """(N, …) → (B, M, …), zero in the padding"""
         if self.slot is not None:
             a = a.new_zeros(self.shape[0] * self.shape[1], *a.shape[1:]).index_copy(0, self.slot, a)
         return a.unflatten(0, self.shape)
 
     def collect(self, a: Tensor) -> Tensor:
-        """(B, M, …) → (N, …)"""
+        """(B, M, …) → (N, …), without the padding"""
         return a.flatten(0, 1) if self.slot is None else a.flatten(0, 1).index_select(0, self.slot)
 
     @property
     def rectangle(self) -> Tensor:
-        """(B, M) columns"""
-        return self.spread(self.place % self.length)
+        """(B, M) column of each query."""
+        return self.spread(self.index % self.length)
 
 
 class TimeEmbedding(nn.Module):
-    """Sinusoids of the noise level (cosines first, no scaling), then a small MLP, then SiLU, as in the DiT.
+    """Time embedding of the DiT: sinusoids of the noise level (cosines first, no scaling), a small MLP, then SiLU.
 
-    A label is added after the SiLU, through a SiLU of its own (UDLM); without a label nothing is added. The last row of
-    the table stands for "no label": it is zero and never learns, so dropping a label equals having none. Only UDLM's
-    weights bring a row of their own for this.
+    The SiLU of a label's embedding is added to the result (UDLM). The last row of the label table means "no label": it
+    is zero and never trained, so dropping a label is the same as having none. Only in UDLM's published weights is that
+    row not zero.
     """
 
     def __init__(self, width: int, classes: int | None = None, waves: int = 256) -> None:
@@ -367,24 +378,24 @@ class TimeEmbedding(nn.Module):
         self.label = None if classes is None else nn.Embedding(classes + 1, width, padding_idx=classes)
 
     def forward(self, level: Tensor, label: Tensor | None = None) -> TimeEmbeddings:
-        """(B, 1) or (B, L) levels, (B,) labels."""
+        """(B, 1) or (B, L) noise levels and (B,) labels → their embeddings."""
         if label is None:
-            distinct, which = level.float().unique(return_inverse=True)
-            return TimeEmbeddings(self._embedded(distinct), which)
+            distinct, index = level.float().unique(return_inverse=True)
+            return TimeEmbeddings(self._embed(distinct), index)
         assert self.label is not None
-        told = torch.stack([level.float(), label[:, None].expand_as(level).float()], -1)
-        pairs, which = told.flatten(0, 1).unique(dim=0, return_inverse=True)
-        known = F.silu(self.label(pairs[:, 1].long()))
-        return TimeEmbeddings(self._embedded(pairs[:, 0]) + known, which.view(level.shape))
+        pairs = torch.stack([level.float(), label[:, None].expand_as(level).float()], -1)
+        distinct, index = pairs.flatten(0, 1).unique(dim=0, return_inverse=True)
+        embedded_label = F.silu(self.label(distinct[:, 1].long()))
+        return TimeEmbeddings(self._embed(distinct[:, 0]) + embedded_label, index.view(level.shape))
 
-    def _embedded(self, level: Tensor) -> Tensor:
-        """(K,) → (K, C)"""
+    def _embed(self, level: Tensor) -> Tensor:
+        """(K,) noise levels → (K, C)"""
         half = self.waves // 2
         frequency = torch.exp(-math.log(10_000) * torch.arange(half, device=level.device, dtype=torch.float32) / half)
         angle = level[:, None] * frequency
         return F.silu(self.mlp(torch.cat([angle.cos(), angle.sin()], -1)))
 
-    def initialise(self) -> None:
+    def initialize(self) -> None:
         for layer in self.mlp:
             if isinstance(layer, nn.Linear):
                 init_weights(layer)
@@ -394,16 +405,16 @@ class TimeEmbedding(nn.Module):
 
 
 class GapHead(nn.Module):
-    """The output layer for gaps: from the state of a token, how many are missing right before it; in fp32.
+    """The head for gaps: predicts from a token's state how many tokens are missing right before it, in fp32.
 
-    FlexMDM's two heads: softplus of one number (times the longest gap) for the expected count, here its logarithm, or
-    logits of counts. With `gap_share` the number itself is the logarithm, and the share of missing tokens is added by
-    the process.
+    It has the two forms of FlexMDM: logits of the counts, or the expected count, softplus(output) · longest gap, given
+    here as its logarithm. With `gap_share` the output is itself a logarithm, relative to the fraction of tokens
+    missing, which the process adds.
     """
 
     def __init__(self, config: TransformerConfig, most: int) -> None:
         super().__init__()
-        self.most, self.plain, width = most, config.gap_share, config.width
+        self.most, self.relative, width = most, config.gap_share, config.width
         self.norm = Norm(config, width)
         self.modulation = nn.Linear(config.time, 2 * width) if config.time else None
         self.hidden = None if config.gap_counts else nn.Linear(width, width)
@@ -411,20 +422,21 @@ class GapHead(nn.Module):
 
     def forward(self, h: Tensor, time: TimeEmbeddings | None) -> Tensor:
         """(B, L, D) → (B, L) logs of expected counts, or (B, L, most + 1) logits of counts."""
-        time = None if time is None else replace(time, embedded=time.embedded.float())  # embedded under autocast
+        # the embedding was computed under autocast
+        time = None if time is None else replace(time, embedded=time.embedded.float())
         with torch.autocast(h.device.type, enabled=False):
             h = self.norm(h.float(), *_modulation(self.modulation, time, 2))
             if self.hidden is None:
                 return self.output(h)
             raw = self.output(F.gelu(self.hidden(h))).squeeze(-1)
-            return raw if self.plain else math.log(self.most) + ops.log_softplus(raw)
+            return raw if self.relative else math.log(self.most) + ops.log_softplus(raw)
 
-    def initialise(self) -> None:
-        self.norm.initialise()
+    def initialize(self) -> None:
+        self.norm.initialize()
         if self.modulation is not None:
             init_weights(self.modulation, 0)
         if self.hidden is not None:
             init_weights(self.hidden)
         init_weights(self.output, 0)
-        if self.hidden is not None and not self.plain:  # at first, one missing token in every gap
+        if self.hidden is not None and not self.relative:  # initially predict one missing token in every gap
             self.output.bias.fill_(math.log(math.expm1(1 / self.most)))

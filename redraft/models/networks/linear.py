@@ -1,4 +1,4 @@
-"""Linear layers: several as one product, and with adapters of low rank, which learn while the weights stay."""
+"""Linear layers: several fused into one product, and LoRA adapters, which are trained while the weights are frozen."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from redraft.models.networks.config import LoraConfig, TransformerConfig
 
 
 class LoraLinear(nn.Linear):
-    """y = W·h + b + gate·(alpha/rank)·B·A·h; B begins at zero, so at first it is the layer without its adapter.
+    """A linear layer with a LoRA adapter: y = W·h + b + gate·(alpha/rank)·B·A·h.
 
-    `gate` says at which positions the adapter acts; elsewhere, and while it is off, the layer is W·h + b bit for bit.
+    B starts at zero, so initially the adapter changes nothing. It acts only at the positions of `gate`; elsewhere, and
+    while the adapter is off, the output is W·h + b bit for bit.
     """
 
     def __init__(self, inputs: int, outputs: int, bias: bool, lora: LoraConfig) -> None:
         super().__init__(inputs, outputs, bias)
         self.scale, self.on = lora.alpha / lora.rank, True
-        self.gate: Tensor | None = None  # (B, L) bool, for rows as they stand; None: everywhere
+        self.gate: Tensor | None = None  # (B, L) bool: positions where the adapter acts; None for all
         self.lora_a = nn.Parameter(torch.zeros(lora.rank, inputs))
         self.lora_b = nn.Parameter(torch.zeros(outputs, lora.rank))
 
@@ -34,12 +35,12 @@ class LoraLinear(nn.Linear):
 
     @torch.no_grad()
     def merged(self) -> Tensor:
-        """(outputs, inputs) the matrix with its adapter."""
+        """(outputs, inputs) the matrix with the adapter merged into it."""
         return self.weight + self.scale * self.lora_b @ self.lora_a
 
 
 class LoraWrapper(nn.Module):
-    """The adapter of a layer around another form of its weights (int8, packed), which does not learn."""
+    """A LoRA adapter around an inference-only form of a layer's weights (int8, packed)."""
 
     def __init__(self, inner: nn.Module, layer: LoraLinear) -> None:
         super().__init__()
@@ -52,13 +53,13 @@ class LoraWrapper(nn.Module):
             return y
         if self.gate is None:
             return y + F.linear(F.linear(h, self.lora_a), self.lora_b) * self.scale
-        flat, where = h.reshape(-1, h.shape[-1]), self.gate.flatten().nonzero().squeeze(-1)
-        change = F.linear(F.linear(flat[where], self.lora_a), self.lora_b) * self.scale
-        return y.view(len(flat), -1).index_add(0, where, change).view_as(y)
+        flat, index = h.reshape(-1, h.shape[-1]), self.gate.flatten().nonzero().squeeze(-1)
+        change = F.linear(F.linear(flat[index], self.lora_a), self.lora_b) * self.scale
+        return y.view(len(flat), -1).index_add(0, index, change).view_as(y)
 
 
 class LoraEmbedding(nn.Embedding):
-    """An embedding of which only the mask's row learns: a change is added to it, zero at first and while it is off."""
+    """A frozen embedding with a learned change to the mask's row; the change starts at zero and can be switched off."""
 
     def __init__(self, ids: int, width: int, mask: int) -> None:
         super().__init__(ids, width)
@@ -71,47 +72,50 @@ class LoraEmbedding(nn.Embedding):
 
     @torch.no_grad()
     def merged(self) -> Tensor:
-        """(ids, width) the table with its changed row."""
+        """(ids, width) the table with the change merged into it."""
         return self.weight.index_add(0, torch.tensor([self.mask], device=self.weight.device), self.lora_row[None])
 
 
 def lora_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """All that an adapter consists of; empty without one."""
+    """The parameters of the LoRA adapters in a module; empty if it has none."""
     rows = [part.lora_row for part in module.modules() if isinstance(part, LoraEmbedding)]
     return [*rows, *(p for layer in lora_layers(module) for p in (layer.lora_a, layer.lora_b))]
 
 
 def lora_layers(module: nn.Module) -> list[LoraLinear | LoraWrapper]:
+    """The linear layers with a LoRA adapter in a module."""
     return [part for part in module.modules() if isinstance(part, LoraLinear | LoraWrapper)]
 
 
 @contextmanager
 def lora_enabled(module: nn.Module, on: bool = True, gate: Tensor | None = None) -> Iterator[None]:
-    """While it lasts, all adapters of a module are on, or off; with a gate (B, L) they act at its positions alone."""
-    layers, rows = lora_layers(module), [part for part in module.modules() if isinstance(part, LoraEmbedding)]
-    before = [(layer.on, layer.gate) for layer in layers], [row.on for row in rows]
+    """Switch all adapters of a module on (or off) inside the context; with a gate (B, L), only at its positions."""
+    layers = lora_layers(module)
+    embeddings = [part for part in module.modules() if isinstance(part, LoraEmbedding)]
+    layers_before = [(layer.on, layer.gate) for layer in layers]
+    embeddings_before = [embedding.on for embedding in embeddings]
     for layer in layers:
         layer.on, layer.gate = on, gate
-    for row in rows:
-        row.on = on
+    for embedding in embeddings:
+        embedding.on = on
     try:
         yield
     finally:
-        for layer, (was, gated) in zip(layers, before[0], strict=True):
-            layer.on, layer.gate = was, gated
-        for row, was in zip(rows, before[1], strict=True):
-            row.on = was
+        for layer, (was_on, gate_before) in zip(layers, layers_before, strict=True):
+            layer.on, layer.gate = was_on, gate_before
+        for embedding, was_on in zip(embeddings, embeddings_before, strict=True):
+            embedding.on = was_on
 
 
 @contextmanager
 def lora_disabled(module: nn.Module) -> Iterator[None]:
-    """While it lasts, the module is the one that was adapted."""
+    """Switch all adapters of a module off inside the context, which leaves the base network."""
     with lora_enabled(module, on=False):
         yield
 
 
 def init_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
-    """Initial weights of a layer: normal with this deviation, by default 1/√inputs, zero bias; 0 draws nothing."""
+    """Initialize a layer: normal weights with deviation `std` (1/√inputs if None) and zero bias; 0 draws nothing."""
     if std == 0:
         layer.weight.zero_()
     else:
@@ -123,12 +127,12 @@ def init_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> N
 
 
 def _init_residual(layer: nn.Linear, layers: int) -> None:
-    """The same for a layer that writes into the residual stream: smaller, the more layers there are."""
+    """Initialize a layer that writes into the residual stream; the more layers there are, the smaller its weights."""
     init_weights(layer, (layer.in_features * 2 * layers) ** -0.5)
 
 
 class FusedLinear(nn.Linear):
-    """Linear layers with one input as one matrix product. Some of them can be computed alone: `layer(h, 0, 1)`."""
+    """Linear layers with the same input, fused into one matrix product; `layer(h, 0, 1)` computes only the first."""
 
     def __init__(self, inputs: int, sizes: Sequence[int], bias: bool = True) -> None:
         super().__init__(inputs, sum(sizes), bias)
@@ -143,7 +147,7 @@ class FusedLinear(nn.Linear):
 
 
 def _make_projection(config: TransformerConfig, inputs: int, sizes: list[int], bias: bool) -> nn.Linear:
-    """A linear layer of a block, or several with one input as one, with an adapter if the network has them."""
+    """A linear layer of a block, fused if there are several sizes, with an adapter if the network uses LoRA."""
     if config.lora is not None:
         return LoraLinear(inputs, sum(sizes), bias, config.lora)
     return nn.Linear(inputs, sizes[0], bias) if len(sizes) == 1 else FusedLinear(inputs, sizes, bias)

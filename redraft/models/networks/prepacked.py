@@ -1,7 +1,7 @@
-"""Weights in the layout of oneDNN: several rows cost little more than one, and each rounds as if it were alone.
+"""Weights in the packed layout of oneDNN: several rows cost little more than one, and each rounds as if it were alone.
 
-With the attention of `lean`, which reads each token's keys by themselves, a causal network then gives a token the same
-bits whether it is read alone or with others: speculation writes exactly the text of plain decoding.
+Together with the batch-invariant attention of `incremental`, a causal network then gives a token the same bits whether
+it is read alone or with others, so that speculative decoding writes exactly the text of plain decoding.
 """
 
 from __future__ import annotations
@@ -18,33 +18,37 @@ from redraft.models.networks.layers import Block
 from redraft.models.networks.linear import LoraLinear, LoraWrapper
 from redraft.models.networks.transformer import Transformer
 
-_LEAST: dict[tuple[int, ...], int | None] = {}  # measured once for each shape and number of threads
+# minimum number of rows for batch-invariant products, by (inputs, outputs, threads); None if no number is enough
+_LEAST: dict[tuple[int, ...], int | None] = {}
 
 
 class PrepackedLinear(nn.Module):
-    """y = W·h + b in fp32. The bits of a row depend on that row alone; fewer rows than that needs are filled up."""
+    """y = W·h + b in fp32, batch-invariant: the bits of a row depend on that row alone.
+
+    That may need a minimum number of rows; inputs with fewer are padded.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         super().__init__()
         if not torch.backends.mkldnn.is_available():
-            raise ValueError("packed weights need oneDNN, which this build of torch lacks; leave out weights=packed")
+            raise ValueError("weights=packed needs oneDNN, which this build of torch lacks; leave it out")
         self.outputs, self.inputs = weight.shape
         self.register_buffer("bias", None if bias is None else bias.detach().float().clone())
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().float().contiguous(), 16)
         key = (self.inputs, self.outputs, torch.get_num_threads())
         if key not in _LEAST:
             _LEAST[key] = least_invariant_rows(self._product, self.inputs)
-        found = _LEAST[key]
-        if found is None:
+        least = _LEAST[key]
+        if least is None:
             raise ValueError(
-                f"products of {self.inputs} × {self.outputs} round by the number of rows on this CPU, packed or not; "
-                "leave out weights=packed"
+                f"on this CPU the rounding of a {self.inputs} × {self.outputs} product depends on the number of rows, "
+                "even with packed weights; leave out weights=packed"
             )
-        self.least = found
+        self.least = least
 
     def _product(self, rows: Tensor) -> Tensor:
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self.bias, "none", [], "")
-        return found
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self._packed, self.bias, "none", [], "")
+        return product
 
     def forward(self, h: Tensor) -> Tensor:
         """(…, inputs) → (…, outputs) fp32"""
@@ -56,7 +60,7 @@ class PrepackedLinear(nn.Module):
 
 
 def replace_linears(blocks: Iterable[nn.Module], kind: type[nn.Module]) -> None:
-    """Every matrix of these blocks as a layer of this kind; adapters stay around it."""
+    """Replace every linear layer of these blocks by one of type `kind`, in place; LoRA adapters are kept."""
     for block in cast("Iterable[Block]", blocks):
         for part, name in ((block.attention, "qkv"), (block.attention, "out"), (block.mlp, "up"), (block.mlp, "down")):
             layer = getattr(part, name)
@@ -65,18 +69,19 @@ def replace_linears(blocks: Iterable[nn.Module], kind: type[nn.Module]) -> None:
 
 
 def prepack(network: Transformer) -> Transformer:
-    """The network with its matrices packed, changed in place."""
+    """Pack the matrices of the blocks and of the output layer, in place; return the network."""
     replace_linears(network.blocks, PrepackedLinear)
     return _prepack_output(network)
 
 
 def _prepack_output(network: Transformer) -> Transformer:
-    """The network with a packed output layer, read evenly from now on: a token gets the same bits in any company."""
-    network.output, network.even = PrepackedLinear(*output_weights(network)), True  # type: ignore[assignment]
+    """Pack the output layer and make incremental decoding batch-invariant, in place; return the network."""
+    network.output = PrepackedLinear(*output_weights(network))  # type: ignore[assignment]
+    network.batch_invariant = True
     return network
 
 
 def output_weights(network: Transformer) -> tuple[Tensor, Tensor | None]:
-    """(V, D) and (V,) of the output layer, which may be the embedding."""
+    """(V, D) weight and (V,) bias of the output layer, which may be the embedding."""
     layer = network.output
     return (network.embedding.weight, None) if layer is None else (layer.weight, layer.bias)

@@ -1,9 +1,9 @@
-"""Many passes as one: the tokens of all of them laid end to end, attention for each by itself (Orca, Yu et al. 2022).
+"""Ragged batching: many passes run as one, with their tokens concatenated (selective batching of Orca, Yu et al. 2022).
 
-Embedding, norms, projections and MLPs know no neighbours, so they run once, on the tokens of all passes, whatever their
-lengths: nothing is padded to a rectangle, nothing is masked. Attention runs pass by pass with its own keys and cache;
-passes of one shape share a call. A pass gets the same numbers alone and in company, if the products do not depend on
-the number of their rows (`redraft.core.batch_invariant_rows`).
+Embedding, norms, projections and MLPs treat each token independently, so they run once on the tokens of all passes;
+different lengths need neither padding nor masks. Attention runs for each pass with its own keys and cache; passes of
+the same shape share a call. A pass gets the same numbers alone and in a batch, if the bits of a matrix product do not
+depend on its number of rows (`redraft.core.batch_invariant_rows`).
 """
 
 from __future__ import annotations
@@ -27,264 +27,269 @@ from redraft.models.networks.transformer import Transformer, _require_known_posi
 def run_ragged(
     network: Transformer, passes: Sequence[ForwardPass], least: int = 1, each_layer: Callable[[], None] | None = None
 ) -> list[PassOutput]:
-    """The states of each pass, in their order, from one walk through the layers.
+    """Run passes of a network together; return their outputs in the same order.
 
-    least: products have at least this many rows, of which some are dropped; a BLAS may round fewer rows differently.
-    each_layer: called after each layer, say as a sign of life.
+    least: minimum number of rows of a matrix product, reached by padding; a BLAS may round fewer rows differently.
+    each_layer: called after each layer, for example to show that the process is alive.
     """
     groups: dict[bool, list[int]] = {}
-    for number, one in enumerate(passes):
-        groups.setdefault(one.context.label is None, []).append(number)
-    found: dict[int, PassOutput] = {}
-    for numbers in groups.values():
-        if network.ports.cross is not None:  # every pass reads a source of its own
-            found |= {number: network.trunk(passes[number]) for number in numbers}
+    for index, forward_pass in enumerate(passes):
+        groups.setdefault(forward_pass.context.label is None, []).append(index)
+    outputs: dict[int, PassOutput] = {}
+    for indices in groups.values():
+        if network.io.cross is not None:  # every pass reads its own source
+            outputs |= {index: network.trunk(passes[index]) for index in indices}
             continue
-        order = sorted(numbers, key=lambda number: _shape(passes[number]))
-        pack = _RaggedBatch.of(network, [passes[number] for number in order], least)
-        found |= zip(order, pack.run(each_layer), strict=True)
-    return [found[number] for number in range(len(passes))]
+        order = sorted(indices, key=lambda index: _shape(passes[index]))
+        batch = _RaggedBatch.of(network, [passes[index] for index in order], least)
+        outputs |= zip(order, batch.run(each_layer), strict=True)
+    return [outputs[index] for index in range(len(passes))]
 
 
 def project_ragged(network: Transformer, states: Sequence[Tensor], least: int = 1) -> list[Tensor]:
-    """The output layer for the states of several writers, each (…, D) → (…, V)."""
+    """Apply the output layer to the states of several requests together, each (…, D) → (…, V)."""
     flat = torch.cat([h.reshape(-1, h.shape[-1]) for h in states])
     missing = least - len(flat)
-    raw = network.read_out(F.pad(flat, (0, 0, 0, missing)) if missing > 0 else flat)
+    raw = network.project(F.pad(flat, (0, 0, 0, missing)) if missing > 0 else flat)
     parts = raw[: len(flat)].split([h.numel() // h.shape[-1] for h in states])
     return [part.view(*h.shape[:-1], raw.shape[-1]) for part, h in zip(parts, states, strict=True)]
 
 
 @lru_cache(32)
-def _turns(
-    size: int, head_width: int, base: float, slowed: RopeScaling | None, device: torch.device
+def _rotary_table(
+    size: int, head_width: int, base: float, scaling: RopeScaling | None, device: torch.device
 ) -> RotaryEmbedding:
-    return RotaryEmbedding.of(torch.arange(size, device=device), head_width, base, slowed)
+    return RotaryEmbedding.of(torch.arange(size, device=device), head_width, base, scaling)
 
 
-def _shape(one: ForwardPass) -> tuple[int, ...]:
-    """Passes with the same shape, of which the first number is 0, share their attention."""
-    rows, length = one.tokens.shape[:2]
-    asked = (-1, -1) if one.at is None else one.at.shape
-    even = one.at is None or one.at.slot is None
-    alike = one.sight is None and even and one.stand.first is not None and one.past.missing is None
-    return int(not alike), rows, length, one.past.columns, one.stand.first or 0, *asked
+def _shape(forward_pass: ForwardPass) -> tuple[int, ...]:
+    """Key for grouping: passes with the same key can share an attention call if its first number is 0."""
+    at, past, positions = forward_pass.at, forward_pass.past, forward_pass.positions
+    rows, length = forward_pass.tokens.shape[:2]
+    rectangular = at is None or at.slot is None
+    consecutive = positions.first is not None and past.missing is None
+    can_share = forward_pass.attention is None and rectangular and consecutive
+    return int(not can_share), rows, length, past.columns, positions.first or 0, *((-1, -1) if at is None else at.shape)
 
 
 @dataclass(frozen=True)
 class _SharedAttention:
-    """Passes whose attention is one call: of one shape and without a mask, or a single one."""
+    """Passes that share one attention call: several of the same shape without a mask, or a single one.
+
+    In all methods, `only_queries` means that the tensors hold only the query positions of the passes.
+    """
 
     passes: tuple[ForwardPass, ...]
-    first: int  # number of its first token in the pack
-    asked: int  # number of its first asked token
+    first: int  # index of the group's first token in the batch
+    first_query: int  # index of the group's first query among all query positions
 
     @property
-    def one(self) -> ForwardPass:
+    def example(self) -> ForwardPass:
+        """A pass whose shape all passes of the group have."""
         return self.passes[0]
 
     @property
     def rows(self) -> int:
-        return self.one.stand.rows * len(self.passes)
+        return self.example.positions.rows * len(self.passes)
 
     @property
-    def tokens(self) -> int:
-        rows, length = self.one.tokens.shape[:2]
+    def token_count(self) -> int:
+        rows, length = self.example.tokens.shape[:2]
         return rows * length * len(self.passes)
 
     @property
-    def answers(self) -> int:
-        """How many states are wanted."""
-        return self.tokens if self.one.at is None else len(self.one.at.place) * len(self.passes)
+    def query_count(self) -> int:
+        return self.token_count if self.example.at is None else len(self.example.at.index) * len(self.passes)
 
     def keys(self, layer: int, new: KeyValue) -> KeyValue:
-        """(1, Hkv, N, d) of all tokens → (rows, Hkv, K, d) of this group, the caches included."""
-        length = self.one.tokens.shape[1]
-        k, v = (self._cut(a, self.first, length) for a in new)
+        """(1, Hkv, N, d) of all tokens → (rows, Hkv, K, d) of this group, cached keys and values included."""
+        length = self.example.tokens.shape[1]
+        k, v = (self._slice(a, self.first, length) for a in new)
         if len(self.passes) == 1:
-            return self.one.stand.joined(self.one.past.layer(layer), (k, v))
-        if self.one.past.columns == 0:
+            return self.example.positions.join(self.example.past.layer(layer), (k, v))
+        if self.example.past.columns == 0:
             return k, v
-        held = [past for one in self.passes if (past := one.past.layer(layer)) is not None]  # alike: all join at once
-        old = torch.cat([a for a, _ in held]), torch.cat([a for _, a in held])
-        return self.one.stand.joined(old, (k, v))
+        pasts = [past for p in self.passes if (past := p.past.layer(layer)) is not None]
+        old = torch.cat([a for a, _ in pasts]), torch.cat([a for _, a in pasts])
+        return self.example.positions.join(old, (k, v))
 
-    def queries(self, q: Tensor, some: bool) -> Tensor:
-        """(1, H, N, d) of all tokens, or of those asked → (rows, H, Lq, d)"""
-        at = self.one.at if some else None
+    def queries(self, q: Tensor, only_queries: bool) -> Tensor:
+        """(1, H, N, d) of all tokens or queries → (rows, H, Lq, d) of this group."""
+        at = self.example.at if only_queries else None
         if at is None:
-            return self._cut(q, self.asked if some else self.first, self.one.tokens.shape[1])
+            return self._slice(q, self.first_query if only_queries else self.first, self.example.tokens.shape[1])
         if len(self.passes) > 1:
-            return self._cut(q, self.asked, at.shape[1])
-        return at.spread(q[0, :, self.asked : self.asked + self.answers].transpose(0, 1)).transpose(1, 2)
+            return self._slice(q, self.first_query, at.shape[1])
+        end = self.first_query + self.query_count
+        return at.spread(q[0, :, self.first_query : end].transpose(0, 1)).transpose(1, 2)
 
-    def collected(self, read: Tensor, some: bool) -> Tensor:
-        """(rows, H, Lq, d) → (n, H, d), in the order of the pack"""
-        read = read.transpose(1, 2)
-        at = self.one.at if some else None
-        return read.flatten(0, 1) if at is None or len(self.passes) > 1 else at.collect(read)
+    def flatten(self, mixed: Tensor, only_queries: bool) -> Tensor:
+        """(rows, H, Lq, d) attention outputs → (n, H, d), in the order of the batch."""
+        mixed = mixed.transpose(1, 2)
+        at = self.example.at if only_queries else None
+        return mixed.flatten(0, 1) if at is None or len(self.passes) > 1 else at.collect(mixed)
 
-    def mask(self, head_width: int, some: bool) -> MaskTensor:
-        sight, at = self.one.sight, self.one.at
-        if sight is None:
+    def mask(self, head_width: int, only_queries: bool) -> MaskTensor:
+        attention, at = self.example.attention, self.example.at
+        if attention is None:
             return None
-        return sight.at(at.rectangle).dense() if some and at is not None else sight.mask(head_width)
+        return attention.at(at.rectangle).dense() if only_queries and at is not None else attention.mask(head_width)
 
-    def _cut(self, a: Tensor, first: int, length: int) -> Tensor:
+    def _slice(self, a: Tensor, first: int, length: int) -> Tensor:
         """(1, H, N, d) → (rows, H, length, d)"""
         return a[0, :, first : first + self.rows * length].unflatten(1, (self.rows, length)).transpose(0, 1)
 
 
 @dataclass(frozen=True)
 class _RaggedBatch:
-    """Passes laid end to end, ordered by shape; some rows at the end may stand for nothing."""
+    """Concatenated passes, grouped by shape, with padding tokens at the end if there are too few."""
 
     network: Transformer
     groups: tuple[_SharedAttention, ...]
-    tokens: int  # N, without the rows that stand for nothing
-    extra: int  # rows that stand for nothing
-    least: int
+    token_count: int  # N, without padding tokens
+    padding: int  # number of padding tokens
+    least: int  # minimum number of rows of a matrix product
 
     @classmethod
     def of(cls, network: Transformer, passes: Sequence[ForwardPass], least: int) -> _RaggedBatch:
-        """Groups of passes that share their attention; the passes are in the order of their shapes."""
+        """The batch of these passes, which must be sorted by `_shape`."""
         groups: list[_SharedAttention] = []
-        first = asked = 0
-        for shape, some in groupby(passes, key=_shape):
-            together = tuple(some)
-            for alike in [together] if shape[0] == 0 else [(one,) for one in together]:
-                groups.append(_SharedAttention(alike, first, asked))
-                first, asked = first + groups[-1].tokens, asked + groups[-1].answers
+        first = first_query = 0
+        for shape, same_shape in groupby(passes, key=_shape):
+            members = tuple(same_shape)
+            for group in [members] if shape[0] == 0 else [(member,) for member in members]:
+                groups.append(_SharedAttention(group, first, first_query))
+                first, first_query = first + groups[-1].token_count, first_query + groups[-1].query_count
         return cls(network, tuple(groups), first, max(0, least - first), least)
 
     def run(self, each_layer: Callable[[], None] | None) -> list[PassOutput]:
-        """The states of each pass, in the order of the pack."""
-        network, at = self.network, self._asked()
-        h, time = self._embedded()[None], self._time()
-        view = _RaggedInputs(self, time, self._rotary(), self.masks(False))
-        kept: list[list[KeyValue]] = [[] for _ in self.groups]
+        """Run all layers but the last norm; return the output of each pass, in the order of the batch."""
+        network, at = self.network, self._query_positions()
+        h, time = self._embed()[None], self._time()
+        inputs = _RaggedInputs(self, time, self._rotary(), self.masks(False))
+        key_values: list[list[KeyValue]] = [[] for _ in self.groups]
         for i, block in enumerate(network.blocks):
             last = i == network.config.layers - 1
-            h, new = block(h, replace(view, layer=i), None, at if last else None)
-            for group, layer in zip(kept, new, strict=True):
-                group.append(layer)
+            h, new = block(h, replace(inputs, layer=i), None, at if last else None)
+            for layers, layer in zip(key_values, new, strict=True):
+                layers.append(layer)
             if each_layer is not None:
                 each_layer()
-        return self._parts(h if at is not None else h[0], time if at is None or time is None else time.at(at), kept)
+        h, time = h if at is not None else h[0], time if at is None or time is None else time.at(at)
+        return self._split(h, time, key_values)
 
     @cached_property
     def passes(self) -> list[ForwardPass]:
-        return [one for group in self.groups for one in group.passes]
+        return [p for group in self.groups for p in group.passes]
 
-    def _flat(self, values: Sequence[Tensor]) -> Tensor:
-        """Values of each pass, (B, L, …) or broadcast to it in one column, end to end; the extra rows are zero."""
-        flat = [a.expand(*one.tokens.shape[:2]) for a, one in zip(values, self.passes, strict=True)]
+    def _flatten(self, values: Sequence[Tensor]) -> Tensor:
+        """(N,) the values of each pass, which broadcast to its (B, L), concatenated; zero for padding tokens."""
+        flat = [a.expand(*p.tokens.shape[:2]) for a, p in zip(values, self.passes, strict=True)]
         whole = torch.cat([a.flatten() for a in flat])
-        return F.pad(whole, (0, self.extra)) if self.extra else whole
+        return F.pad(whole, (0, self.padding)) if self.padding else whole
 
-    def _embedded(self) -> Tensor:
-        """(N, D)"""
-        network, tokens = self.network, torch.cat([one.tokens.flatten(0, 1) for one in self.passes])
-        if self.extra:
-            tokens = torch.cat([tokens, tokens.new_zeros(self.extra, *tokens.shape[1:])])
+    def _embed(self) -> Tensor:
+        """(N, D) the embedded tokens."""
+        network, tokens = self.network, torch.cat([p.tokens.flatten(0, 1) for p in self.passes])
+        if self.padding:
+            tokens = torch.cat([tokens, tokens.new_zeros(self.padding, *tokens.shape[1:])])
         h: Tensor = network.embedding(tokens)
         if network.position is None:
             return h
         most = network.position.num_embeddings
-        places = [_require_known_positions(one.stand.place, one.context.pad, most) for one in self.passes]
-        return h + network.position(self._flat(places))
+        positions = [_require_known_positions(p.positions.values, p.context.pad, most) for p in self.passes]
+        return h + network.position(self._flatten(positions))
 
     def _rotary(self) -> RotaryEmbedding | None:
-        """Of all tokens; from a table, since a vectorised cosine may round by its place in the tensor."""
+        """Rotary embeddings of all tokens, from a table: a vectorized cosine may round by its index in the tensor."""
         c = self.network.config
         if c.rotary is None:
             return None
-        most = max(one.stand.keys for one in self.passes)
-        table = _turns(
-            1 << max(6, (most - 1).bit_length()), c.head_width, c.rotary, c.slowed, self.passes[0].tokens.device
-        )
-        places = self._flat([one.stand.place for one in self.passes])
-        return RotaryEmbedding(table.cos[places], table.sin[places])
+        most, device = max(p.positions.keys for p in self.passes), self.passes[0].tokens.device
+        table = _rotary_table(1 << max(6, (most - 1).bit_length()), c.head_width, c.rotary, c.slowed, device)
+        positions = self._flatten([p.positions.values for p in self.passes])
+        return RotaryEmbedding(table.cos[positions], table.sin[positions])
 
     def _time(self) -> TimeEmbeddings | None:
-        """Of all tokens, (1, N); times that stand for nothing make the distinct ones at least so many."""
+        """The times of all tokens, (1, N); unused times are added, so that at least `least` of them are distinct."""
         if self.network.time is None:
             return None
-        levels = [torch.zeros(1, 1) if one.level is None else one.level for one in self.passes]
-        level = self._flat([level.float() for level in levels])
-        more = -1.0 - torch.arange(self.least, device=level.device, dtype=level.dtype)
-        labels = [one.context.label for one in self.passes]
-        level = torch.cat([level, more])
-        label = None
+        levels = [torch.zeros(1, 1) if p.level is None else p.level for p in self.passes]
+        level = self._flatten([level.float() for level in levels])
+        unused = -1.0 - torch.arange(self.least, device=level.device, dtype=level.dtype)
+        labels = [p.context.label for p in self.passes]
+        level = torch.cat([level, unused])
         if labels[0] is not None:
-            label = F.pad(self._flat([label[:, None] for label in labels if label is not None]), (0, len(more)))
-            found = self.network.time(level[:, None], label)
-            return replace(found, which=found.which[: -len(more), 0][None])
-        found = self.network.time(level[None])
-        return replace(found, which=found.which[:, : -len(more)])
+            label = F.pad(self._flatten([label[:, None] for label in labels if label is not None]), (0, len(unused)))
+            time: TimeEmbeddings = self.network.time(level[:, None], label)
+            return replace(time, index=time.index[: -len(unused), 0][None])
+        time = self.network.time(level[None])
+        return replace(time, index=time.index[:, : -len(unused)])
 
-    def _asked(self) -> QueryPositions | None:
-        """The tokens whose states are wanted; None: all, of all passes."""
-        if all(one.at is None for one in self.passes):
+    def _query_positions(self) -> QueryPositions | None:
+        """The query positions of all passes; None if all passes compute the states of all their tokens."""
+        if all(p.at is None for p in self.passes):
             return None
-        places, first = [], 0
-        for one in self.passes:
-            rows, length = one.tokens.shape[:2]
-            device = one.tokens.device
-            own = torch.arange(rows * length, device=device) if one.at is None else one.at.place
-            places.append(own + first)
+        parts, first = [], 0
+        for p in self.passes:
+            rows, length = p.tokens.shape[:2]
+            own = torch.arange(rows * length, device=p.tokens.device) if p.at is None else p.at.index
+            parts.append(own + first)
             first += rows * length
-        place = torch.cat(places)
-        place = F.pad(place, (0, max(0, self.least - len(place))))
-        return QueryPositions.of(place, 1, self.tokens + self.extra)
+        index = torch.cat(parts)
+        index = F.pad(index, (0, max(0, self.least - len(index))))
+        return QueryPositions.of(index, 1, self.token_count + self.padding)
 
-    def masks(self, some: bool) -> tuple[MaskTensor, ...]:
-        return tuple(group.mask(self.network.config.head_width, some) for group in self.groups)
+    def masks(self, only_queries: bool) -> tuple[MaskTensor, ...]:
+        """The attention mask of each group."""
+        return tuple(group.mask(self.network.config.head_width, only_queries) for group in self.groups)
 
-    def _parts(self, h: Tensor, time: TimeEmbeddings | None, kept: Sequence[Sequence[KeyValue]]) -> list[PassOutput]:
-        """(N, D) of all → each pass by itself."""
-        found, begin = [], 0
-        which = None if time is None else time.which.flatten()
-        for group, layers in zip(self.groups, kept, strict=True):
-            for number, one in enumerate(group.passes):
-                rows, length = one.tokens.shape[:2]
-                count = rows * length if one.at is None else len(one.at.place)
-                own, shape = slice(begin, begin + count), (rows, length) if one.at is None else (count,)
-                its = None if time is None or which is None else TimeEmbeddings(time.embedded, which[own].view(shape))
-                held = slice(number * one.stand.rows, (number + 1) * one.stand.rows)
-                caches = [(k[held], v[held]) for k, v in layers]
-                found.append(PassOutput(h[own].view(*shape, h.shape[-1]), its, caches))
-                begin += count
-        return found
+    def _split(
+        self, h: Tensor, time: TimeEmbeddings | None, key_values: Sequence[Sequence[KeyValue]]
+    ) -> list[PassOutput]:
+        """Split the (N, D) states, the times and the keys and values of each group into the outputs of each pass."""
+        outputs, begin = [], 0
+        index = None if time is None else time.index.flatten()
+        for group, layers in zip(self.groups, key_values, strict=True):
+            for i, p in enumerate(group.passes):
+                shape = p.tokens.shape[:2] if p.at is None else p.at.index.shape
+                own = slice(begin, begin + shape.numel())
+                its_time = None if time is None or index is None else replace(time, index=index[own].view(shape))
+                rows = slice(i * p.positions.rows, (i + 1) * p.positions.rows)
+                its_layers = [(k[rows], v[rows]) for k, v in layers]
+                outputs.append(PassOutput(h[own].view(*shape, h.shape[-1]), its_time, its_layers))
+                begin = own.stop
+        return outputs
 
 
 @dataclass(frozen=True)
 class _RaggedInputs:
-    """What the layers see of a pack, as `LayerInputs` of one pass."""
+    """The counterpart of `LayerInputs` for a ragged batch."""
 
-    pack: _RaggedBatch
-    time: TimeEmbeddings | None
-    rotary: RotaryEmbedding | None
-    masks: tuple[MaskTensor, ...]
-    layer: int = 0
+    batch: _RaggedBatch
+    time: TimeEmbeddings | None  # None if the network does not see the time
+    rotary: RotaryEmbedding | None  # None without rotary positions
+    masks: tuple[MaskTensor, ...]  # one per group
+    layer: int = 0  # index of the layer that reads these inputs
     source: None = None
 
-    def at(self, asked: QueryPositions) -> _RaggedInputs:
-        rotary = None if self.rotary is None else self.rotary.at(asked.rectangle)
-        time = None if self.time is None else self.time.at(asked)
-        return replace(self, time=time, rotary=rotary, masks=self.pack.masks(True))
+    def at(self, query: QueryPositions) -> _RaggedInputs:
+        """The inputs of only the query positions."""
+        rotary = None if self.rotary is None else self.rotary.at(query.rectangle)
+        time = None if self.time is None else self.time.at(query)
+        return replace(self, time=time, rotary=rotary, masks=self.batch.masks(True))
 
     def attend(
         self, q: Tensor, new: KeyValue, past: KeyValue | None, queries: _RaggedInputs
     ) -> tuple[Tensor, tuple[KeyValue, ...]]:
-        """(1, H, N, d) what the queries read, each in its own pass; and the keys and values of each group."""
-        some = queries is not self
-        read, kept = [], []
-        for group, mask in zip(self.pack.groups, queries.masks, strict=True):
+        """(1, H, N, d) attention outputs, computed within each pass; and the keys and values of each group."""
+        only_queries = queries is not self
+        mixed, key_values = [], []
+        for group, mask in zip(self.batch.groups, queries.masks, strict=True):
             k, v = group.keys(self.layer, new)
-            read.append(group.collected(attend(group.queries(q, some), k, v, mask), some))
-            kept.append((k, v))
-        whole = torch.cat(read)  # (n, H, d)
+            mixed.append(group.flatten(attend(group.queries(q, only_queries), k, v, mask), only_queries))
+            key_values.append((k, v))
+        whole = torch.cat(mixed)  # (n, H, d)
         missing = q.shape[2] - len(whole)
         whole = F.pad(whole, (0, 0, 0, 0, 0, missing)) if missing else whole
-        return whole.transpose(0, 1)[None], tuple(kept)
+        return whole.transpose(0, 1)[None], tuple(key_values)

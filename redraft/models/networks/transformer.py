@@ -1,4 +1,4 @@
-"""One transformer for every method: GPT-2, Llama, Qwen and the DiT of the diffusion papers are settings of it."""
+"""The transformer of every method; GPT-2, Llama, Qwen and the DiT of the diffusion papers are settings of it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from redraft.models.networks.attention import (
 from redraft.models.networks.config import NetworkIO, TransformerConfig
 from redraft.models.networks.forward_pass import ForwardPass, PassExecutor, PassOutput
 from redraft.models.networks.incremental import _grow_buffer, _run_row
-from redraft.models.networks.kv_cache import CachedStates, KeyValue, KeyValueCache, TokenPositions
+from redraft.models.networks.kv_cache import CachedStates, KeyValue, KeyValueBuffer, KeyValueCache, TokenPositions
 from redraft.models.networks.layers import (
     Block,
     EncodedSource,
@@ -40,29 +40,29 @@ from redraft.models.networks.linear import LoraEmbedding, init_weights
 
 
 class Transformer(nn.Module):
-    """(B, L) ids, the noise level and a context → (B, L, D) hidden states; `logits` is the output layer.
+    """A transformer: (B, L) ids, noise levels and a context → (B, L, D) hidden states; `logits` is its output layer.
 
-    Instead of ids it may read (B, L, `ports.reads`) vectors.
+    Networks for vectors read (B, L, `io.reads`) vectors instead of ids.
     """
 
-    def __init__(self, config: TransformerConfig, ports: NetworkIO) -> None:
+    def __init__(self, config: TransformerConfig, io: NetworkIO) -> None:
         super().__init__()
-        self.config, self.ports = config, ports
-        self.recompute = False  # gradient checkpointing: set by the training loop
-        self.merger: PassExecutor | None = None  # many writers on one network: set by the server
-        self.even = False  # whether a token gets the same bits in any company: set with packed weights
-        least = 0 if ports.vectors else config.ids or 0
-        self.embedding = _embedding(config, ports, max(ports.reads, least))
-        self.nothing = None if ports.cross is None else nn.Parameter(torch.zeros(ports.cross))  # no source
+        self.config, self.io = config, io
+        self.recompute = False  # gradient checkpointing; set by the training loop
+        self.executor: PassExecutor | None = None  # batches the passes of concurrent requests; set by the server
+        self.batch_invariant = False  # a token gets the same bits whatever is read with it; set with packed weights
+        least = 0 if io.vectors else config.ids or 0
+        self.embedding = _embedding(config, io, max(io.reads, least))
+        self.nothing = None if io.cross is None else nn.Parameter(torch.zeros(io.cross))  # the state of "no source"
         self.position = nn.Embedding(config.positions, config.width) if config.positions else None
         self.time = TimeEmbedding(config.time, config.classes) if config.time else None
-        self.blocks = nn.ModuleList(Block(config, ports.cross) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(Block(config, io.cross) for _ in range(config.layers))
         self.norm = Norm(config, config.width)
         self.modulation = nn.Linear(config.time, 2 * config.width) if config.time else None
-        own = None if config.tied else ports.writes
-        self.output = None if own is None else nn.Linear(config.width, max(own, least), bias=config.head_bias)
+        outputs = None if config.tied else io.writes
+        self.output = None if outputs is None else nn.Linear(config.width, max(outputs, least), bias=config.head_bias)
         self.gaps = None if config.gaps is None else GapHead(config, config.gaps)
-        self.initialise()
+        self.initialize()
 
     def forward(
         self,
@@ -71,94 +71,99 @@ class Transformer(nn.Module):
         context: Context = Context(),
         at: Tensor | None = None,
     ) -> Tensor:
-        """level: (B, 1) or (B, L) noise level in the network's own units; ignored by a network that does not see time.
+        """Return the hidden states (B, L, D), or (N, D) at the query positions `at`.
 
-        With a cache, `context.place` says where the tokens stand; those that the cache holds there are not seen. With
-        `at`, N numbers row · L + column in the order of rows, only the states there are computed and returned, (N, D):
-        the last block has only their queries.
+        level: (B, 1) or (B, L) noise levels in the network's own units; ignored if the network does not see the time.
+        context: with a cache, `context.place` gives the positions of the tokens; they replace cached tokens there.
+        at: (N,) indices row · L + column, ordered by row; the last block computes only these states.
         """
         pattern = self.config.pattern
         if context.label is not None and self.config.classes is None:
-            raise ValueError("this network has no labels; give none, or set classes=how many")
-        if context.cond is not None and self.ports.cross is None:
-            raise ValueError("this network reads no source; give none, or build the model with an encoder")
+            raise ValueError("this network has no class labels; leave them out, or set classes in its config")
+        if context.cond is not None and self.io.cross is None:
+            raise ValueError("this network reads no source; leave it out, or build the model with an encoder")
         _require_place(tokens, context)
-        if context.pattern is not None:  # the row as it stands
+        if context.pattern is not None:  # another attention pattern needs no start token and no second stream
             _require_whole(context)
             return self._run(tokens, level, context, at)[0]
         if isinstance(pattern, Causal):
-            return (self._continued if self.ports.start is None else self._causal)(tokens, context, at)
+            return (self._unshifted if self.io.start is None else self._shifted)(tokens, context, at)
         if isinstance(pattern, BlockCausal) and context.clean is not None:
             return self._two_streams(tokens, level, context, pattern, at)
-        said = _past(context).said
-        if said is not None and context.place is not None:
-            h = said.again(tokens, level, context.place)
+        cached = _past(context).outputs
+        if cached is not None and context.place is not None:
+            h = cached.reuse(tokens, level, context.place)
             if h is not None:
                 return h if at is None else h.flatten(0, 1)[at]
         return self._run(tokens, level, context, at)[0]
 
     def with_gaps(self, tokens: Tensor, level: Tensor | None, context: Context = Context()) -> tuple[Tensor, Tensor]:
-        """(B, L) ids → (B, L, D) hidden states, and what they predict for the gap before each token (see `GapHead`).
+        """(B, L) ids → (B, L, D) hidden states, and the outputs of `GapHead` for the gap before each token.
 
-        The gap at the end of a text needs a token after it too: append one, say padding, to the ids.
+        For the gap at the end of a text, append one more token (such as padding) to the ids.
         """
         if self.gaps is None:
-            raise ValueError("this network has no layer for gaps; insertion needs TransformerConfig(gaps=longest gap)")
+            raise ValueError("this network has no head for gaps; insertion needs TransformerConfig(gaps=longest gap)")
         _require_whole(context)
-        stand = TokenPositions.of(None, tokens, KeyValueCache())
-        sight = AttentionMask.of(Full(), stand.place, 0, stand.keys, context.pad)
-        h, time, _ = self._trunk(ForwardPass(tokens, level, stand, sight, context))
+        positions = TokenPositions.of(None, tokens, KeyValueCache())
+        attention = AttentionMask.of(Full(), positions.values, 0, positions.keys, context.pad)
+        h, time, _ = self._trunk(ForwardPass(tokens, level, positions, attention, context))
         return self.norm(h, *_modulation(self.modulation, time, 2)), self.gaps(h, time)
 
     @torch.no_grad()
     def absorb(
         self, tokens: Tensor, context: Context = Context(), level: Tensor | None = None, *, unfinished: bool = False
     ) -> KeyValueCache:
-        """Tokens enter the cache at their places, and the state of the last one, which may predict the next.
+        """Return the cache with these tokens added at their positions, and with the state of the last one.
 
-        Under full attention that is an approximation: what is read later is not seen by the tokens in the cache.
-        level: the noise level, for tokens that are not finished; None: they are clean.
-        unfinished: whether a block of a block-causal network will change, so that what is kept of it is approximate.
+        Under full attention the cache is approximate: its tokens do not attend to tokens that are read later.
+
+        level: noise levels of the tokens; None if they are clean.
+        unfinished: whether a block of a block-causal network will still change, so that its cache is approximate.
         """
         _require_place(tokens, context)
-        past, pad, place = _past(context), context.pad, context.place
-        if isinstance(self.config.pattern, Causal) and self.ports.start is not None:
-            tokens, pad, place = _begun(tokens, pad, place, self.ports.start, past)
-            past = replace(past, before=1)
+        past, pad, position = _past(context), context.pad, context.place
+        if isinstance(self.config.pattern, Causal) and self.io.start is not None:
+            tokens, pad, position = _prepend_start(tokens, pad, position, self.io.start, past)
+            past = replace(past, start_columns=1)
         if tokens.shape[1] == 0:
             return past
-        if self._leanly(tokens, context, pad, past, place):
-            return self._absorb_row(tokens, past, place)
+        if self._can_run_incrementally(tokens, pad, past, position):
+            return self._absorb_row(tokens, past, position)
         level = torch.zeros(tokens.shape[0], 1, device=tokens.device) if level is None else level
-        h, kept, missing = self._run(self._seen(tokens), level, replace(context, pad=pad, cache=past, place=place))
-        layers = tuple((k.contiguous(), v.contiguous()) for k, v in kept)  # not views of all that a layer computed
+        context = replace(context, pad=pad, cache=past, place=position)
+        h, key_values, missing = self._run(self._embeddable(tokens), level, context)
+        layers = tuple((k.contiguous(), v.contiguous()) for k, v in key_values)  # a view would keep all of qkv alive
         if unfinished and isinstance(self.config.pattern, BlockCausal):
-            held = _read_last(tokens, h, place, 0)
-            return KeyValueCache(layers, missing, past.ahead, exact=False, said=held and replace(held, level=level))
+            outputs = _cached_states(tokens, h, position, 0)
+            outputs = outputs and replace(outputs, level=level)
+            return KeyValueCache(layers, missing, past.last_state, exact=False, outputs=outputs)
+        last_state = _last_state(h, pad, past.last_state)
         if not isinstance(self.config.pattern, Full):
-            said = _read_last(tokens, h, place, past.before) if isinstance(self.config.pattern, Causal) else None
-            return KeyValueCache(layers, missing, _ahead(h, pad, past.ahead), past.before, past.exact, said)
-        whole = context.place is None and tokens.dim() == 2
-        said = CachedStates(tokens, None if self.time is None else level, h) if whole else None
-        return KeyValueCache(layers, missing, _ahead(h, pad, past.ahead), exact=False, said=said)
+            causal, start = isinstance(self.config.pattern, Causal), past.start_columns
+            outputs = _cached_states(tokens, h, position, start) if causal else None
+            return KeyValueCache(layers, missing, last_state, start, past.exact, outputs)
+        whole = position is None and tokens.dim() == 2
+        outputs = CachedStates(tokens, None if self.time is None else level, h) if whole else None
+        return KeyValueCache(layers, missing, last_state, exact=False, outputs=outputs)
 
-    def read_on(self, tokens: Tensor, past: KeyValueCache = KeyValueCache()) -> tuple[Tensor, KeyValueCache]:
-        """Tokens right behind those of a cache, under causal attention whatever the network's own is.
+    def extend(self, tokens: Tensor, past: KeyValueCache = KeyValueCache()) -> tuple[Tensor, KeyValueCache]:
+        """(B, L) tokens right after those of a cache → (B, L, D) states, and the cache with these tokens added.
 
-        (B, L) → (B, L, D) their states, and the cache with them: of a network adapted from a causal one, adapter off,
-        what the causal one reads.
+        Attention is causal whatever the network's own pattern. For a network adapted from a causal one, with its
+        adapter off, these are the states of the causal network.
         """
-        place = torch.arange(past.columns, past.columns + tokens.shape[1], device=tokens.device)[None]
-        h, kept, missing = self._run(tokens, None, Context(cache=past, place=place, pattern=Causal()))
-        return h, KeyValueCache(tuple(kept), missing)
+        position = torch.arange(past.columns, past.columns + tokens.shape[1], device=tokens.device)[None]
+        h, key_values, missing = self._run(tokens, None, Context(cache=past, place=position, pattern=Causal()))
+        return h, KeyValueCache(tuple(key_values), missing)
 
-    def _leanly(
-        self, tokens: Tensor, context: Context, pad: Tensor | None, past: KeyValueCache, place: Tensor | None
+    def _can_run_incrementally(
+        self, tokens: Tensor, pad: Tensor | None, past: KeyValueCache, position: Tensor | None
     ) -> bool:
-        """Whether these are the next tokens of one row of a plain causal network, in fp32 on a CPU."""
+        """Whether these are the next tokens of a single row of a plain causal network, in fp32 on a CPU."""
         c, (B, L) = self.config, tokens.shape[:2]
-        plain = isinstance(c.pattern, Causal) and not c.qk_norm and self.ports.cross is None and self.merger is None
-        alone = (
+        plain = isinstance(c.pattern, Causal) and not c.qk_norm and self.io.cross is None and self.executor is None
+        single = (
             B == 1
             and pad is None
             and past.missing is None
@@ -166,39 +171,43 @@ class Transformer(nn.Module):
             and not self.training
             and not torch.is_autocast_enabled("cpu")
         )
-        return plain and alone and (0 if place is None else int(place[0, 0])) == past.columns and (self.even or L < 65)
+        at_end = (0 if position is None else int(position[0, 0])) == past.columns
+        return plain and single and at_end and (self.batch_invariant or L < 65)
 
-    def _absorb_row(self, tokens: Tensor, past: KeyValueCache, place: Tensor | None) -> KeyValueCache:
-        h = self.embedding(self._seen(tokens[0]))
+    def _absorb_row(self, tokens: Tensor, past: KeyValueCache, position: Tensor | None) -> KeyValueCache:
+        h = self.embedding(self._embeddable(tokens[0]))
         if self.position is not None:
-            at = torch.arange(past.columns, past.columns + len(h), device=h.device)
-            h = h + self.position(_require_known_positions(at, None, self.position.num_embeddings))
-        shelf = _grow_buffer(past, self.config, len(h), h)
-        parts = h[None].split(64, 1) if self.even else (h[None],)
-        blocks = cast("list[Block]", list(self.blocks))
-        states = self.norm(torch.cat([_run_row(blocks, part, shelf, even=self.even) for part in parts], 1))
-        said = _read_last(tokens, states, place, past.before)
-        return KeyValueCache(shelf.layers(), None, states[:, -1:], past.before, past.exact, said, shelf, shelf.cuts)
+            slots = torch.arange(past.columns, past.columns + len(h), device=h.device)
+            h = h + self.position(_require_known_positions(slots, None, self.position.num_embeddings))
+        buffer = _grow_buffer(past, self.config, len(h), h)
+        parts = h[None].split(64, 1) if self.batch_invariant else (h[None],)
+        states = self.norm(torch.cat([self._run_row(part, buffer) for part in parts], 1))
+        layers, start = buffer.layers(), past.start_columns
+        outputs = _cached_states(tokens, states, position, start)
+        return KeyValueCache(layers, None, states[:, -1:], start, past.exact, outputs, buffer, buffer.crops)
 
     @torch.no_grad()
     def peek(self, h: Tensor, past: KeyValueCache) -> Tensor:
-        """(1, n, D) embedded inputs right after what a causal network has read → their states; the cache stays."""
-        shelf = _grow_buffer(past, self.config, h.shape[1], h)
-        filled = shelf.filled
-        states = _run_row(cast("list[Block]", list(self.blocks)), h, shelf, even=self.even)
-        shelf.filled = filled
+        """(1, n, D) embedded inputs right after the tokens of a cache → (1, n, D) states; the cache is unchanged."""
+        buffer = _grow_buffer(past, self.config, h.shape[1], h)
+        filled = buffer.filled
+        states = self._run_row(h, buffer)
+        buffer.filled = filled
         return self.norm(states)
 
-    def logits(self, h: Tensor) -> Tensor:
-        """(…, D) → (…, V)"""
-        return self.read_out(h) if self.merger is None else self.merger.logits(h)
+    def _run_row(self, h: Tensor, buffer: KeyValueBuffer) -> Tensor:
+        return _run_row(cast("list[Block]", list(self.blocks)), h, buffer, batch_invariant=self.batch_invariant)
 
-    def read_out(self, h: Tensor) -> Tensor:
-        """The output layer, for these states alone."""
+    def logits(self, h: Tensor) -> Tensor:
+        """(…, D) states → (…, V) logits, possibly batched with those of other requests."""
+        return self.project(h) if self.executor is None else self.executor.logits(h)
+
+    def project(self, h: Tensor) -> Tensor:
+        """(…, D) states → (…, V) logits, without batching."""
         return F.linear(h, self.embedding.weight) if self.output is None else self.output(h)
 
     def _source(self, context: Context, like: Tensor) -> EncodedSource | None:
-        """What cross attention reads: the encoded source, or the learned state that stands for none."""
+        """The input of cross attention: the encoded source, or the learned state of "no source"."""
         if self.nothing is None:
             return None
         if context.cond is None:
@@ -206,35 +215,35 @@ class Transformer(nn.Module):
         pad = context.cond_pad
         return EncodedSource(context.cond, None if pad is None else ~pad[:, None, None])
 
-    def _causal(self, tokens: Tensor, context: Context, at: Tensor | None) -> Tensor:
-        """Hidden states that predict each token from those before it: slot i holds token i − 1."""
-        past, pad, place = _past(context), context.pad, context.place
-        if past.ahead is not None and place is not None:
-            h = past.ahead
+    def _shifted(self, tokens: Tensor, context: Context, at: Tensor | None) -> Tensor:
+        """Hidden states of a causal network with a start token: slot i holds token i − 1 and predicts token i."""
+        past, pad, position = _past(context), context.pad, context.place
+        if past.last_state is not None and position is not None:
+            h = past.last_state
             if tokens.shape[1] > 1:
-                short = replace(context, pad=None if pad is None else pad[:, :-1], place=place[:, :-1] + 1)
-                later = self._run(tokens[:, :-1], None, short)[0]
+                shorter = replace(context, pad=None if pad is None else pad[:, :-1], place=position[:, :-1] + 1)
+                later = self._run(tokens[:, :-1], None, shorter)[0]
                 h = torch.cat([h.to(later.dtype), later], 1)
             return h if at is None else h.flatten(0, 1)[at]
         _require_whole(context)
         stream = tokens if context.clean is None else context.clean
-        slots = F.pad(stream[:, :-1], (1, 0), value=self.ports.start)
+        slots = F.pad(stream[:, :-1], (1, 0), value=self.io.start)
         shifted = replace(context, pad=None if pad is None else F.pad(pad[:, :-1], (1, 0)), cache=None)
         return self._run(slots, None, shifted, at)[0]
 
-    def _continued(self, tokens: Tensor, context: Context, at: Tensor | None) -> Tensor:
-        """Hidden states of the row as it stands."""
+    def _unshifted(self, tokens: Tensor, context: Context, at: Tensor | None) -> Tensor:
+        """Hidden states of a causal network without a start token: slot i holds token i and predicts token i + 1."""
         stream = tokens if context.clean is None else context.clean
-        return self._run(self._seen(stream), None, context, at)[0]
+        return self._run(self._embeddable(stream), None, context, at)[0]
 
-    def _seen(self, tokens: Tensor) -> Tensor:
-        """The ids of a row as it stands, any for the mask: it has no embedding, and nobody looks back at it."""
-        return tokens.clamp(max=self.embedding.weight.shape[0] - 1) if self.ports.start is None else tokens
+    def _embeddable(self, tokens: Tensor) -> Tensor:
+        """The ids, with the mask replaced by any id if it has no embedding; tokens before it do not attend to it."""
+        return tokens.clamp(max=self.embedding.weight.shape[0] - 1) if self.io.start is None else tokens
 
     def _two_streams(
         self, tokens: Tensor, level: Tensor | None, context: Context, pattern: BlockCausal, at: Tensor | None
     ) -> Tensor:
-        """Block diffusion trained in one pass: [noisy; clean], both at positions 0..L−1; the noisy half is read."""
+        """Hidden states of the noisy half of [noisy; clean], both at positions 0..L−1: block diffusion in one pass."""
         assert context.clean is not None
         _require_whole(context)
         (B, L), pad = tokens.shape[:2], context.pad
@@ -242,110 +251,116 @@ class Transformer(nn.Module):
         if level is not None:
             level = F.pad(level.expand(B, L), (0, L))
         columns = torch.arange(2 * L, device=tokens.device)
-        sight = AttentionMask.of(
-            pattern.streams(pos), columns, 0, 2 * L, None if pad is None else torch.cat([pad, pad], 1)
-        )
+        both_pad = None if pad is None else torch.cat([pad, pad], 1)
+        attention = AttentionMask.of(pattern.streams(pos), columns, 0, 2 * L, both_pad)
         both = torch.cat([tokens, context.clean], 1)
         at_noisy = torch.arange(B * L, device=tokens.device) if at is None else at
-        asked = QueryPositions.of(self.stream_places(at_noisy, L, pattern.block), B, 2 * L)
-        stand = TokenPositions(B, pos.repeat(2), 2 * L, 0)
-        h = self._layers(ForwardPass(both, level, stand, sight, context, at=asked))[0]
+        query = QueryPositions.of(self.stream_index(at_noisy, L, pattern.block), B, 2 * L)
+        positions = TokenPositions(B, pos.repeat(2), 2 * L, 0)
+        h = self._layers(ForwardPass(both, level, positions, attention, context, at=query))[0]
         return h.unflatten(0, (B, L)) if at is None else h
 
-    def stream_places(self, at: Tensor, length: int, block: int) -> Tensor:
-        """Numbers row · L + column of states → row · 2L + column in [noisy; clean].
+    def stream_index(self, at: Tensor, length: int, block: int) -> Tensor:
+        """(N,) indices row · L + column → indices row · 2L + column in [noisy; clean].
 
-        With `NetworkIO.finished` the state before a block, which predicts its first token, is that of the clean stream.
+        With `NetworkIO.finished`, the state that predicts the first token of a block is taken from the clean half.
         """
         row, column = at // length, at % length
-        clean = (column % block == block - 1) if self.ports.finished else torch.zeros_like(at)
+        clean = (column % block == block - 1) if self.io.finished else torch.zeros_like(at)
         return row * 2 * length + column + clean * length
 
     def _run(
         self, tokens: Tensor, level: Tensor | None, context: Context, at: Tensor | None = None
     ) -> tuple[Tensor, list[KeyValue], Tensor | None]:
-        """One stream, at its places among what the cache holds; also all keys and values, and which are missing."""
+        """Run one stream; return its states, all keys and values, and (B, keys) the empty columns (None if none is)."""
         past = _past(context)
-        stand = TokenPositions.of(context.place, tokens, past)
-        missing = stand.missing(past, context.pad)
+        positions = TokenPositions.of(context.place, tokens, past)
+        missing = positions.missing(past, context.pad)
         pattern = context.pattern if isinstance(context.pattern, AttentionPattern) else self.config.pattern
-        sight = AttentionMask.of(pattern, stand.place, stand.first or 0, stand.keys, missing)
-        asked = None if at is None else QueryPositions.of(at, *tokens.shape[:2])
-        h, kept = self._layers(ForwardPass(tokens, level, stand, sight, context, past, asked))
-        return h, kept, missing
+        attention = AttentionMask.of(pattern, positions.values, positions.first or 0, positions.keys, missing)
+        query = None if at is None else QueryPositions.of(at, *tokens.shape[:2])
+        h, key_values = self._layers(ForwardPass(tokens, level, positions, attention, context, past, query))
+        return h, key_values, missing
 
-    def _layers(self, one: ForwardPass) -> tuple[Tensor, list[KeyValue]]:
-        """Normed hidden states (B, L, D), or (N, D) where asked, and each layer's keys and values."""
-        h, time, kept = self._trunk(one)
-        return self.norm(h, *_modulation(self.modulation, time, 2)), kept
+    def _layers(self, forward_pass: ForwardPass) -> tuple[Tensor, list[KeyValue]]:
+        """Normed hidden states (B, L, D), or (N, D) at the query positions, and each layer's keys and values."""
+        h, time, key_values = self._trunk(forward_pass)
+        return self.norm(h, *_modulation(self.modulation, time, 2)), key_values
 
-    def _trunk(self, one: ForwardPass) -> PassOutput:
-        return self.trunk(one) if self.merger is None else self.merger.trunk(one)
+    def _trunk(self, forward_pass: ForwardPass) -> PassOutput:
+        return self.trunk(forward_pass) if self.executor is None else self.executor.trunk(forward_pass)
 
-    def trunk(self, one: ForwardPass) -> PassOutput:
-        """All layers but the last norm, for this pass alone."""
-        c, stand, at, h = self.config, one.stand, one.at, self.embedding(one.tokens)
+    def trunk(self, forward_pass: ForwardPass) -> PassOutput:
+        """Run all layers but the last norm, without batching."""
+        c, positions, context = self.config, forward_pass.positions, forward_pass.context
+        at, attention, h = forward_pass.at, forward_pass.attention, self.embedding(forward_pass.tokens)
         if self.position is not None:
-            h = h + self.position(_require_known_positions(stand.place, one.context.pad, self.position.num_embeddings))
+            h = h + self.position(_require_known_positions(positions.values, context.pad, self.position.num_embeddings))
         h = dropout(h, c.dropout, self.training)
-        rotary = None if c.rotary is None else RotaryEmbedding.of(stand.place, c.head_width, c.rotary, c.slowed)
-        time = None if self.time is None else self.time(_level(one.level), one.context.label)
-        mask = None if one.sight is None else one.sight.mask(c.head_width)
-        view = LayerInputs(stand, time, rotary, one.sight, mask, self._source(one.context, one.tokens))
-        kept = []
+        rotary = None if c.rotary is None else RotaryEmbedding.of(positions.values, c.head_width, c.rotary, c.slowed)
+        time = None if self.time is None else self.time(_require_level(forward_pass.level), context.label)
+        mask = None if attention is None else attention.mask(c.head_width)
+        source = self._source(context, forward_pass.tokens)
+        inputs, key_values = LayerInputs(positions, time, rotary, attention, mask, source), []
         for i, block in enumerate(self.blocks):
-            args = (h, view, one.past.layer(i), at if i == c.layers - 1 else None)
+            args = (h, inputs, forward_pass.past.layer(i), at if i == c.layers - 1 else None)
             h, new = checkpoint(block, *args, use_reentrant=False) if self.recompute else block(*args)
-            kept.append(new)
-        return PassOutput(h, time if at is None or time is None else time.at(at), kept)
+            key_values.append(new)
+        return PassOutput(h, time if at is None or time is None else time.at(at), key_values)
 
     @torch.no_grad()
-    def initialise(self) -> None:
-        """Every layer sets its first weights, in the order of `named_parameters`, so that a seed gives one network.
+    def initialize(self) -> None:
+        """Initialize all layers, in the order of `named_parameters`, so that a seed determines the network.
 
-        Matrices are scaled by fan-in; those that write into the residual start smaller, modulation and output at zero.
+        Matrices are scaled by fan-in. Those that write into the residual stream start smaller; modulation and output
+        start at zero.
         """
         if self.nothing is not None:
             self.nothing.normal_(0, 0.02)
-        self._initialise_inputs()
+        self._initialize_inputs()
         for layer in (self.time, *self.blocks, self.norm):
             if layer is not None:
-                layer.initialise()
+                layer.initialize()
         for last in (self.modulation, self.output):
             if last is not None:
                 init_weights(last, 0)
         if self.gaps is not None:
-            self.gaps.initialise()
+            self.gaps.initialize()
 
-    def _initialise_inputs(self) -> None:
-        """Vectors are noisy, so positions count more at first."""
-        vectors = self.ports.vectors
-        init_weights(self.embedding, 0.1 * self.ports.reads**-0.5 if vectors else 0.02)
+    def _initialize_inputs(self) -> None:
+        """Initialize embedding and positions; positions weigh more with vectors, because these are noisy."""
+        vectors = self.io.vectors
+        init_weights(self.embedding, 0.1 * self.io.reads**-0.5 if vectors else 0.02)
         if self.position is not None:
             init_weights(self.position, 0.5 if vectors else 0.02)
 
     def hidden_matrices(self) -> list[nn.Parameter]:
-        """The matrices of all blocks that stand between hidden states."""
+        """The matrices of all blocks that map hidden states to hidden states."""
         return [p for block in cast("Iterable[Block]", self.blocks) for p in block.matrices()]
 
 
-def _embedding(config: TransformerConfig, ports: NetworkIO, size: int) -> nn.Linear | nn.Embedding:
-    if config.lora is not None and config.lora.mask_row and ports.mask is not None:
-        return LoraEmbedding(size, config.width, ports.mask)
-    return (nn.Linear if ports.vectors else nn.Embedding)(size, config.width)
+def _embedding(config: TransformerConfig, io: NetworkIO, size: int) -> nn.Linear | nn.Embedding:
+    if config.lora is not None and config.lora.mask_row and io.mask is not None:
+        return LoraEmbedding(size, config.width, io.mask)
+    return (nn.Linear if io.vectors else nn.Embedding)(size, config.width)
 
 
 @contextmanager
 def record_layer_states(network: Transformer) -> Iterator[list[Tensor]]:
-    """While it lasts, collects what each layer of a pass gives, (B, L, D) or (N, D) where asked; the last is normed."""
-    seen: list[Tensor] = []
+    """Record the output of each layer, (B, L, D) or (N, D) at query positions, in the list that the context yields.
+
+    The output of the last layer is normed.
+    """
+    states: list[Tensor] = []
     last = len(network.blocks) - 1
     hooks = [
-        block.register_forward_hook(lambda _, __, out, i=i: seen.append(network.norm(out[0]) if i == last else out[0]))
+        block.register_forward_hook(
+            lambda _, __, out, i=i: states.append(network.norm(out[0]) if i == last else out[0])
+        )
         for i, block in enumerate(network.blocks)
     ]
     try:
-        yield seen
+        yield states
     finally:
         for hook in hooks:
             hook.remove()
@@ -353,81 +368,84 @@ def record_layer_states(network: Transformer) -> Iterator[list[Tensor]]:
 
 @runtime_checkable
 class HasHiddenMatrices(Protocol):
-    """A module with hidden layers, which can tell their matrices from those that read or write something else."""
+    """A module that knows which of its matrices map hidden states to hidden states."""
 
     def hidden_matrices(self) -> list[nn.Parameter]: ...
 
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The matrices between hidden states of all networks in a model: those that Muon trains."""
+    """The matrices between hidden states, in all networks of a model; Muon trains these."""
     return [p for module in model.modules() if isinstance(module, HasHiddenMatrices) for p in module.hidden_matrices()]
 
 
-def _require_known_positions(place: Tensor, pad: Tensor | None, known: int) -> Tensor:
-    """The places, all of which must be known; rows of different lengths may have padding beyond."""
-    if place.dim() == 2 and pad is not None:
-        place = place.masked_fill(pad, 0)
-    last = int((place if place.dim() == 2 else place[-1:]).max()) if place.numel() else -1
-    if last >= known:
-        raise ValueError(f"{last + 1} tokens are too many: this network knows {known} positions; write fewer tokens")
-    return place
+def _require_known_positions(position: Tensor, pad: Tensor | None, count: int) -> Tensor:
+    """Return the positions, with 0 for padding; raise if one is beyond the `count` learned positions."""
+    if position.dim() == 2 and pad is not None:
+        position = position.masked_fill(pad, 0)
+    last = int((position if position.dim() == 2 else position[-1:]).max()) if position.numel() else -1
+    if last >= count:
+        raise ValueError(f"{last + 1} tokens are too many: this network has {count} positions; use fewer tokens")
+    return position
 
 
 def _past(context: Context) -> KeyValueCache:
     cache = context.cache if isinstance(context.cache, KeyValueCache) else KeyValueCache()
-    if cache.shelf is not None and not cache.shelf.still_holds(cache):
-        raise ValueError("some tokens of this cache were cropped and others took their place; use the cropped cache")
+    if cache.buffer is not None and not cache.buffer.still_holds(cache):
+        raise ValueError("some tokens of this cache were cropped and overwritten; use the cropped cache")
     return cache
 
 
 def cached_states(context: Context) -> Tensor | None:
-    """(B, L, D) of a causal network: the states that predict the tokens `clean`, if the cache has just read these."""
-    said = _past(context).said
-    if said is None or context.place is None or context.clean is None:
+    """(B, L, D) states of a causal network that predict the tokens `context.clean`, from the cache.
+
+    None if the cache has not read these tokens in its last pass.
+    """
+    outputs = _past(context).outputs
+    if outputs is None or context.place is None or context.clean is None:
         return None
-    return said.before(context.place, context.clean)
+    return outputs.before(context.place, context.clean)
 
 
 def _require_place(tokens: Tensor, context: Context) -> None:
     place, (B, L) = context.place, tokens.shape[:2]
     if place is not None and tuple(place.shape) not in ((1, L), (B, L)):
-        raise ValueError(f"place must be ({B}, {L}) as the tokens, or (1, {L}) for all rows, not {tuple(place.shape)}")
+        raise ValueError(f"place has shape {tuple(place.shape)}; it must be ({B}, {L}), or (1, {L}) for all rows")
     if context.place is None and _past(context).columns:
-        raise ValueError("the cache holds tokens already; say where the new ones stand: Context(place=…)")
+        raise ValueError("the cache already holds tokens; give the positions of the new ones as Context(place=…)")
 
 
 def _require_whole(context: Context) -> None:
     if context.place is not None:
-        raise ValueError("here a network reads whole rows from their beginning: leave out Context(place=…)")
+        raise ValueError("in this mode the network reads whole rows from position 0; leave out Context(place=…)")
 
 
-def _begun(
-    tokens: Tensor, pad: Tensor | None, place: Tensor | None, start: int, past: KeyValueCache
+def _prepend_start(
+    tokens: Tensor, pad: Tensor | None, position: Tensor | None, start: int, past: KeyValueCache
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Tokens, padding and slots of a causal network: token i stands in slot i + 1, the start token in slot 0."""
-    slot = 1 + (torch.arange(tokens.shape[1], device=tokens.device)[None] if place is None else place)
+    """Tokens, padding and slots with a start token: it takes slot 0 (unless cached), and token i takes slot i + 1."""
+    slot = 1 + (torch.arange(tokens.shape[1], device=tokens.device)[None] if position is None else position)
     if past.columns:
         return tokens, pad, slot
     return F.pad(tokens, (1, 0), value=start), None if pad is None else F.pad(pad, (1, 0)), F.pad(slot, (1, 0))
 
 
-def _read_last(tokens: Tensor, h: Tensor, place: Tensor | None, before: int) -> CachedStates | None:
-    """The states of tokens that a causal network has read in one pass, if all rows stand alike."""
-    if place is not None and len(place) > 1:
+def _cached_states(tokens: Tensor, h: Tensor, slot: Tensor | None, start_columns: int) -> CachedStates | None:
+    """The states of tokens read in one pass; None if the rows have different positions."""
+    if slot is not None and len(slot) > 1:
         return None
-    return CachedStates(tokens, None, h, -before if place is None else int(place[0, 0]) - before)
+    return CachedStates(tokens, None, h, -start_columns if slot is None else int(slot[0, 0]) - start_columns)
 
 
-def _ahead(h: Tensor, pad: Tensor | None, old: Tensor | None) -> Tensor:
-    """(B, 1, D) the state at the last token of each row; of a row that has none here the old one."""
+def _last_state(h: Tensor, pad: Tensor | None, old: Tensor | None) -> Tensor:
+    """(B, 1, D) the state of the last token of each row; the old one for a row that is all padding."""
     if pad is None:
         return h[:, -1:]
     last = ((~pad).cumsum(1) * ~pad).argmax(1)
-    now = h.take_along_dim(last[:, None, None], 1)
-    return now if old is None else torch.where(pad.all(1)[:, None, None], old.to(now.dtype), now)
+    new = h.take_along_dim(last[:, None, None], 1)
+    return new if old is None else torch.where(pad.all(1)[:, None, None], old.to(new.dtype), new)
 
 
-def _level(level: Tensor | None) -> Tensor:
+def _require_level(level: Tensor | None) -> Tensor:
     if level is None:
-        raise ValueError("this network sees time (adaLN): give it a noise level of shape (B, 1) or (B, L)")
+        raise ValueError("this network sees the time (adaLN); give it noise levels of shape (B, 1) or (B, L)")
     return level

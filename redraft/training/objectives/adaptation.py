@@ -71,7 +71,7 @@ class AdaptationObjective:
             nats = self.loss(model.process, model(noised.z, noised.t, context), noised, times)
         parts = {"diffusion": _sum_rows(nats, batch.learn)}
         if self.ar:
-            parts["ar"] = self.ar * _sum_rows(causal_nats(model, batch), batch.learn)
+            parts["ar"] = self.ar * _sum_rows(_causal_nats(model, batch), batch.learn)
         if self.align:
             parts["align"] = self.align * _sum_rows(_alignment_loss(model, batch, noised.z, states), batch.learn)
         return Loss.of(batch.learn.sum(-1), total, **parts)
@@ -85,7 +85,7 @@ class AdaptationObjective:
         return AnnealedCausal(shared.uniform(length, length)[0] < (batch.step + 1) / self.anneal)
 
 
-def causal_nats(model: DiffusionLM, batch: Batch) -> Tensor:
+def _causal_nats(model: DiffusionLM, batch: Batch) -> Tensor:
     """(B, L) −log p of each token given those before it, under causal attention; 0 for the first token"""
     states = model.network(batch.tokens, None, Context(pad=batch.pad, pattern=Causal()))
     logits = model.network.logits(states[:, :-1]).flatten(0, 1)
@@ -108,7 +108,7 @@ def _alignment_loss(model: DiffusionLM, batch: Batch, z: Tensor, states: list[Te
         model.network(batch.tokens[rows], None, Context(pad=pad, pattern=Causal()))
     at = ops.flat_positions(hidden[rows]) - 1  # a token is predicted by the state of the token before it
     distance = torch.zeros(len(at), device=z.device)
-    student_at = at if model.block is None else model.network.stream_places(at, z.shape[1], model.block)
+    student_at = at if model.block is None else model.network.stream_index(at, z.shape[1], model.block)
     for student, teacher in zip(states, teacher_states, strict=True):
         student = student if student.dim() == 2 else student.flatten(0, 1)[student_at]
         distance = distance + 1 - F.cosine_similarity(student.float(), teacher.flatten(0, 1)[at].float(), dim=-1)

@@ -16,7 +16,7 @@ from redraft.core.processes.gaussian import Gaussian
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.training.objectives.conditioning import drop_condition, punch_holes, self_condition
+from redraft.training.objectives.conditioning import _drop_condition, _punch_holes, self_condition
 from redraft.training.objectives.losses import Bound, LossTerm
 from redraft.training.objectives.time_samplers import StratifiedTimes, TimeSampler
 
@@ -52,13 +52,13 @@ class Objective:
         for_time, for_noise, for_reconstruction, for_previous, for_dropping, for_holes = rng.split(6)
         batch = model.learnable(batch)
         tokens = batch.learn.sum(-1)
-        batch = punch_holes(batch, self.holes, rng=for_holes) if self.holes else batch
+        batch = _punch_holes(batch, self.holes, rng=for_holes) if self.holes else batch
         process, encoded = model.process, model.encode(batch)
         t = self.times(batch, rng=for_time)
         times = self.loss.grid(t)
         times = times._replace(t=_unknown_at_one(_prompts_at_zero(times.t, encoded), batch))
         noised = process.noise(encoded.x, times.t, pad=encoded.pad, rng=for_noise)
-        context = drop_condition(model, model.context(batch, encoded), self.drop_condition, rng=for_dropping)
+        context = _drop_condition(model, model.context(batch, encoded), self.drop_condition, rng=for_dropping)
         context = self_condition(model, noised, replace(context, pad=noised.pad), rng=for_previous)
         pred = model(noised.z, noised.t, context)
         nats = self.times.weight(t) * self.loss(process, pred, noised, times)

@@ -91,7 +91,7 @@ def test_shapes(name: str) -> None:
     assert made.nll(z, tokens).shape == made.decode(z).shape == (3, L)
     learn = torch.arange(L).expand(3, -1) > 2
     expected = torch.ones(3, 4, dtype=torch.bool) if name in WHOLE else learn
-    assert made.places(learn).equal(expected)
+    assert made.position_mask(learn).equal(expected)
 
 
 @every
@@ -198,8 +198,8 @@ def test_a_decoder_that_forgets_all_reads_the_latents_alone() -> None:
     z, tokens = torch.randn(3, 4, 6), torch.randint(0, 7, (3, L))
     blank = torch.full_like(tokens, decoder.vocab.start)
     with torch.no_grad():
-        nothing = decoder.forgetful(z, tokens, None, 0.0, rng=rng(0, 3))
-        everything = decoder.forgetful(z, tokens, None, 1.0, rng=rng(0, 3))
+        nothing = decoder.nll_with_forgetting(z, tokens, None, 0.0, rng=rng(0, 3))
+        everything = decoder.nll_with_forgetting(z, tokens, None, 1.0, rng=rng(0, 3))
         table = decoder.network.logits(decoder.network(blank, None, Context(cond=z)))
     torch.testing.assert_close(nothing, decoder.nll(z, tokens))
     torch.testing.assert_close(everything, -table.log_softmax(-1).gather(-1, tokens[..., None])[..., 0])
@@ -271,21 +271,21 @@ def test_a_tied_decoder_names_tokens_by_the_vectors_of_the_encoder() -> None:
     made = Contextual(ENCODER, L, SMALL, tied=True).build(VOCAB)
     tokens = texts(5)
     learn = tokens != VOCAB.eos
-    made.survey(lambda _: [Batch(tokens, learn), Batch(tokens[:2], learn[:2])])
+    made.fit_statistics(lambda _: [Batch(tokens, learn), Batch(tokens[:2], learn[:2])])
     counts = torch.bincount(torch.cat([tokens[learn], tokens[:2][learn[:2]]]), minlength=VOCAB.size) + 0.1
     z = torch.randn(3, L, made.width)
     guess = made.logits(z).softmax(-1)
     torch.testing.assert_close(guess, (counts / counts.sum()).expand_as(guess))
     said = shaken(made).decoder(z)
-    expected = said @ made.encoder.words(torch.arange(VOCAB.size)).T + made.bias
+    expected = said @ made.encoder.token_vectors(torch.arange(VOCAB.size)).T + made.bias
     torch.testing.assert_close(made.logits(z), expected)
     torch.testing.assert_close(
         made.nll(z, tokens[:3]), -expected.log_softmax(-1).gather(-1, tokens[:3, :, None])[..., 0]
     )
     made.nll(z, tokens[:3]).sum().backward()
     assert all(p.grad is None for p in made.encoder.parameters()), "their vectors are read, not changed"
-    assert made.weighed(z, torch.tensor(0.0)).equal(torch.zeros_like(z)), "no signal, nothing to read"
-    assert codec("contextual").weighed(z, torch.tensor(0.0)) is z
+    assert made.decoder_input(z, torch.tensor(0.0)).equal(torch.zeros_like(z)), "no signal, nothing to read"
+    assert codec("contextual").decoder_input(z, torch.tensor(0.0)) is z
 
 
 def test_compressed_latents_have_the_norm_of_unit_variance() -> None:
@@ -302,9 +302,9 @@ def test_smooth_latents_are_normalised() -> None:
 
 def test_smoothing_of_nothing_changes_nothing() -> None:
     h, none = torch.randn(3, 5, 4), Smoothing(0, 0, 0)
-    assert none.activations(h, rng=rng(0, 3)).equal(h)
-    assert none.latents(h, rng=rng(0, 3)).equal(h)
-    assert not Smoothing().latents(h, rng=rng(0, 3)).equal(h)
+    assert none.corrupt_activations(h, rng=rng(0, 3)).equal(h)
+    assert none.corrupt_latents(h, rng=rng(0, 3)).equal(h)
+    assert not Smoothing().corrupt_latents(h, rng=rng(0, 3)).equal(h)
 
 
 def test_the_squared_error_compares_with_unspoilt_activations() -> None:
@@ -342,13 +342,13 @@ def test_the_kl_counts_in_nats_per_token() -> None:
 def test_whole_texts_take_no_prompt(name: str) -> None:
     made = model(name)
     made.tokenizer = WordTokenizer(tuple("abcdef"), ("eos", "mask"))
-    with pytest.raises(ValueError, match="leave out prompt and holes"):
+    with pytest.raises(ValueError, match="leave out the prompt and holes"):
         made.canvas("a b", new=4)
     assert made.canvas(new=L, rows=2).z.shape == (2, 4, CONFIGS[name].vectors(VOCAB))
 
 
 def test_a_paragraph_needs_tokens_enough() -> None:
-    with pytest.raises(ValueError, match="3 tokens have fewer than 4 states"):
+    with pytest.raises(ValueError, match="rows of 3 tokens are too short for 4 latents"):
         codec("paragraph").encode(texts(1)[:, :3])
 
 

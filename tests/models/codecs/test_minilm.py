@@ -100,7 +100,7 @@ def test_what_is_given_has_unit_scale_and_no_gradient(encoder: Bert) -> None:
     states = encoder(torch.tensor([[1, 4, 9]]))
     assert not states.requires_grad
     torch.testing.assert_close(states.square().mean(-1), torch.ones(1, 3), atol=1e-3, rtol=0)
-    assert encoder.words(torch.tensor([[4]])).shape == (1, 1, D)
+    assert encoder.token_vectors(torch.tensor([[4]])).shape == (1, 1, D)
     assert encoder.losses(torch.tensor([[4]]), None, rng=rng(0)) == {}
 
 
@@ -116,7 +116,7 @@ def test_on_the_meta_device_no_file_is_read() -> None:
 
 
 def test_wrong_files_and_vocabularies_are_refused(config: MiniLM, encoder: Bert, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="12 ids, MiniLM reads 11"):
+    with pytest.raises(ValueError, match="12 ids, but MiniLM reads 11"):
         config.build(Vocab(12))
     with pytest.raises(ValueError, match=r"no model\.safetensors"):
         MiniLM(str(tmp_path), 2, V, D, 2, F, POSITIONS).build(Vocab(V))

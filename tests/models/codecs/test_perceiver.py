@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.models import Resampler, ResamplerBlock, TransformerSize, window_states
+from redraft.models import Resampler, ResamplerBlock, TransformerSize
+from redraft.models.codecs.modules.perceiver import _window_states
 
 SIZE = TransformerSize(width=8, layers=2, heads=2)
 
@@ -37,7 +38,7 @@ def test_queries_read_inputs_and_one_another() -> None:
 @torch.no_grad()
 def test_padding_is_as_if_it_were_not_there() -> None:
     torch.manual_seed(0)
-    resampler = Resampler(SIZE, reads=6, places=5, gives=4, count=3)
+    resampler = Resampler(SIZE, reads=6, length=5, writes=4, count=3)
     states, pad = torch.randn(2, 5, 6), torch.tensor([[False] * 3 + [True] * 2] * 2)
     found = resampler(states, pad)
     assert found.shape == (2, 3, 4)
@@ -46,21 +47,21 @@ def test_padding_is_as_if_it_were_not_there() -> None:
 
 
 def test_too_many_places_are_refused() -> None:
-    with pytest.raises(ValueError, match="6 places are too many: this resampler knows 5"):
-        Resampler(SIZE, reads=6, places=5, gives=4, count=3)(torch.zeros(1, 6, 6))
+    with pytest.raises(ValueError, match="6 states are too many: this resampler has 5"):
+        Resampler(SIZE, reads=6, length=5, writes=4, count=3)(torch.zeros(1, 6, 6))
 
 
 def test_windows_lie_side_by_side_and_end_in_zeros() -> None:
     states = torch.arange(1.0, 6.0).view(1, 5, 1)
-    assert window_states(states, 3, 2).tolist() == [[[1, 2], [3, 4], [5, 0]]]
-    assert window_states(states, 2, 1).tolist() == [[[1], [2]]]  # the first ones
+    assert _window_states(states, 3, 2).tolist() == [[[1, 2], [3, 4], [5, 0]]]
+    assert _window_states(states, 2, 1).tolist() == [[[1], [2]]]  # the first ones
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(("places", "count"), [(6, 3), (5, 3), (3, 6), (3, 7), (4, 4)])
 def test_a_query_begins_with_what_lies_around_it(places: int, count: int) -> None:
     """Without any attention a change of one state reaches the queries of its own part of the text, and no others."""
-    resampler = Resampler(SIZE, reads=6, places=places, gives=4, count=count)
+    resampler = Resampler(SIZE, reads=6, length=places, writes=4, count=count)
     resampler.blocks = torch.nn.ModuleList()
     states = torch.randn(1, places, 6)
     there = resampler(states)

@@ -36,12 +36,14 @@ from redraft.training import (
     export,
     first_batches,
     fit,
-    init_from,
     load_rows,
     presets,
     reconstruction_accuracy,
 )
 from redraft.training.runs import variations
+from redraft.training.runs.loading import (
+    init_from,
+)
 
 NAMES = ("tencdm", "ld4tg", "planner", "cosmos")
 
@@ -119,8 +121,8 @@ def test_a_training_begins_with_a_survey_and_a_resumed_one_does_not(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     surveys: list[EmbeddingCodec] = []
-    survey = EmbeddingCodec.survey
-    monkeypatch.setattr(EmbeddingCodec, "survey", lambda self, rows: (surveys.append(self), survey(self, rows)))
+    survey = EmbeddingCodec.fit_statistics
+    monkeypatch.setattr(EmbeddingCodec, "fit_statistics", lambda self, rows: (surveys.append(self), survey(self, rows)))
     codec, still = Embedding(8, kinds=0.5), OptimizerConfig(lr=0.0)
     model = DiffusionLMConfig(Gaussian(run.tokenizer.vocab), run.model.network, PredictX(), codec=codec)
     run = replace(run, model=model, optimiser=still, samples=0)

@@ -85,7 +85,7 @@ def test_a_mask_is_left_out_exactly_where_all_see_all(block: int, length: int, d
 
 
 def test_a_block_has_a_token() -> None:
-    with pytest.raises(ValueError, match="a block has at least one token"):
+    with pytest.raises(ValueError, match="a block must have at least one token"):
         BlockCausal(0)
 
 
@@ -233,12 +233,12 @@ def test_an_empty_cache_holds_nothing() -> None:
 def test_rows_of_a_cache_are_a_cache_of_their_own() -> None:
     first = some(3, 0)
     missing, ahead = noise(3, 3) > 0, noise(3, 1, 5)
-    cache = KeyValueCache(tuple(first), missing, ahead, before=1, exact=False)
+    cache = KeyValueCache(tuple(first), missing, ahead, start_columns=1, exact=False)
     index = torch.tensor([2, 0])
     picked = cache.rows(index)
-    assert picked.ahead is not None
+    assert picked.last_state is not None
     assert torch.equal(picked.covers, ~missing[index, 1:])
-    assert torch.equal(picked.ahead, ahead[index])
+    assert torch.equal(picked.last_state, ahead[index])
     assert not picked.exact
     assert same(held(picked), [a[index] for a in expected(first)])
     assert same(held(cache), expected(first))
@@ -261,7 +261,7 @@ def test_keys_are_joined_by_place(count: int, lo: int, size: int, seed: int) -> 
             assert wanted[:, j].tolist() == (
                 (pad[:, j - lo] if padding is not None else torch.zeros(3) > 0).tolist() if here else [j >= count] * 3
             )
-    (k, v), (k2, v2) = (stand.joined(old.layer(1), new[1]) for stand in (by_slices, by_place))
+    (k, v), (k2, v2) = (stand.join(old.layer(1), new[1]) for stand in (by_slices, by_place))
     assert torch.equal(k, k2)
     assert torch.equal(v, v2)
     assert torch.equal(v[:, :, lo : lo + size], new[1][1])

@@ -39,15 +39,15 @@ def causal(request: pytest.FixtureRequest, build: Build, tiny: TransformerConfig
 
 
 def test_the_states_of_the_ordinary_pass(causal: DiffusionLM) -> None:
-    lean, start = absorbed(causal, 0, 3), 0 if causal.config.continues else 1
+    lean, start = absorbed(causal, 0, 3), 0 if causal.config.is_plain_causal else 1
     for first, end in ((3, 4), (4, 9), (9, 10)):
         lean = absorbed(causal, first, end, lean)
-        assert lean.shelf is not None
+        assert lean.buffer is not None
     causal.train()  # the ordinary pass
     whole = absorbed(causal, 0, 10)
-    assert whole.shelf is None
+    assert whole.buffer is None
     assert lean.columns == whole.columns == 10 + start
-    torch.testing.assert_close(lean.ahead, whole.ahead, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(lean.last_state, whole.last_state, rtol=1e-5, atol=1e-5)
     for one, other in zip(lean.layers, whole.layers, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
@@ -60,10 +60,10 @@ def test_old_caches_stay_what_they_were(causal: DiffusionLM) -> None:
     other = absorbed(causal, 4, 7, short, IDS.flip(1))
     assert torch.equal(one.layers[0][0], held)
     assert all(torch.equal(k, old) for (k, _), old in zip(short.layers, before, strict=True))
-    assert other.shelf is not one.shelf
-    again = absorbed(causal, 5, 8, one.cropped(5))
-    assert again.shelf is one.shelf
-    torch.testing.assert_close(again.ahead, absorbed(causal, 0, 8).ahead, rtol=1e-5, atol=1e-5)
+    assert other.buffer is not one.buffer
+    again = absorbed(causal, 5, 8, one.crop(5))
+    assert again.buffer is one.buffer
+    torch.testing.assert_close(again.last_state, absorbed(causal, 0, 8).last_state, rtol=1e-5, atol=1e-5)
     with pytest.raises(ValueError, match="were cropped"):
         absorbed(causal, 6, 7, one)
 
@@ -95,5 +95,5 @@ def test_int8_is_close_and_writes(build: Build, tiny: TransformerConfig, tmp_pat
 
 def test_other_weights_are_refused(build: Build, tmp_path: Path) -> None:
     redraft.export(tmp_path / "model", build(Causal()))
-    with pytest.raises(ValueError, match="there is int8"):
+    with pytest.raises(ValueError, match="use int8"):
         redraft.load(tmp_path / "model", weights="int4")  # type: ignore[arg-type]

@@ -35,8 +35,8 @@ def read(model: DiffusionLM, ids: torch.Tensor, cuts: list[int]) -> tuple[torch.
         for first, end in zip(cuts, [*cuts[1:], ids.shape[1]], strict=True):
             cache = model.absorb(ids[:, first:end], Context(place=torch.arange(first, end)[None], cache=cache)).cache
             assert isinstance(cache, KeyValueCache)
-            assert cache.said is not None
-            said.append(model.network.logits(cache.said.states))
+            assert cache.outputs is not None
+            said.append(model.network.logits(cache.outputs.states))
     assert cache is not None
     return torch.cat(said, 1), cache
 

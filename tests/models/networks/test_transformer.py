@@ -404,13 +404,13 @@ def test_absorbing_keeps_no_graph(net: Net) -> None:
 
 def test_where_tokens_stand_behind_a_cache_must_be_said(net: Net) -> None:
     network, z = net(BlockCausal(2)), tokens(2, 4)
-    with pytest.raises(ValueError, match=r"say where the new ones stand: Context\(place=…\)"):
+    with pytest.raises(ValueError, match=r"give the positions of the new ones as Context\(place=…\)"):
         network(z, None, Context(cache=network.absorb(z)))
-    with pytest.raises(ValueError, match=r"place must be \(2, 4\) as the tokens, or \(1, 4\)"):
+    with pytest.raises(ValueError, match=r"must be \(2, 4\), or \(1, 4\)"):
         network(z, None, Context(place=span(0, 5)))
-    with pytest.raises(ValueError, match="whole rows from their beginning"):
+    with pytest.raises(ValueError, match="whole rows from position 0"):
         network(z, None, Context(clean=z, place=span(0, 4)))
-    with pytest.raises(ValueError, match="whole rows from their beginning"):
+    with pytest.raises(ValueError, match="whole rows from position 0"):
         net(Causal(MASK))(z, None, Context(place=span(0, 4)))
 
 
@@ -462,9 +462,9 @@ def test_a_row_that_absorbs_only_padding_stays_as_it_was(net: Net) -> None:
     first = network.absorb(z[:, :3])
     pad = torch.tensor([[False, False], [True, True]])
     second = network.absorb(z[:, 3:5], Context(cache=first, place=span(3, 5), pad=pad))
-    assert first.ahead is not None
-    assert second.ahead is not None
-    assert torch.equal(second.ahead[1], first.ahead[1])
+    assert first.last_state is not None
+    assert second.last_state is not None
+    assert torch.equal(second.last_state[1], first.last_state[1])
     place = torch.tensor([[5], [3]])
     states = network(z[:, 5:], None, Context(cache=second, place=place))
     assert close(states[0], network(z[:1])[0, 5:])
@@ -530,7 +530,7 @@ def test_tiles_give_what_a_dense_mask_gives(
 def test_grouped_queries_are_shared_keys_and_values(net: Net, tiny: TransformerConfig) -> None:
     """Two groups for four heads: the same as four groups, of which neighbours are equal."""
     grouped = net(Full(), "grouped queries")
-    full = Transformer(replace(grouped.config, kv_heads=None), grouped.ports)
+    full = Transformer(replace(grouped.config, kv_heads=None), grouped.io)
     weights, d = dict(grouped.state_dict()), grouped.config.head_width
     for name in [n for n in weights if n.endswith("qkv.weight")]:
         q, k, v = weights[name].split([4 * d, 2 * d, 2 * d])
@@ -626,7 +626,7 @@ def test_a_token_s_time_is_its_own(net: Net) -> None:
 def test_a_network_without_time_ignores_it_and_one_with_time_asks_for_it(net: Net) -> None:
     z = tokens(2, 4)
     assert torch.equal(net()(z, levels(2)), net()(z))
-    with pytest.raises(ValueError, match="this network sees time"):
+    with pytest.raises(ValueError, match="this network sees the time"):
         net(Full(), "time")(z)
 
 
@@ -680,12 +680,12 @@ def test_a_new_network_says_nothing(tiny: TransformerConfig) -> None:
         assert bool((p == 0).all()) == zero, name
 
 
-@pytest.mark.parametrize("ports", [NetworkIO(7, 7, cross=6), NetworkIO(5, 7, vectors=True, cross=6)], ids=repr)
-def test_first_weights_are_drawn_in_the_order_of_their_names(tiny: TransformerConfig, ports: NetworkIO) -> None:
+@pytest.mark.parametrize("io", [NetworkIO(7, 7, cross=6), NetworkIO(5, 7, vectors=True, cross=6)], ids=repr)
+def test_first_weights_are_drawn_in_the_order_of_their_names(tiny: TransformerConfig, io: NetworkIO) -> None:
     """So that a seed gives the same network for ever; what begins at zero or one takes no draw."""
-    network = Transformer(replace(tiny, rotary=None, positions=9, time=8, classes=3, gaps=4), ports)
+    network = Transformer(replace(tiny, rotary=None, positions=9, time=8, classes=3, gaps=4), io)
     torch.manual_seed(3)
-    network.initialise()
+    network.initialize()
     torch.manual_seed(3)
     drawn = {n: p.detach() for n, p in network.named_parameters() if len(p.flatten().unique()) > 1}
     for name, p in drawn.items():
@@ -708,5 +708,5 @@ def test_settings_that_do_not_fit_are_refused(tiny: TransformerConfig) -> None:
         replace(tiny, heads=3)
     with pytest.raises(ValueError, match="heads=2 must be a multiple of kv_heads=4"):
         replace(tiny, kv_heads=4)
-    with pytest.raises(ValueError, match="give rotary=base or positions=how many"):
+    with pytest.raises(ValueError, match=r"set rotary \(the base\) or positions"):
         replace(tiny, positions=None, rotary=None)

@@ -36,15 +36,19 @@ from redraft.training import (
     StoryAttributes,
     StoryCorpus,
     StorySummaries,
-    drop_condition,
     fit,
-    init_from,
     load,
     load_rows,
     mean_coverage,
     presets,
 )
+from redraft.training.objectives.conditioning import (
+    _drop_condition,
+)
 from redraft.training.runs import variations
+from redraft.training.runs.loading import (
+    init_from,
+)
 
 WORDS = WordTokenizer(("a", "b", "c", "d", "e", "f"), ("bos", "eos", "mask"))
 BOS, EOS, MASK = WORDS.vocab.bos, WORDS.vocab.eos, WORDS.vocab.mask
@@ -362,17 +366,17 @@ def test_rows_that_lose_their_source_see_none() -> None:
     x, t = model.encode(batch).x, torch.full((2, 1), 0.5)
     context, keys = model.context(batch), randomness.rng(0, 2)
     alone = model(x, t, Context()).x
-    assert torch.allclose(model(x, t, drop_condition(model, context, 1.0, rng=keys)).x, alone, atol=1e-6)
-    assert drop_condition(model, context, 0.0, rng=keys) is context
+    assert torch.allclose(model(x, t, _drop_condition(model, context, 1.0, rng=keys)).x, alone, atol=1e-6)
+    assert _drop_condition(model, context, 0.0, rng=keys) is context
     lost = (keys.uniform(1) < 0.5).squeeze(-1)
-    some = model(x, t, drop_condition(model, context, 0.5, rng=keys)).x
+    some = model(x, t, _drop_condition(model, context, 0.5, rng=keys)).x
     assert torch.allclose(some, torch.where(lost[:, None, None], alone, model(x, t, context).x), atol=1e-6)
 
 
 def test_how_many_rows_lose_their_source() -> None:
     model, batch = small(encoder=True), genie_batch()
     many = model.context(batch).rows(torch.zeros(4000, dtype=torch.int64))
-    dropped = drop_condition(model, many, 0.1, rng=randomness.rng(0, 4000))
+    dropped = _drop_condition(model, many, 0.1, rng=randomness.rng(0, 4000))
     assert dropped.cond_pad is not None
     assert float(dropped.cond_pad[:, 1:].all(-1).float().mean()) == pytest.approx(0.1, abs=0.02)
 
@@ -400,7 +404,7 @@ def test_a_canvas_for_an_encoder_is_that_of_its_batch() -> None:
 
 def test_sources_where_there_are_none() -> None:
     model, batch = small(), genie_batch()
-    with pytest.raises(ValueError, match="no encoder to read it"):
+    with pytest.raises(ValueError, match="no encoder to read a source"):
         model.context(batch)
     with pytest.raises(ValueError, match="2 sources for 1 rows"):
         model.compose([[3]], ["a", "b"])
@@ -501,7 +505,7 @@ def test_recipes_of_pairs(tmp_path: Path) -> None:
         assert words.decode(row.tokens[0].tolist()) == "Aromi is a pub.", "from the first place on"
         assert row.source is not None
         assert words.decode(row.source[0].tolist()) == "name [ Aromi ]"
-    with pytest.raises(ValueError, match="learns to answer sources"):
+    with pytest.raises(ValueError, match="trains on pairs of source and target"):
         parse_run("genie_tiny", [str(tmp_path / "trainset.csv")])
 
 

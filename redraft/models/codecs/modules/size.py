@@ -1,4 +1,4 @@
-"""How large the transformers of a codec are."""
+"""The size of the transformers in a codec."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from redraft.models.networks.config import TransformerConfig
 
 @dataclass(frozen=True)
 class TransformerSize:
-    """Width, layers and heads; the codec decides what the network reads and gives. Positions are learned."""
+    """Width, layers and heads of a transformer with learned positions; the codec determines its inputs and outputs."""
 
     width: int = 128
     layers: int = 2
     heads: int = 8
 
     def __post_init__(self) -> None:
-        self.network(1)  # refuses an impossible size
+        self.network(1)  # raises if the size is impossible
 
     def network(self, positions: int, pattern: AttentionPattern = Full()) -> TransformerConfig:
-        """A transformer of this size, for at most `positions` positions."""
+        """The config of a transformer of this size, with `positions` learned positions."""
         return TransformerConfig(self.width, self.layers, self.heads, pattern=pattern, rotary=None, positions=positions)

@@ -1,4 +1,4 @@
-"""Standardised states: mean 0 and variance 1 in each feature, over the whole corpus."""
+"""Standardization of states: mean 0 and variance 1 in each feature, over the whole corpus."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch import Tensor, nn
 
 
 class Standardizer(nn.Module):
-    """(h − μ)/σ for each feature, with μ and σ learnt by their likelihood.
+    """(h − μ)/σ for each feature, with μ and σ learned by maximum likelihood.
 
-    −log N(h; μ, σ²) = ½((h − μ)/σ)² + ln σ + const is smallest at the mean and the deviation of the data. As ordinary
-    parameters they follow an encoder that still learns, are averaged and saved like all weights, and see all the data;
-    statistics of a single batch (LD4LG's code) carry its sampling error.
+    −log N(h; μ, σ²) = ½((h − μ)/σ)² + ln σ + const is smallest at the mean and standard deviation of the data. As
+    parameters, μ and σ follow an encoder that is still in training, are averaged and saved like all weights, and use
+    all the data. The statistics of a single batch (as in LD4LG's code) would have sampling error.
     """
 
     def __init__(self, width: int) -> None:
@@ -26,5 +26,5 @@ class Standardizer(nn.Module):
         return x * self.log_std.exp() + self.mean
 
     def nll(self, h: Tensor) -> Tensor:
-        """(…, D) → (…) nats per feature, without the constant"""
+        """(…, D) states → (…) nats per feature, without the constant"""
         return (self(h).square() / 2 + self.log_std).mean(-1)

@@ -65,7 +65,7 @@ def test_several_sets_and_a_judge(models: Path, capsys: pytest.CaptureFixture[st
         "wikitext",
         None,
     ]
-    assert by_set["ptb", "bits_per_token"]["tokens_of"].startswith("CharTokenizer of ")
+    assert by_set["ptb", "bits_per_token"]["tokens_of"].startswith("CharTokenizer with ")
     letters, word = by_set["ptb", "perplexity"]["value"], by_set["ptb", "word_perplexity"]["value"]
     assert 4 < math.log(word) / math.log(letters) < 8, "letters of a word, the blank included"
     judged = {line["name"]: line for line in found if "judge" in line}
@@ -82,11 +82,11 @@ def test_several_sets_and_a_judge(models: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--data", "ptb="], "--data ptb=: several sets have a name each, say ptb=path/to/test.txt"),
-        (["--data", "ptb=a.txt", "b.txt"], "--data b.txt: several sets have a name each"),
+        (["--data", "ptb="], "--data ptb=: each of several sets needs a name, as in ptb=path/to/test.txt"),
+        (["--data", "ptb=a.txt", "b.txt"], "--data b.txt: each of several sets needs a name"),
         (["--data", "ptb=nowhere.txt", "--samples", "0"], "--data nowhere.txt is neither"),
         (["--judge", "{}/mdlm_tiny", "--rows", "1", "--samples", "1"], "a judge needs exact likelihoods"),
-        (["--judge", "nowhere", "--samples", "0"], "--judge judges what is written; ask for some texts"),
+        (["--judge", "nowhere", "--samples", "0"], "--judge scores generated texts, but --samples is 0"),
     ],
 )
 def test_wrong_sets_and_judges(words: list[str], said: str, models: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,8 +20,10 @@ import pytest
 import torch
 
 import redraft
-from redraft.apps import parse_verb
 from redraft.apps.cli import VERBS
+from redraft.apps.cli.arguments import (
+    parse_verb,
+)
 from redraft.core import Batch, CharTokenizer, rng
 from redraft.decoding import Ancestral, EntropyBound, Unmask
 from redraft.models import DiffusionLM, MaskedLM, TransformerSize
@@ -101,7 +103,7 @@ def test_a_row_is_measured_once(tmp_path: Path) -> None:
     ("command", "said"),
     [
         ("letters.py --prose nowhere --wiki nowhere", "letters.py: nowhere/train.txt: No such file or directory"),
-        ("mdlm.py strides --data nowhere", "mdlm.py: --data nowhere is none of stories, sotu, nor a file or"),
+        ("mdlm.py strides --data nowhere", "mdlm.py: --data nowhere is neither a corpus (stories, sotu) nor an"),
         ("spelling.py --prose nowhere", "spelling.py: nowhere is no folder with text; say where the text is"),
         ("infill.py --model nowhere", "infill.py: nowhere is not a directory; give the directory of a run"),
         (

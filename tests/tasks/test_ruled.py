@@ -296,5 +296,5 @@ def test_the_shell_obeys_too(tmp_path: Path) -> None:
     assert "cannot spell any text that obeys Json" in wrong.stderr
     missing = run("infill", str(tmp_path / "model"), "the [[1]].", "--schema", "nowhere.json")
     assert missing.returncode == 2
-    assert "neither a JSON object nor a file that can be read" in missing.stderr
+    assert "neither a JSON object nor a readable file" in missing.stderr
     assert "Traceback" not in wrong.stderr + missing.stderr

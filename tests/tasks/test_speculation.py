@@ -72,11 +72,11 @@ def test_the_text_does_not_change(saved: Callable[[str], Path], target: str) -> 
         assert record.cache == "exact"
         assert record.acceptance is not None
         assert record.tokens_per_round is not None
-        assert record.to_json()[0]["tokens_per_round"] == record.tokens_per_round >= 1
+        assert record.to_json()[0]["tokens_per_pass"] == record.tokens_per_round >= 1
     assert plain.acceptance is None
     assert plain.nfe > 1
     assert record.nfe <= plain.nfe
-    assert "acceptance" not in plain.to_json()[0]
+    assert "draft_acceptance" not in plain.to_json()[0]
 
 
 @pytest.mark.parametrize(("target", "drafter"), [("causal", "beside"), ("shift", "itself")])
@@ -112,7 +112,7 @@ def test_texts_to_look_words_up_in(
     other.write_text("a dog sat.\n\nthe dog ran.\n")
     found = json.loads(say(*words, "--draft", own, "--json")[0])
     assert found["text"] in plain
-    assert found["acceptance"] > 0.5
+    assert found["draft_acceptance"] > 0.5
     assert say(*words, "--draft", other)[0] == plain
 
 
@@ -137,7 +137,7 @@ def test_the_command(saved: Callable[[str], Path], say: Callable[..., tuple[str,
     assert out == plain
     assert "drafted tokens accepted" in err
     found = json.loads(say(*words, "--draft", saved("masked"), "--accept", "gumbel", "--json")[0])
-    assert 0 <= found["acceptance"] <= 1
+    assert 0 <= found["draft_acceptance"] <= 1
 
 
 @pytest.mark.parametrize(
@@ -186,8 +186,8 @@ WRONG = {
     "adapt causal --draft-words 9 --data stories --out runs": "give --draft",
     "adapt masked --draft beside --data stories --out runs": "needs no drafter",
     "adapt @beside --draft self --data stories --out runs": "already has an adapter or a drafter",
-    "adapt causal --draft beside --lora 4 --data stories --out runs": "--lora is an adapter of the model itself",
-    "adapt causal --draft self --align 10 --lora 4 --data stories --out runs": "--align is for filling masks",
+    "adapt causal --draft beside --lora 4 --data stories --out runs": "--lora adapts the model itself",
+    "adapt causal --draft self --align 10 --lora 4 --data stories --out runs": "--align is for adapting to diffusion",
     "adapt causal --draft self --draft-length 0 --data stories --out runs": "must be at least 1",
     "adapt causal --temperature 0.2 --data stories --out runs": "give --draft",
     "adapt causal --draft self --temperature 0 --data stories --out runs": "temperature",

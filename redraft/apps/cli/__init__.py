@@ -1,8 +1,8 @@
-"""The command line: verbs, each a frozen dataclass whose fields are its flags. Torch is imported when a verb runs.
+"""The command line. Each verb is a frozen dataclass whose fields are its flags; torch is imported when a verb runs.
 
-Exit codes: 0 well done; 1 a law or a job failed; 2 the input is wrong, and one line says what to do; 130 interrupted
-(Ctrl-C); 143 ended by SIGTERM.
-Results go to stdout (`--json`: one object per line), progress and errors to stderr.
+Exit codes: 0 success; 1 a law or a training failed; 2 wrong input, and one line says what to do; 130 interrupted by
+Ctrl-C; 143 ended by SIGTERM.
+Results go to stdout (with `--json`, one object per line), progress and errors to stderr.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ VERBS = {
     "check": Check,
     "doctor": Doctor,
 }
-_WRITING = {"generate", "infill", "rewrite", "control", "choose", "correct", "score"}  # errors name arguments
+_TASK_VERBS = {"generate", "infill", "rewrite", "control", "choose", "correct", "score"}  # their errors name arguments
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Runs one verb; errors that a user can mend end in one line and exit code 2."""
+    """Run one verb. Errors that a user can fix print one line and exit with code 2."""
     argv = sys.argv[1:] if argv is None else argv
     try:
         prepare_streams()
@@ -68,38 +68,38 @@ def main(argv: list[str] | None = None) -> None:
         sys.stdout.flush()
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except BrokenPipeError:  # the reader has enough, say `head`
+    except BrokenPipeError:  # the reader of stdout has closed it, as `head` does
         detach_streams(sys.stdout, sys.stderr)
         raise SystemExit(0) from None
     except (Exception, SystemExit) as error:
-        code, said = _judged(error)
+        code, message = _exit_code_and_message(error)
         rank = os.environ.get("RANK", "0")
-        where = "redraft" if rank == "0" else f"redraft, worker {rank}"
-        said = name_flags(said) if argv[:1] and argv[0] in _WRITING else said
-        print_error(f"{where}: {_line(said)}")
+        program = "redraft" if rank == "0" else f"redraft, worker {rank}"
+        message = name_flags(message) if argv[:1] and argv[0] in _TASK_VERBS else message
+        print_error(f"{program}: {_shorten(message)}")
         if sys.stdout is not None:
-            detach_streams(sys.stdout)  # perhaps it is this that is full
+            detach_streams(sys.stdout)  # the error may be that stdout is full
         raise SystemExit(code) from None
 
 
-def _line(said: str) -> str:
-    """One line, in which a word or a name of a million letters leaves room for the rest."""
-    words = (word if len(word) <= 200 else f"{word[:60]}…{word[-20:]}" for word in said.split())
+def _shorten(message: str) -> str:
+    """Put a message on one line, with very long words and a very long line shortened."""
+    words = (word if len(word) <= 200 else f"{word[:60]}…{word[-20:]}" for word in message.split())
     line = " ".join(words)
     return line if len(line) <= 1000 else f"{line[:700]} … {line[-200:]}"
 
 
-def _judged(error: Exception | SystemExit) -> tuple[int, str]:
-    """The exit code of an error, and what to say of it; one that is neither the user's nor the training's is a bug."""
+def _exit_code_and_message(error: Exception | SystemExit) -> tuple[int, str]:
+    """Return the exit code and the message for an error of the user or of a training; raise any other, a bug."""
     if isinstance(error, ValueError):
         return 2, str(error)
     if isinstance(error, OSError):
-        place, reason = error.filename or "the output", error.strerror or error
-        return 2, f"{place}: {reason}; check the path, its permissions and the space on the disk"
+        path, reason = error.filename or "the output", error.strerror or error
+        return 2, f"{path}: {reason}; check the path, its permissions and the free disk space"
     if isinstance(error, MemoryError) or "not enough memory" in str(error) or "out of memory" in str(error):
-        return 2, "not enough memory for this; ask for less at a time: fewer or shorter texts, a smaller model"
-    if (place := user_code_location(error)) is not None:
-        return 2, f"{place}: {type(error).__name__}: {error}"
+        return 2, "not enough memory; use fewer or shorter texts at a time, or a smaller model"
+    if (location := user_code_location(error)) is not None:
+        return 2, f"{location}: {type(error).__name__}: {error}"
     if isinstance(error, RuntimeError):
         from redraft.models.checkpoints.reader import CheckpointError
         from redraft.training.state import TrainingError

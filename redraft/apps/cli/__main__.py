@@ -1,4 +1,4 @@
-"""`python -m redraft.apps.cli`, which torchrun can start too."""
+"""`python -m redraft.apps.cli`, the form of the command that torchrun can start."""
 
 from redraft.apps.cli import main
 

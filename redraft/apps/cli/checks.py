@@ -1,4 +1,4 @@
-"""What flags may say: checked before torch is loaded, so that a slip costs no waiting."""
+"""Validation of flags, done before torch is imported so that typos fail fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from redraft.tasks.arguments.settings import range_error, seed_error, shorten_nu
 
 
 def require_in_range(flag: str, value: float | None, least: float, most: float) -> None:
-    """A number from `least` to `most`, if it is given at all."""
+    """Raise if a number is given and not from `least` to `most`."""
     if value is not None and (wrong := range_error(value, least, most)):
         raise ValueError(f"{flag} {shorten_number(value)}: {wrong}")
 
@@ -19,13 +19,13 @@ def require_seed_flag(seed: int) -> None:
 
 
 def require_python_file(file: Path | None) -> None:
-    """A file of the user's own, if one is given."""
+    """Raise if a file is given and is not an existing Python file."""
     if file is not None and (file.suffix != ".py" or not _is_file(file)):
         raise ValueError(f"{file} is not a Python file; give the path of an existing .py file")
 
 
 def _is_file(path: Path) -> bool:
-    """False also for what can be no path: too long, or with a NUL."""
+    """Whether the path is a file; False if it is too long for a path or has a NUL character."""
     try:
         return path.is_file()
     except (OSError, ValueError):
@@ -33,6 +33,6 @@ def _is_file(path: Path) -> bool:
 
 
 def require_svg(flag: str, file: Path | None) -> None:
-    """A picture to be, in a directory that exists, if one is asked for."""
+    """Raise if a file is given and is not the path of an .svg file in an existing directory."""
     if file is not None and (file.suffix != ".svg" or file.is_dir() or not file.absolute().parent.is_dir()):
-        raise ValueError(f"{flag} {file!s:.80}: give the path of an .svg file in a directory that exists")
+        raise ValueError(f"{flag} {file!s:.80}: give the path of an .svg file in an existing directory")

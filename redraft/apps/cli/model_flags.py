@@ -1,4 +1,4 @@
-"""What to know about a model before it is opened: what its files do not say, and whose code it may run."""
+"""Flags for loading a model: what its files do not say, and whether your code may run."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from redraft.tasks.arguments.settings import optional_argument
 
 @dataclass(frozen=True)
 class ModelFlags:
-    """How to open a model."""
+    """How to load a model."""
 
-    mask: Annotated[str | None, optional_argument("ID|TOKEN", "what its files say")] = None
+    mask: Annotated[str | None, optional_argument("ID|TOKEN", "from its files")] = None
     """The mask token of another project's model, if its files do not name it."""
-    attention: Annotated[str | None, optional_argument("causal|full|block:SIZE", "what its files say")] = None
-    """Which tokens see which in another project's model, if its files do not say it."""
+    attention: Annotated[str | None, optional_argument("causal|full|block:SIZE", "from its files")] = None
+    """The attention mask of another project's model, if its files do not name it."""
     trust: Annotated[Path | None, optional_argument("FILE.py")] = None
-    """Your Python file with the classes that the model uses; its code is run."""
+    """Your Python file with classes that the model uses; its code is run."""
     weights: Literal["own", "int8", "packed"] = "own"
-    """For causal models on a CPU. int8: one byte per number, the fastest plain writing. packed: fp32, laid out so that
-    several tokens cost little more than one, for drafts. With both a draft changes no bit of the text."""
+    """CPU weight format for causal models; own: as stored. int8: 1 byte per weight, fastest without a drafter. packed:
+    fp32 in a layout that is best with a drafter. In both formats drafting never changes the output."""
 
     def __post_init__(self) -> None:
         require_python_file(self.trust)
         require_attention(self.attention)
         if self.mask is not None and not self.mask.strip():
-            raise ValueError("--mask is empty; give the id of the mask token, or its spelling")
+            raise ValueError("--mask is empty; give the id of the mask token, or the token itself")
 
 
 def require_attention(attention: str | None) -> None:
     if attention is not None and not re.fullmatch(r"causal|full|block:[1-9]\d{0,6}", attention):
-        raise ValueError(f"--attention {attention:.40}: it must be causal, full or block:SIZE, say block:32")
+        raise ValueError(f"--attention {attention:.40}: it must be causal, full or block:SIZE, such as block:32")

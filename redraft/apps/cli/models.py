@@ -1,4 +1,4 @@
-"""Trained models, from words of the command line."""
+"""Loading of the models and judges that a command line names."""
 
 from __future__ import annotations
 
@@ -22,33 +22,38 @@ from redraft.tasks.engine.model import TextModel, open_model as open_text_model
 from redraft.training.presets.index import PRESETS
 
 
-def open_model(path: str | Path, opening: ModelFlags = ModelFlags(), *, codec: bool = False) -> TextModel:
-    """What a directory holds: a run, one of its checkpoints, an exported model, a model of another project.
+def open_model(path: str | Path, model_flags: ModelFlags = ModelFlags(), *, codec: bool = False) -> TextModel:
+    """Load a run, one of its checkpoints, an exported model, or a model of another project.
 
-    codec: whether a codec alone will do
+    Args:
+        path: its directory
+        model_flags: the flags for loading it
+        codec: accept a codec without a denoiser
     """
-    modules = load_trusted(opening.trust)
+    modules = load_trusted(model_flags.trust)
     refuse_preset(Path(path))
-    it = open_text_model(path, modules, mask=opening.mask, attention=opening.attention, codec=codec)
-    for line in it.lm.assumed:
+    model = open_text_model(path, modules, mask=model_flags.mask, attention=model_flags.attention, codec=codec)
+    for line in model.lm.assumed:
         print_note(f"{path}: assumed {line}")
-    return it if opening.weights == "own" else replace(it, lm=with_weight_format(it.lm, opening.weights))
+    return (
+        model if model_flags.weights == "own" else replace(model, lm=with_weight_format(model.lm, model_flags.weights))
+    )
 
 
-def open_judge(name: str, opening: ModelFlags = ModelFlags()) -> Judge:
-    """A causal model that judges texts: one of ours or a checkpoint that we read; hf:NAME: by transformers."""
+def open_judge(name: str, model_flags: ModelFlags = ModelFlags()) -> Judge:
+    """Load a causal model as judge; hf:NAME is loaded by the transformers library."""
     if name.startswith("hf:"):
         return TransformersJudge(name.removeprefix("hf:"))
-    with Progress(f"opening {name}"):
-        model = open_model(name, opening).lm
+    with Progress(f"loading {name}"):
+        lm = open_model(name, model_flags).lm
     try:
-        return ModelJudge(model)
+        return ModelJudge(lm)
     except ValueError as error:
         raise ValueError(f"--judge {name}: {error}") from None
 
 
 def load_trusted(file: Path | None) -> tuple[str, ...]:
-    """The module of a user's file, whose classes a checkpoint may then name."""
+    """Import the file of --trust; a checkpoint may then use its classes. Returns the names of the trusted modules."""
     if file is None:
         return ()
     with Progress(f"importing {file}"):
@@ -56,17 +61,17 @@ def load_trusted(file: Path | None) -> tuple[str, ...]:
 
 
 def refuse_preset(path: Path) -> None:
-    """An error for the name of a preset where a trained model is needed."""
+    """Raise if the path is the name of a preset and not a directory."""
     if not path.is_dir() and str(path) in PRESETS:
         raise CheckpointError(f"{path} is a preset, not a trained model; train it first: redraft train {path}")
 
 
 @dataclass(frozen=True)
 class ProgressSampler:
-    """A sampler whose canvases are counted, so that one can tell how far it is."""
+    """Counts the canvases that a sampler yields, to show its progress."""
 
     sampler: Sampler
     progress: Progress
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        return self.progress.counting(self.sampler(denoise, process, canvas, rng=rng))
+        return self.progress.count_steps(self.sampler(denoise, process, canvas, rng=rng))

@@ -1,4 +1,4 @@
-"""What a verb says and where: results on stdout, everything else on stderr; of several workers the first one alone."""
+"""Output of a command: results on stdout, everything else on stderr. With several workers only the first one prints."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def emit(record: Mapping[str, Any], json: bool, text: str) -> None:
-    """One result: an object, or a text to be read."""
+    """Print one result: with `json` the record as a JSON object, else the text."""
     if is_first_worker():
         print(jsonlib.dumps(_finite(record), allow_nan=False) if json else text, flush=True)
 
 
 def print_note(text: str) -> None:
-    """A word beside the result; where nobody can read it, the result matters more."""
+    """Print a note to stderr; ignored if stderr is closed."""
     if is_first_worker():
         print_error(text)
 
 
 def print_error(text: str) -> None:
-    """One line on stderr, if stderr still takes one."""
+    """Print a line to stderr, if it is still open."""
     try:
         print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -39,14 +39,14 @@ def print_error(text: str) -> None:
 
 
 def program_name() -> str:
-    """How the reader of a page calls us from here."""
+    """Return how to call the command from here: "redraft", or its path if it is not on PATH."""
     return "redraft" if shutil.which("redraft") else os.path.relpath(Path(sys.executable).with_name("redraft"))
 
 
-def generate_command(run: Run, place: object) -> str:
-    """The rest of the command that lets a trained model write; one that answers is given a source."""
-    source = ' --source "TEXT"' if run.framing.asked and run.model.network.classes is None else ""
-    return f"generate {quote(str(place))}{source} --watch"
+def generate_command(run: Run, directory: object) -> str:
+    """Return the arguments of `redraft` that generate a text with a trained model; seq2seq models get a --source."""
+    source = ' --source "TEXT"' if run.framing.conditional and run.model.network.classes is None else ""
+    return f"generate {quote(str(directory))}{source} --watch"
 
 
 def is_first_worker() -> bool:
@@ -55,7 +55,7 @@ def is_first_worker() -> bool:
 
 
 def _finite(value: Any) -> Any:
-    """The same without nan and inf, which JSON lacks: null."""
+    """Replace nan and inf by None, since JSON has neither."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

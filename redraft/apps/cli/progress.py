@@ -1,4 +1,4 @@
-"""How far a long job is, told on stderr: in a terminal in place, elsewhere a line from time to time."""
+"""Progress of a long job on stderr: one updated line in a terminal, elsewhere a new line from time to time."""
 
 from __future__ import annotations
 
@@ -17,22 +17,23 @@ _T = TypeVar("_T")
 
 
 class Progress:
-    """Speaks while it lasts, from a thread: also when the job does not come up for air, say in an endless import.
+    """Reports progress from a thread, even while the main thread is busy, for example in a slow import.
 
-    what    "texts written", or what is going on where nothing can be counted
-    total   how many there are to be; None: nobody knows
-    every   seconds between two lines; by default half a second in a terminal, ten elsewhere
+    Args:
+        what: the items that are counted, such as "texts written"; or the job, if nothing can be counted
+        total: number of items; None if nothing can be counted
+        every: seconds between two reports; None for half a second in a terminal and ten elsewhere
     """
 
     def __init__(self, what: str, total: int | None = None, every: float | None = None) -> None:
         self.what, self.total = what, total
         self.done, self.steps = 0, 0
-        self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._drawn = False
-        self._every = every if every is not None else 0.5 if self._live else 10.0
-        self._began = time.monotonic()
+        self._in_terminal = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._line_shown = False
+        self._every = every if every is not None else 0.5 if self._in_terminal else 10.0
+        self._start = time.monotonic()
         self._ended, self._lock = Event(), RLock()
-        self._thread = Thread(target=self._speak, daemon=True)
+        self._thread = Thread(target=self._report, daemon=True)
 
     def __enter__(self) -> Progress:
         if is_first_worker():
@@ -46,56 +47,56 @@ class Progress:
         self._clear()
 
     def advance(self, count: int) -> None:
-        """So many more are done; the steps towards the next ones are counted anew."""
+        """Count `count` more items as done, and restart the count of steps."""
         self.done, self.steps = self.done + count, 0
 
-    def turn_to(self, what: str, total: int | None = None) -> None:
-        """The next part of the job begins."""
+    def begin(self, what: str, total: int | None = None) -> None:
+        """Begin the next part of the job."""
         with self._lock:
-            self.what, self.total, self.done, self.steps, self._began = what, total, 0, 0, time.monotonic()
+            self.what, self.total, self.done, self.steps, self._start = what, total, 0, 0, time.monotonic()
 
-    def counting(self, items: Iterable[_T]) -> Iterator[_T]:
-        """The same items, each a step towards the next result."""
+    def count_steps(self, items: Iterable[_T]) -> Iterator[_T]:
+        """Yield the items, counting each as a step towards the next result."""
         for item in items:
             self.steps += 1
             yield item
 
-    def over(self, items: Iterable[_T], count: Callable[[_T], int]) -> Iterator[_T]:
-        """The same items, each of which counts for so many when it is done."""
+    def count_items(self, items: Iterable[_T], count: Callable[[_T], int]) -> Iterator[_T]:
+        """Yield the items; when one has been processed, advance by `count(item)`."""
         for item in items:
             yield item
             self.advance(count(item))
 
     @contextmanager
-    def silent(self) -> Iterator[None]:
-        """Time to print a result, without a half-written line before it."""
+    def paused(self) -> Iterator[None]:
+        """Clear the progress line and report nothing, so that a result can be printed."""
         with self._lock:
             self._clear()
             yield
 
     def __str__(self) -> str:
-        seconds = time.monotonic() - self._began
+        seconds = time.monotonic() - self._start
         steps = f", step {self.steps:,}" if self.steps else ""
         if self.total is None:
             return f"{self.what}{steps}, {_duration(seconds)} so far"
-        said = f"{self.done:,} of {self.total:,} {self.what}"
+        items = f"{self.done:,} of {self.total:,} {self.what}"
         steps += " of the next" if steps else ""
         left = f", about {_duration(seconds / self.done * (self.total - self.done))} left" if self.done else ""
-        return said + steps + left
+        return items + steps + left
 
-    def _speak(self) -> None:
+    def _report(self) -> None:
         while not self._ended.wait(self._every):
             with self._lock:
-                if self._live:
+                if self._in_terminal:
                     print(f"\r\x1b[K{self}", end="", file=sys.stderr, flush=True)
-                    self._drawn = True
+                    self._line_shown = True
                 else:
                     print_note(str(self))
 
     def _clear(self) -> None:
-        if self._drawn:
+        if self._line_shown:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        self._drawn = False
+        self._line_shown = False
 
 
 def _duration(seconds: float) -> str:

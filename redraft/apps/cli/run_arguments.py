@@ -1,4 +1,4 @@
-"""Words of the command line to a Run: presets and files, data, tokenizers."""
+"""Runs, data and tokenizers from the arguments of a command line."""
 
 from __future__ import annotations
 
@@ -32,64 +32,66 @@ from redraft.training.runs.run import Run
 
 _READERS: dict[str, type[Files]] = {".txt": TextFiles, ".jsonl": Jsonl, ".parquet": Parquet}
 _SPECIALS: tuple[Special, ...] = ("eos", "pad", "mask")
-_SIZES = {"words": 8192, "bpe": 2048}
-_NO_TEXTS = ("/", "/proc", "/sys", "/dev")
+_SIZES = {"words": 8192, "bpe": 2048}  # default vocabulary sizes
+_SYSTEM_FOLDERS = ("/", "/proc", "/sys", "/dev")
 _MOST_FILES = 1_000_000
 _PAIRS = (
-    "name a folder of pairs, or write file.py:function with JsonlPairs, CsvPairs, JsonlClasses (redraft/data/pairs.py)"
+    "give a folder of pairs, or write file.py:function with JsonlPairs, CsvPairs or JsonlClasses "
+    "(redraft/training/data/pairs.py)"
 )
 
 
 def parse_run(
     name: str, data: Sequence[str] = (), tokenizer: str | None = None, length: int | None = None
 ) -> tuple[Run, str | None]:
-    """The run of a preset or of "file.py:function", on other data and with rows of another length if wished for.
+    """Return the run of a preset or of "file.py:function", with other data and another row length if given.
 
-    Also the tokenizer that it is still to get, if it is not to keep its own: that learns from the data, of which more
-    may be said by further flags.
+    Also returns the choice of a tokenizer that still has to be made for the run, None if it keeps its own. The
+    tokenizer is trained on the data, and flags that are parsed later may change the data.
     """
-    function = _function(name)
-    takes = signature(function).parameters if name in PRESETS else {}
-    given: dict[str, Any] = {}
+    function = _find_function(name)
+    parameters = signature(function).parameters if name in PRESETS else {}
+    values: dict[str, Any] = {}
     for parameter, fits in (("path", Path.is_file), ("folder", Path.is_dir)):
-        if parameter in takes and data and fits(Path(data[0])):
-            given[parameter], data = data[0], ()
-    if "tokenizer" in takes and tokenizer is not None:
-        given["tokenizer"] = ByteTokenizer()  # until the right one is made
-    _require_files(name, takes, {*given, "path"} if data else {*given})
-    run = _built(function, name, given)
-    if data and run.framing.asked:
-        raise ValueError(f"{name} learns to answer sources, but --data {data[0]} has no pairs; {_PAIRS}")
+        if parameter in parameters and data and fits(Path(data[0])):
+            values[parameter], data = data[0], ()
+    if "tokenizer" in parameters and tokenizer is not None:
+        values["tokenizer"] = ByteTokenizer()  # a stand-in until the tokenizer is made
+    _require_files(name, parameters, {*values, "path"} if data else {*values})
+    run = _call(function, name, values)
+    if data and run.framing.conditional:
+        raise ValueError(f"{name} trains on pairs of source and target, but --data {data[0]} has no pairs; {_PAIRS}")
     if data and (text := parse_source(data)) != run.data:
-        if tokenizer is None and as_annotated(run.data).words():  # which do not fit other text
+        if tokenizer is None and as_annotated(run.data).words():  # a word list made for the preset's own corpus
             tokenizer = "chars" if isinstance(run.tokenizer, CharTokenizer) else "bpe"
         run = variations.with_data(run, text)
     return (run if length is None else variations.with_length(run, length)), tokenizer
 
 
-def _function(name: str) -> Callable[..., Any]:
+def _find_function(name: str) -> Callable[..., Any]:
     if name in PRESETS:
         return PRESETS[name]
     if ":" in name or name.endswith(".py"):
         return _load_function(name)
-    advice = f"{suggest(name, PRESETS)} `redraft show` lists the presets; a recipe of your own is file.py:function"
+    advice = f"{suggest(name, PRESETS)} `redraft show` lists the presets; for your own run give file.py:function"
     raise ValueError(f"there is no preset {name!r}; {advice}")
 
 
-def _require_files(name: str, takes: Mapping[str, Parameter], given: set[str]) -> None:
-    """What a preset reads from a file must be given, unless it lies where the preset looks for it."""
+def _require_files(name: str, parameters: Mapping[str, Parameter], given: set[str]) -> None:
+    """Raise if a preset needs a file that is neither given nor at its default path."""
     flags = {"path": "data", "folder": "data", "tokenizer": "tokenizer"}
     for parameter, flag in flags.items():
-        if parameter in takes and parameter not in given and not Path(takes[parameter].default).exists():
-            default = takes[parameter].default
+        if parameter in parameters and parameter not in given and not Path(parameters[parameter].default).exists():
+            default = parameters[parameter].default
             raise ValueError(
                 f"{name} reads {default}, which does not exist here; give its path: --{flag} path/to/{default}"
             )
 
 
-def _built(function: Callable[..., Any], name: str, given: Mapping[str, Any]) -> Run:
+def _call(function: Callable[..., Any], name: str, values: Mapping[str, Any]) -> Run:
+    """Call the function of a preset or of a user's file, which must return a run."""
     try:
-        run = function(**given)
+        run = function(**values)
     except (Exception, SystemExit) as error:  # a user's function may raise anything
         raise ValueError(f"{name} raised {type(error).__name__}: {error}") from error
     if not isinstance(run, Run):
@@ -101,63 +103,67 @@ def _built(function: Callable[..., Any], name: str, given: Mapping[str, Any]) ->
 
 
 def parse_source(names: Sequence[str], *, undivided: bool = False) -> Corpus | InfiniteCorpus:
-    """A named corpus, or files and directories of text, JSON lines or parquet.
+    """Return a named corpus, or a corpus of files and directories with text, JSON lines or parquet.
 
-    Of files every 20th document is held out for valid and one for test; undivided, all of them are in every split.
+    Out of every 20 documents in files, one is held out for validation and one for testing. With `undivided` every split
+    has all documents.
     """
     if len(names) == 1 and names[0] in CORPUS_NAMES:
         return named_corpus(names[0])
     paths = [path for name in names for path in _files(name)]
     readers = {_READERS.get(path.suffix, TextFiles) for path in paths}
     if len(readers) > 1:
-        kinds = ", ".join(sorted({path.suffix or "no ending" for path in paths}))
-        raise ValueError(f"--data names files of several kinds ({kinds}); give one kind at a time")
-    all_of_it = tuple(map(str, paths))
-    return readers.pop()(all_of_it, *((all_of_it, all_of_it) if undivided else ()))
+        kinds = ", ".join(sorted({path.suffix or "no suffix" for path in paths}))
+        raise ValueError(f"--data names files of several kinds ({kinds}); give files of one kind")
+    files = tuple(map(str, paths))
+    return readers.pop()(files, *((files, files) if undivided else ()))
 
 
 def _files(name: str) -> list[Path]:
     path = Path(name)
     if not name.strip():
-        raise ValueError(
-            f"--data names nothing (an empty word); give {', '.join(CORPUS_NAMES)}, files or a directory of text"
-        )
+        raise ValueError(f"--data has an empty value; give {', '.join(CORPUS_NAMES)}, files or a directory of text")
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise ValueError(f"--data {path} is none of {', '.join(CORPUS_NAMES)}, nor a file or directory that exists")
-    if str(path.resolve()) in _NO_TEXTS:
-        raise ValueError(f"--data {path} is the whole system or a part that holds no text; name the directory of texts")
-    found = sorted(_walk(path))
-    if not found:
-        raise ValueError(f"--data {path} is a directory without files that end in {', '.join(_READERS)}")
-    return found
+        raise ValueError(
+            f"--data {path} is neither a corpus ({', '.join(CORPUS_NAMES)}) nor an existing file or folder"
+        )
+    if str(path.resolve()) in _SYSTEM_FOLDERS:
+        raise ValueError(f"--data {path} is a system directory; give the directory of your texts")
+    files = sorted(_walk(path))
+    if not files:
+        raise ValueError(f"--data {path} has no files that end in {', '.join(_READERS)}; give a directory of texts")
+    return files
 
 
 def _walk(folder: Path) -> Iterator[Path]:
-    """The files of text below a folder, hidden ones passed over; says now and then how many files it has seen."""
-    seen, spoke = 0, monotonic()
-    for place, folders, names in os.walk(folder, onerror=_unreadable):
+    """Yield the text files below a folder, except hidden ones; notes every few seconds how many files it has seen."""
+    seen, last_note = 0, monotonic()
+    for directory, folders, names in os.walk(folder, onerror=_raise_unreadable):
         folders[:] = [name for name in folders if not name.startswith(".")]
         seen += len(names)
         if seen > _MOST_FILES:
-            raise ValueError(f"--data {folder} holds more than {_MOST_FILES:,} files; name a smaller directory")
-        if monotonic() - spoke > 5:
-            spoke = monotonic()
-            print_note(f"looking for text in {folder}: {seen:,} files so far, now in {place}")
-        readable = (Path(place, name) for name in names if not name.startswith("."))
-        yield from (path for path in readable if path.suffix in _READERS and path.is_file())
+            raise ValueError(f"--data {folder} has more than {_MOST_FILES:,} files; give a smaller directory")
+        if monotonic() - last_note > 5:
+            last_note = monotonic()
+            print_note(f"looking for text in {folder}: {seen:,} files so far, now in {directory}")
+        visible = (Path(directory, name) for name in names if not name.startswith("."))
+        yield from (path for path in visible if path.suffix in _READERS and path.is_file())
 
 
-def _unreadable(error: OSError) -> None:
-    raise ValueError(f"--data: {error.filename}: {error.strerror}; name directories that can be read")
+def _raise_unreadable(error: OSError) -> None:
+    raise ValueError(f"--data: {error.filename}: {error.strerror}; give a directory that you may read")
 
 
 # --- tokenizers ---
 
 
 def make_tokenizer(choice: str, text: Corpus | InfiniteCorpus) -> Tokenizer:
-    """`chars`, `bytes`, `words`, `words:N`, `bpe`, `bpe:N`, learnt from the training split, or a tokenizer.json."""
+    """Return the tokenizer of a choice: chars, bytes, words, words:N, bpe, bpe:N, or the path of a tokenizer.json.
+
+    Tokenizers of characters, words and byte pairs are trained on the training split of the text.
+    """
     kind, _, size = choice.partition(":")
     specials: tuple[Special, ...] = ("bos", *_SPECIALS) if isinstance(text, PairCorpus) else _SPECIALS
     if choice == "chars":
@@ -165,33 +171,33 @@ def make_tokenizer(choice: str, text: Corpus | InfiniteCorpus) -> Tokenizer:
     if choice == "bytes":
         return ByteTokenizer(specials)
     if kind in _SIZES and (size.isdecimal() or kind == choice):
-        learn = train_bpe if kind == "bpe" else WordTokenizer.collect
-        learnt = learn(training_texts(text), int(size or _SIZES[kind]), specials)
-        warn_of_unknown(learnt, training_texts(text))
-        return learnt
+        train = train_bpe if kind == "bpe" else WordTokenizer.collect
+        tokenizer = train(training_texts(text), int(size or _SIZES[kind]), specials)
+        warn_of_unknown(tokenizer, training_texts(text))
+        return tokenizer
     if not Path(choice).exists():
-        raise ValueError(f"--tokenizer {choice} is not chars, bytes, words:N or bpe:N, nor a tokenizer.json")
+        raise ValueError(f"--tokenizer {choice} is neither chars, bytes, words:N, bpe:N nor an existing tokenizer.json")
     try:
         return HubTokenizer.load(choice)
-    except ValueError as error:  # also what is no UTF-8 or no JSON
+    except ValueError as error:  # includes errors of UTF-8 and of JSON
         raise ValueError(f"--tokenizer {choice} cannot be used: {error}") from error
 
 
 def warn_of_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-    """Says if a list of words knows too few of those in a text: the others look alike, which flatters all figures."""
+    """Note if more than 5 % of the words are unknown to a word tokenizer, since its figures are then too good."""
     if not isinstance(tokenizer, WordTokenizer):
         return
     ids = [token for text in islice(texts, 1000) for token in tokenizer.encode(text)]
-    share = ids.count(tokenizer.unknown) / max(1, len(ids))
-    if share > 0.05:
+    fraction = ids.count(tokenizer.unknown) / max(1, len(ids))
+    if fraction > 0.05:
         print_note(
-            f"{share:.0%} of the words are not among the tokenizer's {len(tokenizer.words):,}; it cannot tell "
-            "them apart, so bits per character look better than they are: use more words, bpe:N or bytes"
+            f"{fraction:.0%} of the words are not among the tokenizer's {len(tokenizer.words):,}; they all become one "
+            "unknown token, so bits per character look better than they are; use more words, bpe:N or bytes"
         )
 
 
 def training_texts(text: Corpus | InfiniteCorpus) -> Iterable[str]:
-    """Texts to train a tokenizer on: the training split; all words and the first 4096 texts of an infinite corpus."""
+    """Return texts to train a tokenizer on: the training split; of an infinite corpus its word list and 4096 texts."""
     if isinstance(text, PairCorpus):
         return chain.from_iterable(text.pairs("train", DataStats()))
     if not isinstance(text, InfiniteCorpus):

@@ -1,4 +1,4 @@
-"""A user's own Python files: imported by path, and blamed by line when they fail."""
+"""Python files of the user: importing them by path, and finding the line of theirs that raised an error."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_IMPORTED: set[str] = set()  # files of the user's own
+_IMPORTED: set[str] = set()  # paths of the user's files that were imported
 
 
 def _load_function(spec: str) -> Callable[..., Any]:
-    """The function of a user's file, from "file.py:function"."""
+    """Return the function that "file.py:function" names."""
     path, _, name = spec.rpartition(":")
     if not path or not name:
         raise ValueError(f"{spec!r} does not name a function; write file.py:function")
     module = load_module(path)
     function = vars(module).get(name)
     if not callable(function):
-        own = [n for n, f in vars(module).items() if callable(f) and getattr(f, "__module__", "") == module.__name__]
-        raise ValueError(f"{path} has no function {name!r}; it has: {', '.join(own) or 'none'}")
+        names = [n for n, f in vars(module).items() if callable(f) and getattr(f, "__module__", "") == module.__name__]
+        raise ValueError(f"{path} has no function {name!r}; it has: {', '.join(names) or 'none'}")
     return function
 
 
 def load_module(path: str | Path) -> ModuleType:
-    """Import a Python file by its path. Naming it on the command line is what makes it trusted.
+    """Import a Python file by its path. A file is trusted because the user names it on the command line.
 
-    The module is called as the file is: saved configs name its classes so, and `trust` takes that name.
+    The module has the name of the file. Saved configs refer to its classes by this name, and `trust` takes it.
     """
     file, name = Path(path).resolve(), Path(path).stem
     if file.suffix != ".py" or not file.is_file():
@@ -38,34 +38,36 @@ def load_module(path: str | Path) -> ModuleType:
     if name in sys.modules and getattr(sys.modules[name], "__file__", None) == str(file):
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None or not name.isidentifier() or name in sys.modules or _taken(name, file):
-        raise ValueError(f"{path} cannot be the module {name!r}: taken, or no Python name; rename the file")
+    if spec is None or spec.loader is None or not name.isidentifier() or name in sys.modules or _is_taken(name, file):
+        raise ValueError(
+            f"{path} cannot be imported as module {name!r}: the name is taken or is not a Python name; rename the file"
+        )
     _IMPORTED.add(str(file))
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look up their module there
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)  # dataclasses look up their module here
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        where = f"{path}, line {line}" if (line := _line(error, file)) else str(path)
-        raise ValueError(f"{where}: {type(error).__name__}: {error}") from error
+        location = f"{path}, line {line}" if (line := _error_line(error, file)) else str(path)
+        raise ValueError(f"{location}: {type(error).__name__}: {error}") from error
     return module
 
 
-def _taken(name: str, file: Path) -> bool:
-    """Whether `import name` would find something else than the file."""
+def _is_taken(name: str, file: Path) -> bool:
+    """Whether `import name` would import something other than the file."""
     spec = importlib.util.find_spec(name)
     return spec is not None and spec.origin != str(file)
 
 
 def user_code_location(error: BaseException) -> str | None:
-    """ "file.py, line 7" if an error came through a file that `load_module` imported: the last such line."""
+    """Return the innermost line of the user's files that an error came through, as "file.py, line 7"; None if none."""
     frames = traceback.extract_tb(error.__traceback__)
-    places = [f"{frame.filename}, line {frame.lineno}" for frame in frames if frame.filename in _IMPORTED]
-    return places[-1] if places else None
+    locations = [f"{frame.filename}, line {frame.lineno}" for frame in frames if frame.filename in _IMPORTED]
+    return locations[-1] if locations else None
 
 
-def _line(error: BaseException, file: Path) -> int | None:
-    """The line of the file at which importing it failed."""
+def _error_line(error: BaseException, file: Path) -> int | None:
+    """Return the line of the file at which importing it failed."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     return lines[-1] if lines else getattr(error, "lineno", None)  # a syntax error has no frame in the file

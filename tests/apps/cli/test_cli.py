@@ -45,6 +45,7 @@ from redraft.decoding import SAMPLERS, Ancestral, Blocks, DualCache, Entropy, Fi
 from redraft.evaluation import Law
 from redraft.models import Causal, DiffusionLM
 from redraft.models.checkpoints import serialization
+from redraft.tasks.engine.sampler_choice import choose_sampler
 from redraft.training import (
     STORY_LANGUAGE,
     Bound,
@@ -423,7 +424,7 @@ def test_steps_and_temperature_reach_the_sampler(runs: dict[str, Path]) -> None:
     full, blocks = open_model(runs["mdlm_tiny"]), open_model(runs["bd3_tiny"])
 
     def chosen(it: tasks.TextModel, **options: Any) -> Sampler:
-        return tasks.choose_sampler(it, tasks.DecodingSettings(**options))[0]
+        return choose_sampler(it, tasks.DecodingSettings(**options))[0]
 
     assert chosen(full) == full.sampler
     assert chosen(full, steps=3) == replace(full.sampler, steps=3)
@@ -579,11 +580,11 @@ def test_levels_tell_where_there_is_something_to_learn(say: Say, mdlm: Path, tmp
     assert isinstance(schedule, PiecewiseLogSnr)
     assert schedule.logsnrs[0] == pytest.approx(table[0]["logsnr"])
     out, err = say("levels", run, "--rows", "4", "--levels", "5", "--picture", picture)
-    assert "schedule = Retimed" in out
+    assert "schedule = PiecewiseLogSnr" in out
     assert "time" in err
     assert picture.read_text().startswith("<?xml")
     _, err = say("levels", mdlm, code=2)
-    assert "is not a run of a model of vectors" in err
+    assert "is not a run of a vector diffusion model" in err
 
 
 # Show ---------------------------------------------------------------------------------------------------------------
@@ -611,7 +612,7 @@ def test_show_a_preset(say: Say) -> None:
     assert "pattern=BlockCausal(block=8)" in text
     assert f"{record['parameters']:,} parameters" in text
     assert max(map(len, text.splitlines())) <= 120
-    assert "bytes" in say("show", "mdlm_owt")[1]  # stands for a tokenizer that is not here
+    assert "byte tokenizer" in say("show", "mdlm_owt")[1]  # stands for a tokenizer that is not here
 
 
 def test_show_a_run_its_checkpoint_and_its_curves(say: Say, place: Path, mdlm: Path) -> None:
@@ -650,7 +651,7 @@ def test_a_model_without_its_run(say: Say, mdlm: Path, tmp_path: Path) -> None:
     assert serialization.from_json(record["config"]) == model.config
     assert say("generate", tmp_path / "given", "One", "--new", "3")[0].startswith("One")
     _, err = say("generate", tmp_path / "given", code=2)
-    assert "for example --new 100" in err
+    assert "for example --max-new-tokens 100" in err
     _, err = say("eval", tmp_path / "given", code=2)
     assert "has no run" in err
 
@@ -708,15 +709,15 @@ WRONG = [
     ("train mdlm_tiny --optimiser.lr fast", "--optimiser.lr: 'fast' is not a number"),
     ("train mdlm_tiny --model.network.heads 3", "does not split into 3 heads"),
     ("train mdlm_tiny --precision fp8", "--precision 'fp8': choose from 'auto', 'fp32', 'bf16'"),
-    ("train mdlm_tiny --length 0", "--length 0: a row has at least one token"),
+    ("train mdlm_tiny --length 0", "--length 0: it must be at least 1"),
     ("train mdlm_tiny again", "again is not an option of this command"),
-    ("train mdlm_tiny --data nowhere.txt", "--data nowhere.txt is none of stories, sotu"),
+    ("train mdlm_tiny --data nowhere.txt", "--data nowhere.txt is neither a corpus (stories, sotu)"),
     ("train mdlm_tiny --data empty.txt", "empty.txt: the file has no text"),
     ("train mdlm_tiny --data latin.txt", "latin.txt:1: byte 3 of the line is not UTF-8"),
     ("train mdlm_tiny --data wrong.jsonl", "wrong.jsonl:1: not an object with a string in the field 'text'"),
-    ("train mdlm_tiny --data hollow", "--data hollow is a directory without files"),
+    ("train mdlm_tiny --data hollow", "--data hollow has no files that end in"),
     ("train mdlm_tiny --data short.txt wrong.jsonl", "files of several kinds (.jsonl, .txt)"),
-    ("train mdlm_tiny --tokenizer bpx", "--tokenizer bpx is not chars, bytes, words:N or bpe:N"),
+    ("train mdlm_tiny --tokenizer bpx", "--tokenizer bpx is neither chars, bytes, words:N, bpe:N"),
     ("train mdlm_tiny --tokenizer bpe:10", "size=10 has no room for 256 bytes"),
     ("train mdlm_tiny --tokenizer wrong.json", "--tokenizer wrong.json cannot be used: not a tokenizer.json"),
     ("train mdlm_tiny --tokenizer latin.txt", "--tokenizer latin.txt cannot be used: 'utf-8'"),
@@ -739,13 +740,13 @@ WRONG = [
     ("eval trained --draws 0", "--draws 0: it must be from 1 to 4,096"),
     ("eval trained --samples -1", "--samples -1: it must be from 0 to 100,000"),
     ("eval trained --split all", "--split 'all': choose from 'train', 'valid', 'test'"),
-    ("eval trained --data nowhere", "--data nowhere is none of stories, sotu"),
-    ("generate nowhere", "or story, the model that comes with us"),
+    ("eval trained --data nowhere", "--data nowhere is neither a corpus (stories, sotu)"),
+    ("generate nowhere", "or story, the model that ships with Redraft"),
     ("choose", "give a hole and answers: redraft choose DIR"),
     ("generate mdlm_tiny", "mdlm_tiny is a preset, not a trained model; train it first: redraft train mdlm_tiny"),
-    ("generate trained --new 0", "--new 0: it must be at least 1"),
+    ("generate trained --new 0", "--max-new-tokens 0: it must be at least 1"),
     ("generate trained --new 9999", "too many: this network has"),
-    ("generate trained --rows 0", "--rows 0: it must be from 1 to 1,000,000,000"),
+    ("generate trained --rows 0", "--n 0: it must be from 1 to 1,000,000,000"),
     ("generate trained --steps 0", "--steps 0: a sampler needs at least one step"),
     ("generate trained --sampler best", "--sampler 'best': choose from 'own', 'ancestral'"),
     (
@@ -757,19 +758,19 @@ WRONG = [
     ("generate trained --seed x", "--seed: 'x' is not a whole number"),
     ("generate trained|Anna Ana, Zog", "does not know 'Ana', 'Zog'; use words from its vocabulary, such as Anna"),
     ("generate trained|Anna: Zog.", "does not know 'Anna:', 'Zog'; use words from its vocabulary, such as Anna"),
-    ("generate trained|xyzzy", "without a prompt shows words that it knows"),
+    ("generate trained|xyzzy", "without a prompt shows some"),
     ("generate trained|" + "One " * 99, "the prompt fills all"),
     ("generate trained|One|day", "day is not an option of this command"),
     ("generate trained --trust nofile.py", "nofile.py is not a Python file"),
     ("infill trained", "give a text with holes: redraft infill DIR"),
-    ("infill trained|One day.", "'One day.' has no hole; write [[n]]"),
+    ("infill trained|One day.", "'One day.' has no hole; write [[3]]"),
     ("infill trained|One [[5-2]] day.", "the hole [[5-2]] has an empty range of lengths"),
     ("infill trained --draws 0|One [[*]] day.", "--draws 0: it must be from 1 to 4,096"),
     ("infill trained|One [[0]] day.", "the hole [[0]] has no length"),
     ("infill trained|One [[some]] day.", "the hole [[some]] has no length"),
     ("show mdlm_tni", "no preset 'mdlm_tni'; did you mean mdlm_tiny"),
     ("show hollow", "hollow is neither a run nor a model: it has neither run.json"),
-    ("show no/where", "no/where is neither a run nor a model: no directory"),
+    ("show no/where", "no/where is neither a run nor a model: it is not a directory"),
     ("show torn", "torn/run.json is damaged"),
     ("check nofile.py", "nofile.py is not a Python file"),
     ("check own.py", "defines no subclass of redraft.TokenProcess"),
@@ -826,7 +827,7 @@ def test_a_full_disk_is_named(say: Say, tmp_path: Path, monkeypatch: pytest.Monk
     _, err = say("train", "mdlm_tiny", "--out", tmp_path, code=2)
     assert err.splitlines()[-1] == (
         f"redraft: {tmp_path}/metrics.jsonl: No space left on device; "
-        "check the path, its permissions and the space on the disk"
+        "check the path, its permissions and the free disk space"
     )
 
 

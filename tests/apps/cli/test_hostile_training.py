@@ -312,7 +312,7 @@ def test_a_config_and_weights_of_another_size(exported: Path, capsys: pytest.Cap
     document = json.loads(file.read_text())
     document["model"]["network"] |= {"width": 2**20, "layers": 64}  # 10¹⁵ parameters, never made
     file.write_text(json.dumps(document))
-    assert "weights and config do not belong together" in refused(["generate", exported], capsys)
+    assert "weights and config do not match" in refused(["generate", exported], capsys)
 
 
 @pytest.mark.parametrize("verb", ["show", "generate", "eval"])
@@ -383,7 +383,9 @@ def test_a_log_with_a_line_that_is_no_record(line: str, run: Path, capsys: pytes
     assert "metrics.jsonl:1 is not a training record; fix or remove this line" in refused(["show", run], capsys)
     before = log.read_bytes()
     shutil.rmtree(next(run.glob("step-*")))
-    assert "metrics.jsonl:1 is not a record" in refused(["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"], capsys)
+    assert "metrics.jsonl:1 is not a training record" in refused(
+        ["train", "mdlm_tiny", *SMALL, "--out", run, "--quiet"], capsys
+    )
     assert log.read_bytes() == before
 
 
@@ -419,9 +421,9 @@ WRONG: dict[str, list[dict[str, Any]]] = {
     "sampler": [
         {"class": "redraft.apps.cli.commands.show.Show"},
         {"class": "redraft.core.schedules.tokens.Linear"},
-        {"class": "redraft.training.Packed", "length": 3},
+        {"class": "redraft.training.PackedRows", "length": 3},
     ],
-    "data": [{"class": "redraft.decoding.samplers.ancestral.Ancestral"}, {"class": "redraft.run.Optimiser"}],
+    "data": [{"class": "redraft.decoding.samplers.ancestral.Ancestral"}, {"class": "redraft.training.OptimizerConfig"}],
     "framing": [{"class": "redraft.core.schedules.tokens.Linear"}],
     "tokenizer": [{"class": "redraft.core.vocab.Vocab", "size": 3}],
     "objective": [{"class": "redraft.training.Bound"}],
@@ -484,15 +486,15 @@ def test_what_is_no_text_can_be_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ("", "--data names nothing"),
-        ("  ", "--data names nothing"),
-        ("/", "the whole system"),
-        ("/proc", "holds no text"),
-        ("/../.", "the whole system"),
-        ("/dev/zero", "nor a file or directory"),
-        ("nowhere", "nor a file or directory"),
-        ("a" * 5000, "name too long|nor a file"),
-        ("nul\0byte", "null|nor a file"),
+        ("", "--data has an empty value"),
+        ("  ", "--data has an empty value"),
+        ("/", "is a system directory"),
+        ("/proc", "is a system directory"),
+        ("/../.", "is a system directory"),
+        ("/dev/zero", "nor an existing file"),
+        ("nowhere", "nor an existing file"),
+        ("a" * 5000, "name too long|nor an existing file"),
+        ("nul\0byte", "null|nor an existing file"),
     ],
 )
 @pytest.mark.parametrize("verb", ["train", "eval"])
@@ -514,7 +516,7 @@ def test_a_directory_is_searched_within_limits(tmp_path: Path, monkeypatch: pyte
     assert isinstance(found, TextFiles)
     assert [Path(path).name for path in found.paths] == ["a.txt", "b.txt"]
     monkeypatch.setattr("redraft.apps.cli.run_arguments._MOST_FILES", 3)
-    with pytest.raises(ValueError, match="holds more than 3 files; name a smaller directory"):
+    with pytest.raises(ValueError, match="has more than 3 files; give a smaller directory"):
         parse_source([str(tmp_path)])
 
 
@@ -525,8 +527,8 @@ def test_a_directory_is_searched_within_limits(tmp_path: Path, monkeypatch: pyte
         ("bpe:10000000000", "too large for a vocabulary"),
         ("bpe:99999999999999999999999", "too large for a vocabulary"),
         ("bpe:10", "has no room for 256 bytes"),
-        ("words:-1", "not chars, bytes"),
-        ("bpe:nan", "not chars, bytes"),
+        ("words:-1", "neither chars, bytes"),
+        ("bpe:nan", "neither chars, bytes"),
         ("", "not chars, bytes|no tokenizer at"),
     ],
 )
@@ -617,12 +619,12 @@ def test_a_log_that_lacks_figures(log: str, said: str, run: Path, capsys: pytest
     assert re.search(said, capsys.readouterr().out)
     (run / "metrics.jsonl").write_text("")
     train(run, "--quiet")  # finished: nothing is left to do but to say so
-    assert "metrics.jsonl has no figure of held-out text; `redraft eval` measures it" in capsys.readouterr().out
+    assert "metrics.jsonl has no held-out metrics; `redraft eval` measures them" in capsys.readouterr().out
 
 
 def test_a_figure_that_is_no_number(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "metrics.jsonl").write_text('{"step": 1, "train_loss_bits_per_token": "x"}\n')
-    assert "metrics.jsonl:1 is not a record of a training" in refused(["show", run], capsys)
+    assert "metrics.jsonl:1 is not a training record" in refused(["show", run], capsys)
 
 
 @pytest.mark.parametrize("steps", [0, -1, 10**15])
@@ -637,8 +639,8 @@ def test_samplers_of_absurdly_many_steps(steps: int, run: Path, capsys: pytest.C
 
 def test_a_claim_that_describes_no_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(next(run.glob("step-*")))
-    (run / "run.json").write_text('{"hash": "x", "run": {"class": "redraft.run.Optimiser"}}')
-    assert "describes a Optimiser; it must describe a Run" in refused(["show", run], capsys)
+    (run / "run.json").write_text('{"hash": "x", "run": {"class": "redraft.training.OptimizerConfig"}}')
+    assert "describes a OptimizerConfig; it must describe a Run" in refused(["show", run], capsys)
 
 
 def spoil(part: str, saved: Any) -> dict[str, Any]:

@@ -116,7 +116,7 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("infill x [[1.5]]", "the hole [[1.5]] has no length"),
     ("infill x [[²]]", "the hole [[²]] has no length"),
     ("infill x [[" + "9" * 30 + "]]", "is too long; use fewer tokens"),
-    ("infill x " + "x" * 100_000, "has no hole; write [[n]]"),
+    ("infill x " + "x" * 100_000, "has no hole; write [[3]]"),
     ("generate x --decode-block 0", "--decode-block 0: it must be from 1"),
     ("generate x --cache fast", "--cache 'fast': choose from 'own', 'none', 'exact', 'prefix', 'dual'"),
     ("generate x --refresh 4", "--refresh 4: it needs an approximate cache"),
@@ -235,11 +235,11 @@ def test_texts_are_written_as_many_at_a_time_as_memory_holds(
         return whole(writing)
 
     monkeypatch.setattr(canvases.DecodingLoop, "results", spy)
-    monkeypatch.setattr(machine, "system_memory", lambda: machine.MemoryInfo(10 * need, 4 * need + 1, None))
+    monkeypatch.setattr(machine, "_system_memory", lambda: machine.MemoryInfo(10 * need, 4 * need + 1, None))
     few, _ = say(*command)
     assert sizes == [2, 2, 1]
     assert timeless(few) == timeless(alone)
-    monkeypatch.setattr(machine, "system_memory", lambda: None)
+    monkeypatch.setattr(machine, "_system_memory", lambda: None)
     assert sampler_choice.batch_size(it, it.sampler, 3) == 64
 
 
@@ -389,7 +389,12 @@ CHOICES = [
     ("mdlm", "Zog [[?]].", ["day", "kite"], "does not know 'Zog'"),
     ("mdlm", "One [[?]].", ["day", "kite " * 500], "tokens are too many: this network has"),
     ("mdlm", "One [[?]].", ["day", "\udcff"], "is not UTF-8"),
-    ("udlm", "One [[?]].", ["day", "kite"], "this model has Interpolating noise; use infill"),
+    (
+        "udlm",
+        "One [[?]].",
+        ["day", "kite"],
+        "choose needs a model with mask noise, but this one has Interpolating; use infill",
+    ),
     ("diffuseq", "One [[?]].", ["day", "kite"], "choose needs a model with mask noise, but this one has Gaussian"),
     ("ar", "One [[2]] [[?]].", ["day", "kite"], "cannot predict a hole that follows an unfilled one"),
     ("nowhere", "One [[?]].", ["day", "kite"], "nowhere"),
@@ -417,7 +422,7 @@ RULES = [
     ("mdlm", ["--pattern", "(day ){9}day"], "has at least 10 tokens, but there is room for 5"),
     ("mdlm", ["--pattern", "day", "--pattern", "kite"], "--pattern: 2 patterns for 1 prompts"),
     ("mdlm", ["--required", "kite", "--banned", "kite"], "no text obeys all of"),
-    ("mdlm", ["--schema", "[1]"], "--schema [1]: neither a JSON object nor a file"),
+    ("mdlm", ["--schema", "[1]"], "--schema [1]: neither a JSON object nor a readable file"),
     ("mdlm", ["--schema", '{"type": "tuple"}'], "Unsupported type: tuple"),
     ("mdlm", ["--banned", ""], "give a list of words, none of them empty"),
     ("diffusion_lm", ["--pattern", "(day ){9}day"], "has at least 10 tokens, but there is room for 5"),
@@ -445,7 +450,7 @@ def test_rules_and_profiles_by_command(say: Say, refused: Callable[..., str], ru
     assert objects(out)[0]["exactness"] == "matches"
     assert [line.split()[:2] for line in err.splitlines()[-4:] if "constraint" in line] == [["constraint", "3"]]
     assert "room for 6" in refused(*vectors, "--pattern", "(day ){9}day")
-    assert "--schema x: neither a JSON object nor a file" in refused(*command, "--schema", "x")
+    assert "--schema x: neither a JSON object nor a readable file" in refused(*command, "--schema", "x")
 
 
 def test_models_that_fill_no_holes_and_those_that_are_none(

@@ -23,7 +23,8 @@ from redraft.core import Canvas, Context, Gaussian, VectorPrediction, randomness
 from redraft.decoding import ClassifierFree, GradientClassifier, Heun, UniformLogSnrGrid, final_canvas
 from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle, _nearest_modes
 from redraft.evaluation.laws.solvers import ModeClassifier
-from redraft.models import CELL_SIZE, Coordinates, format_point, parse_point
+from redraft.models import Coordinates
+from redraft.models.codecs.coordinates import CELL_SIZE, format_point, parse_point
 from redraft.training import GaussianMixtureCorpus, first_batches, fit, load_rows, presets
 from redraft.training.runs import variations
 

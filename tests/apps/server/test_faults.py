@@ -146,7 +146,7 @@ def test_sigterm_finishes_what_is_here(fragile: Server, client: OpenAI) -> None:
         ((".", "--host", "0.0.0.0"), "give an API key"),
         ((".", "--port", "70000"), "--port 70000"),
         ((".", "--deadline", "-1"), "--deadline -1"),
-        ((".", "."), "two models are called"),
+        ((".", "."), "two models are named"),
         ((".", "--attention", "sideways"), "--attention sideways"),
     ],
 )

@@ -210,7 +210,7 @@ WRONG = {
     "flags without tasks": (["--shots", "1"], "--shots is for tasks"),
     "chat without tasks": (["--chat"], "--chat is for tasks"),
     "no chat template": (["--tasks", task("choice"), "--chat"], "has no chat template"),
-    "other text": (["--tasks", "x", "--data", "stories"], "bring their own text"),
+    "other text": (["--tasks", "x", "--data", "stories"], "have their own text"),
     "an empty name": (["--tasks", ""], "empty name"),
     "no questions": (["--tasks", task("choice"), "--limit", "0"], "--limit 0: it must be from 1"),
     "negative shots": (["--tasks", task("choice"), "--shots", "-1"], "--shots -1: it must be from 0"),

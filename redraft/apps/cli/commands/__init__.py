@@ -1,1 +1,1 @@
-"""Commands: a frozen dataclass each, whose fields are its flags."""
+"""The commands, each a frozen dataclass whose fields are its flags."""

@@ -1,4 +1,4 @@
-"""`redraft adapt`: a causal model learns to fill masks."""
+"""`redraft adapt`: turning a causal model into a diffusion model, or training a drafter for it."""
 
 from __future__ import annotations
 
@@ -22,66 +22,67 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AdaptModel:
-    """Make a diffusion model of a causal one (Gong et al. 2024), or continue an interrupted adaptation.
+    """Adapt a causal model to diffusion (Gong et al. 2024), or continue an interrupted adaptation.
 
-    The weights, the tokenizer and the shift by one token stay; the mask gets a row, attention opens to both sides, and
-    the loss is the bound of mask noise. Full fine-tuning, or an adapter of low rank with --lora.
+    Training starts from its weights and keeps its tokenizer and its shift by one token. The mask token gets an
+    embedding, attention becomes bidirectional, and the loss is the bound of masked diffusion. Trains all weights, or a
+    low-rank adapter with --lora.
     """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """A causal model: an exported one, or a Llama, Qwen or GPT-2 directory; or an adapted one, whose adapter learns
-    on."""
+    """A causal model: an exported one or a Llama, Qwen or GPT-2 directory; or an adapter to train further."""
     out: Annotated[Path, arg(metavar="DIR")]
-    """Where checkpoints and metrics.jsonl go; the same command continues there."""
+    """Directory for checkpoints and metrics.jsonl; the same command continues there."""
     data: Annotated[tuple[str, ...], arg(metavar=DATA)]
-    """Text to learn from: files, or a directory of them, that end in .txt, .jsonl (field text) or .parquet."""
+    """Text to train on: files that end in .txt, .jsonl (field text) or .parquet, or directories of them."""
     length: int = 128
-    """Tokens per row; with --draft, a model of ours keeps the rows of its own training."""
+    """Tokens per row; with --draft, a model with a run keeps the rows of that run."""
     steps: int = 1000
     """Training steps."""
     batch: int = 8
     """Rows per step."""
     lr: float = 1e-4
     """Learning rate; with --lora or --draft ten times as much is usual."""
-    lora: Annotated[int | None, optional_argument("RANK", "all weights learn")] = None
-    """Only an adapter of this rank learns; the model's own weights stay as they are."""
-    block: Annotated[int | None, optional_argument("SIZE", "all tokens see all")] = None
-    """Tokens see their block of this size and all earlier ones, as in block diffusion: exact caches, no right side."""
+    lora: Annotated[int | None, optional_argument("RANK", "train all weights")] = None
+    """Train only a low-rank adapter of this rank; the model's own weights are frozen."""
+    block: Annotated[int | None, optional_argument("SIZE", "full attention")] = None
+    """Block-causal attention with blocks of this size, as in block diffusion: allows exact caches, but no token sees
+    later blocks."""
     chat: Flag = False
-    """The data are questions and answers (.jsonl, fields source and target) in the model's chat template: only answers
-    are masked and learnt."""
+    """The data are questions and answers (.jsonl with fields source and target). They are put into the model's chat
+    template, and only answers are masked and learned."""
     anneal: int = 0
-    """Steps in which attention opens from causal to full; 0: full at once."""
+    """Steps over which attention changes from causal to full; 0 starts with full attention."""
     ar: float = 0.0
-    """Weight of the causal model's own loss, say 0.3: it stays a causal model, too."""
+    """Weight of the causal model's own loss, e.g. 0.3, so that it also remains a causal model."""
     align: float = 0.0
-    """Weight of 1 − cos between its states and the causal model's, say 10: helps with little text; needs --lora."""
-    draft: Annotated[Literal["beside", "self"] | None, optional_argument("beside|self", "it learns to fill masks")] = (
-        None
-    )
-    """Learn to draft for the model instead, which keeps its words and writes them faster (redraft generate --draft):
-    beside: a small network that reads its states; self: the model itself, with an adapter at masks alone."""
+    """Weight of 1 − cos between its hidden states and those of the causal model, e.g. 10. Helps with little text; needs
+    --lora."""
+    draft: Annotated[Literal["beside", "self"] | None, optional_argument("beside|self", "adapt it to diffusion")] = None
+    """Train a drafter for the model instead; its output does not change but is written faster (redraft generate
+    --draft). beside: a small network that reads its states. self: the model itself, with an adapter that is active only
+    at masks."""
     draft_length: int = 8
-    """With --draft: tokens of a draft, at most."""
+    """With --draft: maximum number of tokens per draft."""
     draft_words: Annotated[int | None, optional_argument("N", "all")] = None
-    """With --draft beside: only the first N ids are drafted, which costs less; byte-pair tokenizers have the usual ones
-    first."""
+    """With --draft beside: draft only the first N token ids, which is cheaper; byte-pair tokenizers have the frequent
+    tokens first."""
     temperature: float = 1.0
-    """With --draft: the temperature of the texts to be written, say 0.2 for greedy ones."""
+    """With --draft: the temperature of the text to draft for, e.g. 0.2 for greedy decoding."""
     rates: tuple[float, float] = (0.0, 1.0)
-    """The shares of tokens that are masked, least and most: 0.05 0.6 to fill holes and to correct."""
+    """Smallest and largest fraction of masked tokens; 0.05 0.6 for infilling and correction."""
     even: Flag = False
-    """All masked tokens count alike, instead of by 1/share as in the bound; usual with --rates."""
+    """Weigh all masked tokens equally, rather than by 1/(masked fraction) as in the bound; usual with --rates."""
     seed: int = 0
     """Seed of the noise and of the order of the rows."""
     save_every: int = 100
     """Steps between checkpoints."""
     keep: int = 2
-    """Checkpoints to keep, the newest ones."""
+    """Number of checkpoints to keep; older ones are deleted."""
     quiet: Flag = False
     """Print no progress to stderr."""
     json: Flag = False
-    """Print the lines of metrics.jsonl as they are written, then the result, one JSON object each."""
+    """Print the lines of metrics.jsonl as they are written, then the result; each is a JSON object."""
 
     def __post_init__(self) -> None:
         if not self.data:
@@ -101,15 +102,17 @@ class AdaptModel:
             if value is not None and value < least:
                 raise ValueError(f"--{name.replace('_', '-')} {value}: it must be at least {least}")
         if not 0 <= self.rates[0] < self.rates[1] <= 1:
-            raise ValueError(f"--rates {self.rates[0]} {self.rates[1]}: give the least share and the most, from 0 to 1")
+            raise ValueError(
+                f"--rates {self.rates[0]} {self.rates[1]}: give the smallest and the largest fraction, from 0 to 1"
+            )
         if self.anneal and self.block is not None:
-            raise ValueError("--anneal opens attention to the whole row; --block has its own: leave one of them out")
+            raise ValueError("--anneal ends in full attention, --block in block-causal attention; give one of them")
         if self.draft is not None:
-            self._require_drafting()
+            self._require_draft_flags(self.draft)
         elif self.draft_length != 8 or self.temperature != 1 or self.draft_words is not None:
             raise ValueError(
-                "--draft-length, --draft-words and --temperature are about drafts; give --draft beside or --draft self "
-                "too"
+                "--draft-length, --draft-words and --temperature are for drafters; also give --draft beside or --draft "
+                "self"
             )
 
     def __call__(self) -> None:
@@ -126,17 +129,17 @@ class AdaptModel:
         from redraft.training.runs.adaptation import adaptation_run
 
         if self.draft is not None:
-            return self._drafting(self.draft)
+            return self._drafter_run(self.draft)
         base = open_model(self.model).lm
         loss = TokenCrossEntropy() if self.even else Bound()
-        goal = AdaptationObjective(self.anneal, self.ar, self.align, loss, StratifiedTimes(*self.rates))
+        objective = AdaptationObjective(self.anneal, self.ar, self.align, loss, StratifiedTimes(*self.rates))
         run = adaptation_run(
             base,
             str(self.model),
             *self._text(PackedRows(self.length)),
             lora=self.lora,
             block=self.block,
-            objective=goal,
+            objective=objective,
             steps=self.steps,
             batch=self.batch,
             lr=self.lr,
@@ -145,14 +148,15 @@ class AdaptModel:
         return replace(run, save_every=self.save_every, keep=self.keep, eval_rows=16)
 
     def _text(self, plain: Framing) -> tuple[Corpus | InfiniteCorpus, Framing]:
-        """What to learn from, and how it becomes rows; `plain`: where it is no chat."""
+        """Return the training data and its framing, which is `plain` unless --chat is given."""
         from redraft.apps.cli.run_arguments import parse_source
         from redraft.training.data.pair_framing import ChatRows
 
         return (_pairs(self.data), ChatRows(self.length)) if self.chat else (parse_source(self.data), plain)
 
-    def _require_drafting(self) -> None:
-        for name, usual in (
+    def _require_draft_flags(self, draft: Literal["beside", "self"]) -> None:
+        """Raise if a flag is set that training this kind of drafter does not use."""
+        for name, default in (
             ("anneal", 0),
             ("ar", 0.0),
             ("align", 0.0),
@@ -160,14 +164,14 @@ class AdaptModel:
             ("even", False),
             ("block", None),
         ):
-            if getattr(self, name) != usual:
-                raise ValueError(f"--{name} is for filling masks, --draft for drafting; leave one of them out")
-        if self.draft == "self" and self.draft_words is not None:
+            if getattr(self, name) != default:
+                raise ValueError(f"--{name} is for adapting to diffusion, --draft trains a drafter; give one of them")
+        if draft == "self" and self.draft_words is not None:
             raise ValueError("--draft-words is for a network beside the model; use it with --draft beside")
-        if self.draft == "beside" and self.lora is not None:
-            raise ValueError("--lora is an adapter of the model itself; use it with --draft self")
+        if draft == "beside" and self.lora is not None:
+            raise ValueError("--lora adapts the model itself; use it with --draft self")
 
-    def _drafting(self, draft: Literal["beside", "self"]) -> Run:
+    def _drafter_run(self, draft: Literal["beside", "self"]) -> Run:
         from dataclasses import replace
 
         from redraft.apps.cli.models import open_model
@@ -176,13 +180,13 @@ class AdaptModel:
         from redraft.training.objectives.distillation import DrafterObjective
         from redraft.training.runs.distillation import drafter_run
 
-        it = open_model(self.model)
-        beside, itself = SideDrafter(self.draft_length, words=self.draft_words), SelfDrafter(self.draft_length)
+        model = open_model(self.model)
+        side_drafter = SideDrafter(self.draft_length, words=self.draft_words)
         run = drafter_run(
-            it.lm,
+            model.lm,
             str(self.model),
-            *self._text(PackedRows(self.length) if it.run is None else it.run.framing),
-            drafter=beside if draft == "beside" else itself,
+            *self._text(PackedRows(self.length) if model.run is None else model.run.framing),
+            drafter=side_drafter if draft == "beside" else SelfDrafter(self.draft_length),
             lora=16 if self.lora is None else self.lora,
             objective=DrafterObjective(temperature=self.temperature),
             steps=self.steps,
@@ -194,12 +198,12 @@ class AdaptModel:
 
 
 def _pairs(names: tuple[str, ...]) -> JsonlPairs:
-    """Files of questions and answers; every 20th line is held out."""
+    """Load files of questions and answers; every 20th line is held out."""
     from redraft.training.data.pairs import JsonlPairs
 
     paths = [path for name in names for path in (sorted(Path(name).glob("*.jsonl")) if Path(name).is_dir() else [name])]
     if wrong := [str(path) for path in paths if Path(path).suffix != ".jsonl"]:
         raise ValueError(f"--chat reads .jsonl files with the fields source and target; got {wrong[0]}")
     if not paths:
-        raise ValueError(f"--data {' '.join(names)} holds no .jsonl files, which --chat reads")
+        raise ValueError(f"--data {' '.join(names)} has no .jsonl files, which --chat reads; give files or a directory")
     return JsonlPairs(tuple(map(str, paths)))

@@ -1,4 +1,4 @@
-"""`redraft correct`: a thin layer over `redraft.tasks.correct`."""
+"""`redraft correct`, a thin layer over `redraft.tasks.correct`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from redraft.tasks.correction.lexicon import Lexicon
     from redraft.tasks.engine.model import TextModel
 
-_TOGETHER = 256  # texts that are corrected in one call
-_COLORS = "\x1b[9;31m{}\x1b[0m", "\x1b[32m{}\x1b[0m"  # struck out in red, green
+_BATCH = 256  # texts corrected in one call
+_COLORS = "\x1b[9;31m{}\x1b[0m", "\x1b[32m{}\x1b[0m"  # struck through in red; green
 _MARKS = "[-{}-]", "{{+{}+}}"
 
 
 @dataclass(frozen=True)
 class CorrectTexts:
-    """Correct the spelling of texts: the likeliest words, by how words are misspelt and by the text around them.
+    """Correct spelling: weigh how words are misspelled against the surrounding text.
 
-    Everything else stays as it is, byte for byte. Digits and names are safe: words with a digit in them, and words with
-    a capital inside of a sentence unless --names.
+    Everything else is kept byte for byte. So are words with a digit and, unless --names is given, capitalized words
+    within a sentence.
     """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
@@ -45,75 +45,77 @@ class CorrectTexts:
     words: Annotated[Path | None, optional_argument("FILE", "the model's own words, or those of its training data")] = (
         None
     )
-    """A text file whose words are known, each as frequent as it is there."""
+    """A text file with the known words; their frequencies are taken from it too."""
     diff: Flag = False
-    """Show what was changed: in colour on a terminal, else as [-was-]{+now+}."""
+    """Show the changes, in color on a terminal, else as [-old-]{+new+}."""
     json: Flag = False
-    """One JSON object per text: the text, and each change with its probability."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object per text: the text, and each change with its probability."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         for word in self.settings.keep:
             decode_text(word, "--keep")
         if self.diff and self.json:
-            raise ValueError("--diff and --json: choose one; the JSON object has all changes")
+            raise ValueError("--diff and --json cannot be combined; the JSON object already has all changes")
 
     def __call__(self) -> None:
         if not (texts := _prompts(self.text)):
             raise ValueError('give a text: redraft correct DIR "One spirng day, Anna wlaked to the graden."')
-        from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
+        from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
         from redraft.tasks.correction.correction import known_lexicon
 
-        counts = None if self.words is None else _counted(self.words)
-        it = open_model(self.model, self.opening)
-        known = None if counts is None else known_lexicon(it, counts)
+        counts = None if self.words is None else _count_words(self.words)
+        model = open_model(self.model, self.model_flags)
+        lexicon = None if counts is None else known_lexicon(model, counts)
         changes, calls, seconds = 0, 0.0, 0.0
         with Progress("texts corrected", len(texts)) as progress:
-            for found in self._some(it, texts, known):
-                progress.advance(len(found))
-                with progress.silent():
-                    self._print(found)
-                changes += sum(len(each.changes) for each in found)
-                calls, seconds = calls + found.nfe * len(found), seconds + found.seconds
+            for results in self._correct_batches(model, texts, lexicon):
+                progress.advance(len(results))
+                with progress.paused():
+                    self._print(results)
+                changes += sum(len(result.changes) for result in results)
+                calls, seconds = calls + results.nfe * len(results), seconds + results.seconds
         print_note(
-            f"{changes} changes in {len(texts)} texts; {calls / len(texts):.1f} rows read per text, {seconds:.1f} s"
+            f"{changes} changes in {len(texts)} texts; {calls / len(texts):.1f} network rows per text, {seconds:.1f} s"
         )
 
-    def _some(self, it: TextModel, texts: list[str], known: Lexicon | None) -> Iterator[CorrectionResults]:
+    def _correct_batches(
+        self, model: TextModel, texts: list[str], lexicon: Lexicon | None
+    ) -> Iterator[CorrectionResults]:
         from redraft.tasks.correction.correction import correct
 
-        for begin in range(0, len(texts), _TOGETHER):
-            yield correct(it, texts[begin : begin + _TOGETHER], words=known, **vars(self.settings))
+        for start in range(0, len(texts), _BATCH):
+            yield correct(model, texts[start : start + _BATCH], words=lexicon, **vars(self.settings))
 
-    def _print(self, found: CorrectionResults) -> None:
-        for each, record in zip(found, found.to_json(), strict=True):
-            emit(record, self.json, format_diff(each, wants_color()) if self.diff else each.text)
+    def _print(self, results: CorrectionResults) -> None:
+        for result, record in zip(results, results.to_json(), strict=True):
+            emit(record, self.json, _format_diff(result, _wants_color()) if self.diff else result.text)
 
 
-def _counted(file: Path) -> Mapping[str, float]:
-    """The words of a file, and how often each is there."""
+def _count_words(file: Path) -> Mapping[str, float]:
+    """Return the words of a file with their counts."""
     from redraft.tasks.correction.lexicon import Lexicon
 
     try:
         counts = Lexicon.of([file.read_text("utf-8")]).counts
     except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ValueError(f"--words {file}: the file cannot be read ({said})") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ValueError(f"--words {file}: the file cannot be read ({reason})") from None
     if not counts:
-        raise ValueError(f"--words {file}: the file has no words")
+        raise ValueError(f"--words {file}: the file has no words; give a file of text")
     return counts
 
 
-def wants_color() -> bool:
-    """Whether stdout is a terminal that wants colours."""
+def _wants_color() -> bool:
+    """Whether stdout is a terminal and the user has not turned colors off."""
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
-def format_diff(each: CorrectionResult, colours: bool) -> str:
-    """The given text with its changes: what was, then what is."""
-    was, now = _COLORS if colours else _MARKS
-    pieces, at = [], 0
-    for change in each.changes:
-        pieces += [each.given[at : change.start], was.format(change.was), now.format(change.now)]
-        at = change.start + len(change.was)
-    return "".join([*pieces, each.given[at:]])
+def _format_diff(result: CorrectionResult, color: bool) -> str:
+    """Return the input text with each change as the old and the new words, in color or marked by brackets."""
+    old, new = _COLORS if color else _MARKS
+    pieces, end = [], 0
+    for change in result.changes:
+        pieces += [result.given[end : change.start], old.format(change.was), new.format(change.now)]
+        end = change.start + len(change.was)
+    return "".join([*pieces, result.given[end:]])

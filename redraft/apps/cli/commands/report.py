@@ -1,4 +1,4 @@
-"""`redraft report`: a page about a run."""
+"""`redraft report`: an HTML report about a run."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from redraft.tasks.arguments.settings import optional_argument
 
 @dataclass(frozen=True)
 class ReportRun:
-    """Write a page about a run: how well it reads and writes, how it learnt, one text from noise to the end."""
+    """Write an HTML report about a run: likelihood, generated texts, learning curves, one text step by step."""
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a run or a checkpoint."""
     out: Annotated[Path | None, optional_argument("FILE.html", "run.html in the run's directory")] = None
-    """Where the page goes."""
+    """File of the report."""
     rows: int = 256
     """Maximum number of held-out rows."""
     draws: int = 4
     """Noise levels per row, each drawn twice. More give a smaller error."""
     samples: int = 32
-    """Number of texts to write."""
+    """Number of texts to generate."""
     seed: int = 0
     """Seed of the noise and the texts."""
     json: Flag = False
-    """One JSON object with the path of the page."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object with the path of the report."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_in_range("--rows", self.rows, 1, 1_000_000)
@@ -46,10 +46,12 @@ class ReportRun:
         from redraft.apps.cli.models import open_model
         from redraft.apps.reports.report import ReportSizes, RunReport, write_report
 
-        it = open_model(self.model, self.opening)
+        model = open_model(self.model, self.model_flags)
         with Progress(f"measuring {self.model}"):
-            found = RunReport.of(it, ReportSizes(self.rows, self.draws, self.samples, self.seed))
+            report = RunReport.of(model, ReportSizes(self.rows, self.draws, self.samples, self.seed))
         home = self.model.parent if self.model.name.startswith("step-") else self.model
-        own = home / "run.html" if home.is_dir() else Path(f"{home.name}.html")  # nothing is written into the package
-        page = write_report(found, self.out or own, program_name())
-        emit({"path": str(page)}, self.json, str(page))
+        is_shipped = not home.is_dir()  # a model in the package, where nothing may be written
+        file = write_report(
+            report, self.out or (Path(f"{home.name}.html") if is_shipped else home / "run.html"), program_name()
+        )
+        emit({"path": str(file)}, self.json, str(file))

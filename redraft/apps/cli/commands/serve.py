@@ -1,4 +1,4 @@
-"""`redraft serve` and `redraft play`: a thin layer over `redraft.apps.server`."""
+"""`redraft serve` and `redraft play`, a thin layer over `redraft.apps.server`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated
 
-from tyro.conf import Positional, arg
+from tyro.conf import Positional
 
+from redraft.apps.cli.arguments import Flag
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import print_note
 from redraft.models.shipped import STORY, shipped_folder
@@ -21,40 +22,42 @@ from redraft.tasks.arguments.settings import optional_argument
 
 @dataclass(frozen=True)
 class Serve:
-    """Serve models to any OpenAI client, and the playground in a browser.
+    """Serve models to OpenAI clients, and the playground to browsers.
 
-    Requests of all clients share every pass of the network. Ctrl-C or SIGTERM finishes what is being written.
+    Each forward pass of the network batches the requests of all clients. On Ctrl-C or SIGTERM running requests are
+    finished first.
     """
 
-    models: Annotated[Positional[tuple[str, ...]], arg(metavar="[DIR …]")] = ()
-    """Directories of trained models, or hf:org/name; each is served by the name of its directory, or as NAME=DIR.
-    Without any: the model that comes with the package."""
+    models: Annotated[
+        Positional[tuple[str, ...]], optional_argument("[DIR …]", "the model that comes with the package")
+    ] = ()
+    """Directories of trained models, or hf:org/name. A model is named after its directory, or by NAME=DIR."""
     host: str = "127.0.0.1"
-    """Address to listen on; any other than this machine's own needs an API key."""
+    """Address to listen on; any address but this machine's own needs an API key."""
     port: int = 8000
     """Port to listen on; 0 chooses a free one."""
     api_key: Annotated[str | None, optional_argument("KEY", "$REDRAFT_API_KEY, or none")] = None
-    """The key that clients must give."""
+    """The key that clients must send."""
     width: int = 8
-    """Requests written at the same time."""
+    """Maximum number of requests that run at the same time."""
     queue: int = 64
-    """Requests that may wait; others are told to come back."""
+    """Maximum number of waiting requests; further ones are refused with "retry later"."""
     deadline: float = 120.0
-    """Seconds a request may take, waiting included."""
+    """Maximum seconds per request, including the time in the queue."""
     drain: float = 30.0
-    """Seconds that running requests get when the server is told to end."""
+    """Seconds that running requests get to finish when the server is stopped."""
     silence: float = 4.0
-    """Seconds without a sign of life after which the model process is replaced."""
+    """Seconds without a heartbeat after which the model process is replaced."""
     threads: Annotated[int | None, optional_argument("INT", "torch's own choice")] = None
-    """Threads of the model process."""
-    mask: Annotated[str | None, optional_argument("ID|TOKEN", "what its files say")] = None
+    """Number of threads of the model process."""
+    mask: Annotated[str | None, optional_argument("ID|TOKEN", "from its files")] = None
     """The mask token of another project's model, if its files do not name it."""
-    attention: Annotated[str | None, optional_argument("causal|full|block:SIZE", "what its files say")] = None
-    """Which tokens see which in another project's model, if its files do not say it."""
+    attention: Annotated[str | None, optional_argument("causal|full|block:SIZE", "from its files")] = None
+    """The attention mask of another project's model, if its files do not name it."""
     max_tokens: int = 8192
-    """Most tokens that one text may get."""
+    """Maximum number of tokens per text."""
     max_cost: float = 2e7
-    """Largest cost of a request: tokens × steps × texts."""
+    """Maximum cost of a request: tokens × steps × texts."""
 
     def __post_init__(self) -> None:
         for name, least, most in (
@@ -67,7 +70,7 @@ class Serve:
                 raise ValueError(
                     f"--{name.replace('_', '-')} {getattr(self, name)}: it must be from {least} to {most:,}"
                 )
-        ModelFlags(mask=self.mask, attention=self.attention)  # which refuses what cannot be
+        ModelFlags(mask=self.mask, attention=self.attention)  # raises if one of them is invalid
         for name in ("deadline", "drain", "silence", "max_cost"):
             if not 0 < getattr(self, name) < 1e15:
                 raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: it must be above 0")
@@ -75,12 +78,14 @@ class Serve:
     def __call__(self) -> None:
         self.serve(print_note)
 
-    def serve(self, say: Callable[[str], None]) -> None:
-        """Serves until a signal ends it."""
+    def serve(self, tell: Callable[[str], None]) -> None:
+        """Serve until a signal ends it; `tell` is called with lines about the state of the server."""
         key = self.api_key or os.environ.get("REDRAFT_API_KEY") or None
-        if key is None and not _own(self.host):
-            raise ValueError(f"--host {self.host} lets others in; give an API key: --api-key KEY or $REDRAFT_API_KEY")
-        models = _named(self.models)
+        if key is None and not _is_loopback(self.host):
+            raise ValueError(
+                f"--host {self.host} is open to other machines; give an API key: --api-key KEY or $REDRAFT_API_KEY"
+            )
+        models = _name_models(self.models)
         try:
             from redraft.apps.server.app import AccessPolicy
             from redraft.apps.server.jobs import RequestLimits
@@ -89,59 +94,69 @@ class Serve:
             from redraft.apps.server.supervisor import SupervisorTimeouts
         except ImportError as error:
             raise ValueError(f"the server needs more packages ({error.name}): pip install 'redraft[serve]'") from None
-        room = QueueLimits(self.width, self.queue, self.max_cost, self.deadline)
-        bounds = RequestLimits(tokens=self.max_tokens, cost=self.max_cost)
-        care = SupervisorTimeouts(silence=self.silence)
-        said = {"mask": self.mask, "attention": self.attention}
-        door = AccessPolicy(key)
-        serve(ServerConfig(models, self.host, self.port, self.threads, self.drain, door, room, bounds, care, said), say)
+        config = ServerConfig(
+            models,
+            self.host,
+            self.port,
+            self.threads,
+            self.drain,
+            AccessPolicy(key),
+            QueueLimits(self.width, self.queue, self.max_cost, self.deadline),
+            RequestLimits(tokens=self.max_tokens, cost=self.max_cost),
+            SupervisorTimeouts(silence=self.silence),
+            {"mask": self.mask, "attention": self.attention},
+        )
+        serve(config, tell)
 
 
-def _own(host: str) -> bool:
-    """Whether only this machine itself can reach an address."""
+def _is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
     try:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
 
 
-def _named(given: tuple[str, ...]) -> dict[str, str]:
-    """Each model under its name."""
-    found: dict[str, str] = {}
-    for word in given or (STORY,):
-        name, equals, place = word.partition("=")
-        place = place if equals else word
-        name = name if equals else place.removeprefix("hf:") if place.startswith("hf:") else Path(place).resolve().name
-        place = str(shipped_folder(place) or place)
-        if not place.startswith("hf:") and not Path(place).is_dir():
-            raise ValueError(f"{place} is not a directory; give that of a run, a checkpoint or an exported model")
-        if name in found:
-            raise ValueError(f"two models are called {name}; name them: redraft serve one={found[name]} two={place}")
-        found[name] = place
-    return found
+def _name_models(words: tuple[str, ...]) -> dict[str, str]:
+    """Return the path of each model by its name."""
+    paths: dict[str, str] = {}
+    for word in words or (STORY,):
+        name, equals, path = word.partition("=")
+        path = path if equals else word
+        name = name if equals else path.removeprefix("hf:") if path.startswith("hf:") else Path(path).resolve().name
+        path = str(shipped_folder(path) or path)
+        if not path.startswith("hf:") and not Path(path).is_dir():
+            raise ValueError(f"{path} is not a directory; give that of a run, a checkpoint or an exported model")
+        if name in paths:
+            raise ValueError(f"two models are named {name}; name them: redraft serve one={paths[name]} two={path}")
+        paths[name] = path
+    return paths
 
 
 @dataclass(frozen=True)
 class Play:
-    """Open the playground in a browser: write, fill holes, correct, choose, compare, and watch how it is done.
+    """Open the playground in a browser: generate, infill, correct, choose, compare, and watch each step.
 
-    It is `redraft serve` for this machine alone, with its page opened.
+    It runs `redraft serve` for this machine only and opens its page.
     """
 
-    models: Annotated[Positional[tuple[str, ...]], arg(metavar="[DIR …]")] = ()
-    """Directories of trained models. Without any: the model that comes with the package."""
+    models: Annotated[
+        Positional[tuple[str, ...]], optional_argument("[DIR …]", "the model that comes with the package")
+    ] = ()
+    """Directories of trained models."""
     port: int = 0
     """Port to listen on; 0 chooses a free one."""
-    browser: bool = True
-    """Open a browser; otherwise only tell the address."""
+    browser: Flag = True
+    """Only print the address, instead of opening a browser."""
 
     def __call__(self) -> None:
-        Serve(self.models, port=self.port).serve(self._say)
+        Serve(self.models, port=self.port).serve(self._tell)
 
-    def _say(self, line: str) -> None:
+    def _tell(self, line: str) -> None:
+        """Print a line about the server; open the browser once it is listening."""
         print_note(line)
-        found = re.match(r"listening on (http://\S+)", line)
-        if found is None:
+        address = re.match(r"listening on (http://\S+)", line)
+        if address is None:
             return
-        opened = self.browser and webbrowser.open(found[1])
-        print_note("Ctrl-C ends it" if opened else f"open {found[1]} in a browser; Ctrl-C ends it")
+        opened = self.browser and webbrowser.open(address[1])
+        print_note("press Ctrl-C to stop" if opened else f"open {address[1]} in a browser; press Ctrl-C to stop")

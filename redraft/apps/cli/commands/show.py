@@ -1,4 +1,4 @@
-"""`redraft show`: the presets, one of them, or what a directory holds, with its curves."""
+"""`redraft show`: the list of presets, or a description of a preset, a run or a model, with learning curves."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
     from redraft.models.config import DiffusionLMConfig
     from redraft.training.runs.run import Run
 
-Metrics = list[dict[str, Any]]
+_Metrics = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Show:
-    """List the presets, or describe a preset or a run: its settings, figures and curves."""
+    """List the presets, or describe a preset, a run or a model: settings, figures and learning curves."""
 
     what: Annotated[Positional[str | None], optional_argument("[PRESET|FILE.py:FN|DIR]")] = None
     """A preset, a function in your own file, or the directory of a run, a checkpoint or an exported model."""
     json: Flag = False
-    """Print one JSON object per preset, or one for the thing described."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object per preset, or one for what is described."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         if self.what == "":
-            raise ValueError("'' names nothing; give a preset, file.py:function, a directory, or no argument")
+            raise ValueError("the argument is empty; give a preset, file.py:function, a directory, or no argument")
 
     def __call__(self) -> None:
         if self.what is None:
-            self._presets()
+            self._list_presets()
         elif Path(self.what).is_dir() or ("/" in self.what and ":" not in self.what):
-            self._directory(Path(self.what))
+            self._show_directory(Path(self.what))
         else:
-            self._recipe(self.what)
+            self._show_preset(self.what)
 
-    def _presets(self) -> None:
-        """By purpose, each under its heading."""
+    def _list_presets(self) -> None:
+        """Print the presets, grouped by purpose."""
         from redraft.training.presets.index import PRESETS, PURPOSES
 
         width = max(map(len, PRESETS))
@@ -57,13 +57,14 @@ class Show:
                 run, complete = _preset(name := function.__name__)
                 network, about = run.model.network, (getdoc(function) or "").partition("\n")[0]
                 size = {"layers": network.layers, "width": network.width}
-                count = _count(run.model) if complete else None  # of the others the tokenizer decides
-                line = f"  {name:<{width}} {network.layers:>3} × {network.width:<5} {_short(count):>7}  {about}"
+                count = _parameter_count(run.model) if complete else None  # else it depends on a missing tokenizer
+                line = f"  {name:<{width}} {network.layers:>3} × {network.width:<5} {_millions(count):>7}  {about}"
                 record = {"name": name, "purpose": purpose, **size, "parameters": count, "about": about}
                 emit(record, self.json, heading + line)
                 heading = ""
 
-    def _recipe(self, name: str) -> None:
+    def _show_preset(self, name: str) -> None:
+        """Describe a preset, or the run of a function in the user's file."""
         from redraft.apps.cli.run_arguments import parse_run
         from redraft.models.checkpoints import serialization
         from redraft.training.presets.index import PRESETS
@@ -71,32 +72,33 @@ class Show:
 
         run, complete = _preset(name) if name in PRESETS else (parse_run(name)[0], True)
         if not complete:
-            print_note(f"{name} reads its tokenizer from a file; it is shown with one of bytes")
+            print_note(f"{name} reads its tokenizer from a file that is not here; it is shown with a byte tokenizer")
         count, digest = parameter_count(run.model), run.digest
         record = {"name": name, "run": digest, "parameters": count, "config": serialization.to_json(run)}
         emit(record, self.json, f"{_pretty(run)}\n{count:,} parameters, run {digest}")
 
-    def _model(self, path: Path) -> None:
-        """One that no run of ours made."""
+    def _show_model(self, path: Path) -> None:
+        """Describe a model without a run."""
         from redraft.apps.cli.models import open_model
         from redraft.models.checkpoints import serialization
         from redraft.training.runs.memory import parameter_count
 
-        it = open_model(path, self.opening)
-        count, model = parameter_count(it.lm.config), it.lm.config
-        record = {"path": str(path), "run": it.name, "parameters": count, "config": serialization.to_json(model)}
-        emit(record, self.json, f"{path}: a model without its run\n{_pretty(model)}\n{count:,} parameters")
+        model = open_model(path, self.model_flags)
+        config, count = model.lm.config, parameter_count(model.lm.config)
+        record = {"path": str(path), "run": model.name, "parameters": count, "config": serialization.to_json(config)}
+        emit(record, self.json, f"{path}: a model without a run\n{_pretty(config)}\n{count:,} parameters")
 
-    def _directory(self, path: Path) -> None:
+    def _show_directory(self, path: Path) -> None:
+        """Describe a run or a model."""
         from redraft.models.checkpoints import serialization
         from redraft.training.runs import metrics
         from redraft.training.runs.memory import parameter_count
 
-        run, step = _found(path, self.opening.trust)
+        run, step = _read_run(path, self.model_flags.trust)
         if run is None:
-            self._model(path)
+            self._show_model(path)
             return
-        records = _metrics(path)
+        records = _read_metrics(path)
         record = {
             "path": str(path),
             "run": run.digest,
@@ -109,8 +111,8 @@ class Show:
         emit(record, self.json, "\n".join([*_description(record, run), *_curves(records)]))
 
 
-def _count(model: DiffusionLMConfig) -> int | None:
-    """Parameters of a preset; None if the tokenizer.json that lies here does not fit it."""
+def _parameter_count(model: DiffusionLMConfig) -> int | None:
+    """Return the number of parameters; None if the tokenizer.json in the working directory does not fit the preset."""
     from redraft.training.runs.memory import parameter_count
 
     try:
@@ -119,22 +121,25 @@ def _count(model: DiffusionLMConfig) -> int | None:
         return None
 
 
-def _short(count: int | None) -> str:
+def _millions(count: int | None) -> str:
     return "" if count is None else f"{count / 1e6:.3g} M"
 
 
 def _preset(name: str) -> tuple[Run, bool]:
-    """A preset, and whether that is all of it: where its tokenizer is a file that is not here, bytes stand for it."""
+    """Return the run of a preset, and whether it is complete.
+
+    It is incomplete if its tokenizer is a file that does not exist here; a byte tokenizer then takes its place.
+    """
     from redraft.core.text.tokenizers import ByteTokenizer
     from redraft.training.presets.index import PRESETS
 
-    own = signature(PRESETS[name]).parameters.get("tokenizer")
-    complete = own is None or Path(own.default).exists()
+    parameter = signature(PRESETS[name]).parameters.get("tokenizer")
+    complete = parameter is None or Path(parameter.default).exists()
     return (PRESETS[name]() if complete else PRESETS[name](tokenizer=ByteTokenizer())), complete
 
 
 def _pretty(value: object) -> str:
-    """A nested dataclass as Python would write it, long lists and texts cut short."""
+    """Format a nested dataclass as Python code, with long lists and strings shortened."""
     from rich.console import Console
     from rich.pretty import Pretty
 
@@ -144,8 +149,8 @@ def _pretty(value: object) -> str:
     return capture.get().rstrip()
 
 
-def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
-    """The run that left a directory behind, if it was one of ours, and the step of its newest checkpoint."""
+def _read_run(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
+    """Return the run of a directory and the step of its newest checkpoint; None for the run if it is only a model."""
     from redraft.apps.cli.models import load_trusted, refuse_preset
     from redraft.models.checkpoints import reader, serialization
     from redraft.models.checkpoints.reader import CheckpointError
@@ -156,30 +161,31 @@ def _found(path: Path, trust: Path | None) -> tuple[Run | None, int | None]:
     modules = load_trusted(trust)
     if (path / "config.json").exists() or reader.checkpoints(path):
         return describe_run(path, modules)
-    if (path / "run.json").exists():  # claimed, but nothing is saved yet
+    if (path / "run.json").exists():  # a training that has not saved a checkpoint yet
         run = serialization.from_json(reader.read_run_file(path / "run.json").get("run"), modules)
         if not isinstance(run, Run):
             raise CheckpointError(f"{path / 'run.json'} describes a {type(run).__name__}; it must describe a Run")
         return run, 0
-    missing = "it has neither run.json and step-… directories nor config.json" if path.is_dir() else "no directory"
-    raise CheckpointError(f"{path} is neither a run nor a model: {missing}; `redraft train` makes one")
+    reason = "it has neither run.json nor config.json" if path.is_dir() else "it is not a directory"
+    raise CheckpointError(f"{path} is neither a run nor a model: {reason}; train one with `redraft train`")
 
 
-def _metrics(path: Path) -> Metrics:
-    """The log of a run; a checkpoint has that of its run."""
+def _read_metrics(path: Path) -> _Metrics:
+    """Read the log of a run, or of the run that a checkpoint belongs to."""
     from redraft.training.runs import metrics
 
     return metrics.read_metrics(path.parent if path.name.startswith("step-") else path)
 
 
 def _description(record: dict[str, Any], run: Run) -> Iterator[str]:
+    """Yield the lines that describe a run and its last figures."""
     from redraft.training.runs import metrics
 
     network, last = run.model.network, record["last"]
     shape = f"{network.layers} × {network.width}, {network.pattern}, {record['parameters']:,} parameters"
     yield f"{record['path']}: run {record['run']}, step {record['step']} of {run.steps}"
     yield f"  model      {type(run.model.process).__name__}; {shape}"
-    yield f"  tokenizer  {type(run.tokenizer).__name__} of {run.tokenizer.vocab.size} states"
+    yield f"  tokenizer  {type(run.tokenizer).__name__} with {run.tokenizer.vocab.size} ids"
     yield f"  data       {_pretty(run.data)}; {run.framing}"
     yield f"  sampler    {run.sampler}"
     if "train_loss_bits_per_token" in last:
@@ -189,15 +195,15 @@ def _description(record: dict[str, Any], run: Run) -> Iterator[str]:
         yield f"  held out   {metrics.format_heldout(last)}"
 
 
-def _curves(records: Metrics) -> Iterator[str]:
-    """Training and held-out loss over the steps; where the truth is known, what is still to be learnt."""
-    plain = not any("valid_excess_bits_per_char" in line for line in records)
-    for key, title, level, wanted in (
+def _curves(records: _Metrics) -> Iterator[str]:
+    """Yield plots of the training loss and the held-out bits; above the true entropy if that is known."""
+    entropy_unknown = not any("valid_excess_bits_per_char" in line for line in records)
+    for key, title, level, shown in (
         ("train_loss_bits_per_token", "training loss, bits per token", None, True),
-        ("valid_bits_per_char", "held out, bits per character", None, plain),
-        ("valid_excess_bits_per_char", "held out, bits per character above the truth (dotted)", 0.0, True),
+        ("valid_bits_per_char", "held out, bits per character", None, entropy_unknown),
+        ("valid_excess_bits_per_char", "held out, bits per character above the true entropy (dotted)", 0.0, True),
     ):
         curve = [(line["step"], line[key]) for line in records if key in line and isfinite(line[key])]
-        if wanted and len(curve) > 1:
+        if shown and len(curve) > 1:
             yield f"\n  {title}"
             yield from plot(curve, level)

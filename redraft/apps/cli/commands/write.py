@@ -1,4 +1,4 @@
-"""`redraft generate`, `infill`, `rewrite`, `control`, `choose` and `score`: a thin layer over `redraft.tasks`."""
+"""`redraft generate`, `infill`, `rewrite`, `control`, `choose` and `score`, a thin layer over `redraft.tasks`."""
 
 from __future__ import annotations
 
@@ -40,123 +40,127 @@ _Settings = TypeVar("_Settings", ControlSettings, GenerationSettings, InfillSett
 
 
 @dataclass(frozen=True)
-class DisplayFlags:
-    """How to show what is written."""
+class _DisplayFlags:
+    """How to show the texts."""
 
     watch: Flag = False
-    """Show the first text being written, on stderr."""
+    """Show on stderr how the first text is written."""
     strip: Annotated[Path | None, optional_argument("FILE.svg")] = None
-    """Draw the first text at six of its steps, from noise to the end."""
+    """Draw the first text at six of its steps, from noise to the final text."""
     profile: Flag = False
-    """Print where the time went, on stderr: network, output layer, rules, sampler."""
+    """Print to stderr how the time was spent: network, output layer, rules, sampler."""
     json: Flag = False
-    """One JSON object per text: the text, its tokens with confidence and step, why it ends, and what it cost."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object per text: the text, its tokens with confidence and step, why it ended, and its cost."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_svg("--strip", self.strip)
 
     def write(self, plans: Sequence[DecodingPlan]) -> None:
-        """Prints each text when it is there, and in the end what all of them cost."""
-        for said in dict.fromkeys(said for plan in plans for said in plan.notes):
-            print_note(name_flags(said))
+        """Run the plans: print each text as soon as it is finished, and at the end the cost of all."""
+        for note in dict.fromkeys(note for plan in plans for note in plan.notes):
+            print_note(name_flags(note))
         for plan in plans:
-            self._one(plan)
+            self._run(plan)
 
-    def _one(self, plan: DecodingPlan) -> None:
+    def _run(self, plan: DecodingPlan) -> None:
+        """Run one plan and print its texts and their cost."""
         from redraft.tasks.engine.profiler import profile_model
 
         tokens, calls, seconds, steps = 0, 0.0, 0.0, 0
-        profile = profile_model(plan.model.lm) if self.profile else nullcontext()
-        with Progress("texts written", len(plan)) as progress, profile as spent:
-            for writing in plan.loops():
-                found = self._some(plan, writing, progress)
-                tokens, seconds = tokens + found.new_tokens, seconds + found.seconds
-                calls, steps = calls + found.nfe * len(found), steps + writing.canvas_count
+        profiling = profile_model(plan.model.lm) if self.profile else nullcontext()
+        with Progress("texts written", len(plan)) as progress, profiling as profile:
+            for loop in plan.loops():
+                results = self._run_loop(plan, loop, progress)
+                tokens, seconds = tokens + results.new_tokens, seconds + results.seconds
+                calls, steps = calls + results.nfe * len(results), steps + loop.canvas_count
         speed = "" if self.watch else f", {tokens / seconds:,.0f} tokens/s"
         print_note(f"{tokens} tokens by {plan.sampler}: {calls / len(plan):.1f} network calls per text{speed}")
-        if (tally := plan.draft_stats) is not None:
-            share = f"{tally.acceptance:.0%} of {tally.drafted} drafted tokens accepted"
-            print_note(f"{share}, {tally.tokens_per_round:.2f} tokens per pass of the model")
-        if spent is not None:
-            print_note("\n".join(spent.lines(seconds, steps)))
+        if (stats := plan.draft_stats) is not None:
+            accepted = f"{stats.acceptance:.0%} of {stats.drafted} drafted tokens accepted"
+            print_note(f"{accepted}, {stats.tokens_per_round:.2f} tokens per pass of the model")
+        if profile is not None:
+            print_note("\n".join(profile.lines(seconds, steps)))
 
-    def _some(self, plan: DecodingPlan, writing: DecodingLoop, progress: Progress) -> TextResults:
-        """Writes some rows and prints them."""
-        first = writing.first_row == plan.first_row
-        seen: list[Canvas] = []
-        watched, canvases = self.watch and first, _kept(writing, seen) if self.strip and first else writing
-        with progress.silent() if watched else nullcontext():
-            _watch(canvases, writing) if watched else _count(canvases, progress)
+    def _run_loop(self, plan: DecodingPlan, loop: DecodingLoop, progress: Progress) -> TextResults:
+        """Write one batch of rows and print their texts."""
+        first = loop.first_row == plan.first_row
+        history: list[Canvas] = []
+        watch, canvases = self.watch and first, _record(loop, history) if self.strip and first else loop
+        with progress.paused() if watch else nullcontext():
+            _watch(canvases, loop) if watch else _exhaust(progress.count_steps(canvases))
         if self.strip and first:
-            _draw(seen, writing, self.strip)
-        found = plan.loop_results(writing)
-        progress.advance(len(found))
-        with progress.silent():
-            for written, record in zip(found, found.to_json() if self.json else found, strict=True):
-                emit(record if isinstance(record, dict) else {}, self.json, written.text)
-        return found
+            _draw(history, loop, self.strip)
+        results = plan.loop_results(loop)
+        progress.advance(len(results))
+        with progress.paused():
+            for result, record in zip(results, results.to_json() if self.json else results, strict=True):
+                emit(record if isinstance(record, dict) else {}, self.json, result.text)
+        return results
 
 
-def _count(canvases: Iterable[Canvas], progress: Progress) -> None:
-    for _ in progress.counting(canvases):
+def _exhaust(canvases: Iterable[Canvas]) -> None:
+    for _ in canvases:
         pass
 
 
-def _kept(canvases: Iterable[Canvas], seen: list[Canvas]) -> Iterator[Canvas]:
+def _record(canvases: Iterable[Canvas], history: list[Canvas]) -> Iterator[Canvas]:
+    """Yield the canvases and append them to the history."""
     for canvas in canvases:
-        seen.append(canvas)
+        history.append(canvas)
         yield canvas
 
 
-def _draw(seen: Sequence[Canvas], writing: DecodingLoop, file: Path) -> None:
+def _draw(history: Sequence[Canvas], loop: DecodingLoop, file: Path) -> None:
+    """Write a picture of the first text at some of its steps."""
     from redraft.apps.reports.pictures import picture
     from redraft.apps.reports.watch import frames
 
-    file.write_text(picture(list(frames(seen, writing.model))), "utf-8")
-    print_note(f"{file}: the first text at some of its {len(seen) - 1} steps")
+    file.write_text(picture(list(frames(history, loop.model))), "utf-8")
+    print_note(f"{file}: the first text at some of its {len(history) - 1} steps")
 
 
-def _watch(canvases: Iterable[Canvas], writing: DecodingLoop) -> None:
+def _watch(canvases: Iterable[Canvas], loop: DecodingLoop) -> None:
+    """Show the canvases in the terminal as they are written."""
     from rich.console import Console
 
     from redraft.apps.reports.watch import display
 
-    display(canvases, writing.model, console=Console(stderr=True))
+    display(canvases, loop.model, console=Console(stderr=True))
 
 
 @dataclass(frozen=True)
 class Generate:
-    """Write texts, from scratch or from given beginnings."""
+    """Generate texts, from scratch or from prompts."""
 
     model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
     prompt: Annotated[Positional[str | None], optional_argument("[PROMPT]")] = None
-    """The beginning of the text; with - or a pipe, one beginning per line of stdin."""
+    """The beginning of the text; with - or a pipe, one prompt per line of stdin."""
     settings: OmitArgPrefixes[GenerationSettings] = GenerationSettings()
-    showing: OmitArgPrefixes[DisplayFlags] = DisplayFlags()
+    display: OmitArgPrefixes[_DisplayFlags] = _DisplayFlags()
 
     def __post_init__(self) -> None:
-        for flag, given in (("--source", self.settings.source), ("--label", self.settings.label)):
-            decode_text(given or "", flag)
+        for flag, text in (("--source", self.settings.source), ("--label", self.settings.label)):
+            decode_text(text or "", flag)
 
     def __call__(self) -> None:
-        model, prompt = _asked(self.model, self.prompt)
+        model, prompt = _model_and_text(self.model, self.prompt)
         prompts = _prompts(prompt) or [""]
-        from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
+        from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
         from redraft.tasks.generation import plan_generation
 
         settings = _with_schema(self.settings)
-        self.showing.write([plan_generation(open_model(model, self.showing.opening), prompts, settings)])
+        self.display.write([plan_generation(open_model(model, self.display.model_flags), prompts, settings)])
 
 
 @dataclass(frozen=True)
 class Infill:
     """Fill the holes of a text: "She opened the [[6]] and [[2-5]], then [[*]]."
 
-    [[6]] has six tokens, [[2-5]] two to five, [[*]] any number up to --room; the model finds out how many. Given text
-    is kept byte for byte. A model trained on whole rows also writes a continuation, because it looks at the text that
-    follows; it is only shown if the template ends with a hole for it.
+    [[6]] gets six tokens, [[2-5]] two to five, [[*]] any number up to --room; the model chooses the number. Given text
+    is kept byte for byte. A model trained on full rows also writes a continuation, since it attends to what follows the
+    text; the continuation is only printed if the template ends with a hole.
     """
 
     model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
@@ -164,27 +168,27 @@ class Infill:
     template: Annotated[Positional[str | None], optional_argument("TEMPLATE")] = None
     """Text with holes; with - or a pipe, one template per line of stdin."""
     settings: OmitArgPrefixes[InfillSettings] = InfillSettings()
-    showing: OmitArgPrefixes[DisplayFlags] = DisplayFlags()
+    display: OmitArgPrefixes[_DisplayFlags] = _DisplayFlags()
 
     def __call__(self) -> None:
-        model, template = _asked(self.model, self.template)
+        model, template = _model_and_text(self.model, self.template)
         if not (templates := _prompts(template)):
             raise ValueError('give a text with holes: redraft infill DIR "She opened the [[6]] and [[3]]."')
         for template in templates:
             require_holes(template)
-        from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
+        from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
         from redraft.tasks.infilling.infilling import plan_infilling
 
         settings = _with_schema(self.settings)
-        self.showing.write(plan_infilling(open_model(model, self.showing.opening), templates, settings))
+        self.display.write(plan_infilling(open_model(model, self.display.model_flags), templates, settings))
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Write a text again: edit it in place, or answer it, with a model trained on pairs.
+    """Rewrite a text: edit it in place or, with a model trained on pairs, write its target.
 
-    In place the text is noised to --strength and written again from there; words of --pin stay. A model trained on
-    pairs reads the text as its source. With --candidates the text most like all of them is chosen.
+    Editing adds noise up to --strength and denoises from there; the words of --pin are kept. A model trained on pairs
+    reads the text as its source. With --candidates the result most similar to the others is kept (minimum Bayes risk).
     """
 
     model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
@@ -193,103 +197,104 @@ class Rewrite:
     """The text; with - or a pipe, one text per line of stdin."""
     settings: OmitArgPrefixes[RewriteSettings] = RewriteSettings()
     json: Flag = False
-    """One JSON object per text: the text, its tokens with confidence and step, why it ends, and what it cost."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object per text: the text, its tokens with confidence and step, why it ended, and its cost."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         for word in self.settings.pinned:
             decode_text(word, "--pin")
 
     def __call__(self) -> None:
-        model, given = _asked(self.model, self.text)
-        if not (texts := _prompts(given)):
+        model, text = _model_and_text(self.model, self.text)
+        if not (texts := _prompts(text)):
             raise ValueError('give a text: redraft rewrite DIR "One spring day, Anna walked to the garden."')
-        from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
+        from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
         from redraft.tasks.rewriting import rewrite
 
         settings = _with_schema(self.settings)
         with Progress(f"rewriting {len(texts):,} texts"):
-            found = rewrite(open_model(model, self.opening), texts, **vars(settings))
-        for written, record in zip(found, found.to_json(), strict=True):
-            emit(record, self.json, written.text)
-        for said in found.notes:
-            print_note(name_flags(said))
-        print_note(f"{found.new_tokens} tokens by {found.sampler}: {found.nfe:.1f} network calls per text")
+            results = rewrite(open_model(model, self.model_flags), texts, **vars(settings))
+        for result, record in zip(results, results.to_json(), strict=True):
+            emit(record, self.json, result.text)
+        for note in results.notes:
+            print_note(name_flags(note))
+        print_note(f"{results.new_tokens} tokens by {results.sampler}: {results.nfe:.1f} network calls per text")
 
 
 @dataclass(frozen=True)
 class Control:
-    """Write texts of given parts of speech, length, attributes and words; --json says how far each wish is met.
+    """Generate texts with given parts of speech, length, attributes or words.
 
-    Wishes are demanded: no text breaks them. With --scale parts of speech and an attribute only guide.
+    These are hard constraints, so every text obeys them. With --scale, parts of speech and attributes only guide.
+    --json reports how far each of them is met.
     """
 
     model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
     settings: OmitArgPrefixes[ControlSettings] = ControlSettings()
     json: Flag = False
-    """One JSON object per text: the text, `met` (1 for every wish that is fulfilled), and what it cost."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object per text: the text, `met` (1 for each constraint that is met), and its cost."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __call__(self) -> None:
-        from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
+        from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
         from redraft.tasks.controlled.controlled import ControlRequest, plan_control
 
-        it, settings = open_model(self.model, self.opening), _with_schema(self.settings)
-        plan, wishes = plan_control(it, settings), ControlRequest(it, settings)
+        model, settings = open_model(self.model, self.model_flags), _with_schema(self.settings)
+        plan, request = plan_control(model, settings), ControlRequest(model, settings)
         with Progress(f"writing {len(plan):,} texts"):
-            found = plan.results()
-        met = [wishes.fulfillment(written.text) for written in found]
-        for written, record, each in zip(found, found.to_json(), met, strict=True):
-            emit(record | {"met": each}, self.json, written.text)
-        means = (f"{name} {sum(each[name] for each in met) / len(met):.1%}" for name in met[0])
-        print_note(f"{', '.join(means)}; {found.nfe:.1f} network calls per text by {found.sampler:.80}")
+            results = plan.results()
+        fulfillment = [request.fulfillment(result.text) for result in results]
+        for result, record, met in zip(results, results.to_json(), fulfillment, strict=True):
+            emit(record | {"met": met}, self.json, result.text)
+        means = (f"{name} {sum(met[name] for met in fulfillment) / len(results):.1%}" for name in fulfillment[0])
+        print_note(f"{', '.join(means)}; {results.nfe:.1f} network calls per text by {results.sampler:.80}")
 
 
 @dataclass(frozen=True)
 class Choose:
-    """How likely each answer is in the holes [[?]] of a text.
+    """Print how likely each answer is in the holes [[?]] of a text.
 
-    Holes are filled with masks, as many as an answer has tokens; an answer's score is the product of what the network
-    says of its tokens, and probabilities are the scores of one hole, normalised. Networks that write from left to right
-    read each answer where it would stand: causal ones exactly, with the text after it.
+    A hole is filled with as many masks as an answer has tokens. The score of an answer is the product of the
+    probabilities of its tokens, and the scores of a hole are normalized. Models that decode left to right score the
+    text with each answer in the hole: causal ones exactly, including the text after it.
     """
 
     model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
     template: Annotated[Positional[str | None], optional_argument("TEMPLATE")] = None
     """Text with holes [[?]]; with - or a pipe, one template per line of stdin."""
-    answers: Annotated[tuple[str, ...], arg(metavar="TEXT")] = ()
+    answers: Annotated[tuple[str, ...], arg(metavar="TEXT", help_behavior_hint="(required)")] = ()
     """The answers, two or more."""
     json: Flag = False
-    """One JSON object per hole: the best answer, all answers with their probabilities."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object per hole: the best answer, and all answers with their probabilities."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         for answer in self.answers:
             decode_text(answer, "--answers")
 
     def __call__(self) -> None:
-        model, template = _asked(self.model, self.template)
+        model, template = _model_and_text(self.model, self.template)
         templates = _prompts(template)
         if not templates or len(self.answers) < 2:
             raise ValueError('give a hole and answers: redraft choose DIR "The sky is [[?]]." --answers blue green')
-        from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
+        from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
         from redraft.tasks.choice.choice import choose
 
-        found = choose(open_model(model, self.opening), templates, self.answers)
-        for chosen, record in zip(found, found.to_json(), strict=True):
-            order = sorted(zip(chosen.probabilities, chosen.answers, strict=True), key=lambda pair: -pair[0])
-            emit(record, self.json, "  ".join(f"{answer} {p:.3f}" for p, answer in order))
-        if found.kind == "blocks":
-            print_note("this network writes in blocks: what stands in later ones than the hole was not read")
-        if not found.comparable:
-            print_note("answers of different numbers of tokens: each was read in a hole of its own length")
+        results = choose(open_model(model, self.model_flags), templates, self.answers)
+        for result, record in zip(results, results.to_json(), strict=True):
+            ranked = sorted(zip(result.probabilities, result.answers, strict=True), key=lambda pair: -pair[0])
+            emit(record, self.json, "  ".join(f"{answer} {p:.3f}" for p, answer in ranked))
+        if results.kind == "blocks":
+            print_note("this model decodes in blocks; text in blocks after the hole was not taken into account")
+        if not results.comparable:
+            print_note("the answers differ in their numbers of tokens; each was scored in a hole of its own length")
 
 
 @dataclass(frozen=True)
 class ScoreTexts:
-    """How likely a model finds texts: bits, exactly for models that write token by token, else an upper bound."""
+    """Print how likely a model finds texts, in bits: exact for causal models, an upper bound for others."""
 
     model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
     """Directory of a run, a checkpoint or an exported model."""
@@ -297,62 +302,62 @@ class ScoreTexts:
     """A whole text; with - or a pipe, one text per line of stdin."""
     settings: OmitArgPrefixes[ScoreSettings] = ScoreSettings()
     json: Flag = False
-    """One JSON object per text."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object per text."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __call__(self) -> None:
-        model, given = _asked(self.model, self.text)
-        if not (texts := _prompts(given)):
+        model, text = _model_and_text(self.model, self.text)
+        if not (texts := _prompts(text)):
             raise ValueError('give a text: redraft score DIR "One spring day, Anna walked to the garden."')
-        from redraft.apps.cli.models import open_model  # torch is loaded when the words are right
+        from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
         from redraft.tasks.scoring import score
 
         with Progress(f"scoring {len(texts):,} texts"):
-            found = score(open_model(model, self.opening), texts, **vars(self.settings))
-        for each, record in zip(found, found.to_json(), strict=True):
-            error = f" ± {each.stderr:.2g}" if each.stderr else ""
-            per = f"{each.bits_per_token:.3f} per token, {each.bits_per_char:.3f} per character"
-            emit(record, self.json, f"{each.bits:8.2f}{error} bits, {per}: {each.text}")
-        kind, cost = "exactly" if found.exact else "at most", f"{found.nfe:.1f} network calls per text"
-        print_note(f"{len(found):,} texts: {kind} {found.bits_per_token:.3f} bits per token; {cost}")
+            results = score(open_model(model, self.model_flags), texts, **vars(self.settings))
+        for result, record in zip(results, results.to_json(), strict=True):
+            error = f" ± {result.stderr:.2g}" if result.stderr else ""
+            rates = f"{result.bits_per_token:.3f} per token, {result.bits_per_char:.3f} per character"
+            emit(record, self.json, f"{result.bits:8.2f}{error} bits, {rates}: {result.text}")
+        kind, cost = "exactly" if results.exact else "at most", f"{results.nfe:.1f} network calls per text"
+        print_note(f"{len(results):,} texts: {kind} {results.bits_per_token:.3f} bits per token; {cost}")
 
 
-def _asked(model: str, given: str | None) -> tuple[str, str | None]:
-    """The model and the text; a text alone is for the model that comes with the package.
+def _model_and_text(model: str, text: str | None) -> tuple[str, str | None]:
+    """Sort the positional arguments: a text without a model is for the model that comes with the package.
 
-    A single word names a model, for a mistyped directory must not become a prompt.
+    A single word is always a model, so that a mistyped directory does not become a prompt.
     """
-    alone = given is None and (" " in model or "[[" in model) and not Path(model).is_dir()
-    return (STORY, model) if alone else (model, given)
+    is_text = text is None and (" " in model or "[[" in model) and not Path(model).is_dir()
+    return (STORY, model) if is_text else (model, text)
 
 
 def _with_schema(settings: _Settings) -> _Settings:
-    """A schema that is no JSON object is the name of a file that holds one."""
+    """Read the file of --schema, unless its value is a JSON object itself."""
     if settings.schema is None or settings.schema.lstrip().startswith("{"):
         return settings
     try:
         return replace(settings, schema=Path(settings.schema).read_text("utf-8"))
     except (OSError, ValueError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ValueError(
-            f"--schema {settings.schema:.60}: neither a JSON object nor a file that can be read ({said})"
+            f"--schema {settings.schema:.60}: neither a JSON object nor a readable file ({reason}); give one of the two"
         ) from None
 
 
-def _prompts(given: str | None) -> list[str]:
-    """What is given, or the lines of stdin that are not blank."""
-    if given is None and not _piped():
+def _prompts(text: str | None) -> list[str]:
+    """Return the text of the command line, or the non-blank lines of stdin if it is "-" or missing."""
+    if text is None and not _stdin_has_data():
         return []
-    if given is not None and given != "-":
-        return [decode_text(given, "the text given")]
-    filled = stdin_lines()
-    if given == "-" and not filled:
+    if text is not None and text != "-":
+        return [decode_text(text, "the text given")]
+    lines = stdin_lines()
+    if text == "-" and not lines:
         raise ValueError("stdin has no text; write one line per text, or give the text as an argument")
-    return filled
+    return lines
 
 
-def _piped() -> bool:
-    """Whether stdin is a pipe or a file; not if it is a terminal, nothing, or closed."""
+def _stdin_has_data() -> bool:
+    """Whether stdin is a pipe or a file, rather than a terminal, /dev/null or closed."""
     try:
         kind = os.fstat(0).st_mode
     except OSError:

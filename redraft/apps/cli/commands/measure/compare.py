@@ -1,4 +1,4 @@
-"""`redraft compare`: several methods under one budget, on one page."""
+"""`redraft compare`: a comparison of several methods under one budget, with an HTML report."""
 
 from __future__ import annotations
 
@@ -30,48 +30,48 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Compare:
-    """Train several methods under one budget, measure them alike, and leave a page that shows them side by side.
+    """Train several methods under one budget, measure them in the same way, and write a report that compares them.
 
-    Stopped and started again it goes on. In DIR: compare.html, compare.json, rows.jsonl, a directory per training.
+    The same command continues an interrupted comparison. The directory --out gets compare.html, compare.json,
+    rows.jsonl and a directory per training.
     """
 
     methods: Annotated[Positional[tuple[str, ...]], optional_argument("PRESET|FILE.py:FN|RUN...")]
-    """What to compare: presets and recipes of your own are trained, directories of runs are only measured."""
+    """What to compare. Presets and functions in your own file are trained; directories of runs are only measured."""
     minutes: Annotated[float | None, optional_argument("MINUTES")] = None
-    """Budget of each training, in minutes of one core (CPU time); a codec or base that is trained first is part of
-    it."""
+    """Budget per training in CPU minutes of one core; it includes the training of a codec or base model."""
     steps: Annotated[int | None, optional_argument("INT")] = None
-    """The budget in steps instead."""
+    """Budget per training in steps, instead of minutes."""
     seeds: int = 3
-    """Trainings of each method: seeds 0, 1, 2 …"""
+    """Number of trainings per method, with seeds 0, 1, 2 …"""
     out: Path = Path("runs/compare")
-    """Where all of it goes."""
+    """Directory for all results."""
     data: Annotated[tuple[str, ...], optional_argument(DATA, "the presets'")] = ()
-    """Text to learn from, for all presets; as for redraft train."""
+    """Text to train all presets on, as for redraft train."""
     tokenizer: Annotated[str | None, optional_argument("chars|bytes|words:N|bpe:N|PATH", "the presets'")] = None
-    """Learnt from the text, or a tokenizer.json."""
+    """Kind of tokenizer to train on the text, or a tokenizer.json."""
     length: Annotated[int | None, optional_argument("INT", "the presets'")] = None
     """Tokens per row."""
     rows: int = 256
-    """Maximum number of test rows that each model reads."""
+    """Maximum number of test rows per model."""
     draws: int = 4
     """Noise levels per row, each drawn twice. More give a smaller error."""
     samples: int = 64
-    """Number of texts that each model writes at each number of steps."""
+    """Number of texts to generate per model and number of steps."""
     write_steps: tuple[int, ...] = (8, 16, 32, 64)
-    """Sampling steps of a whole text, beside the preset's own sampler."""
+    """Numbers of sampling steps per text to compare, besides that of the preset's own sampler."""
     judge: Annotated[str | None, optional_argument("DIR|story|hf:NAME")] = None
-    """A causal model that judges the texts: generative perplexity. For text whose truth nobody knows."""
+    """A causal model to score the texts (generative perplexity), for corpora without known probabilities."""
     quiet: Flag = False
     """Print no progress to stderr."""
     json: Flag = False
-    """One JSON object per method, then one with the path of the page."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object per method, then one with the path of the report."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         if not self.methods:
-            raise ValueError("there is nothing to compare; name presets or runs, say ar_tiny mdlm_tiny")
-        if (self.minutes is None) == (self.steps is None) and self.minutes is not None:
+            raise ValueError("there is nothing to compare; name presets or runs, such as ar_tiny mdlm_tiny")
+        if self.minutes is not None and self.steps is not None:
             raise ValueError("--minutes and --steps are two budgets; give one of them")
         require_in_range("--minutes", self.minutes, 0.001, 1_000_000)
         require_in_range("--steps", self.steps, 1, 10**9)
@@ -92,12 +92,12 @@ class Compare:
         methods = tuple(map(self._method, self.methods))
         if self.minutes is None and self.steps is None and any(isinstance(m, TrainingRecipe) for m in methods):
             raise ValueError("a comparison needs a budget; give --minutes 5, or --steps 2000")
-        effort = MeasurementSize(self.rows, self.draws, self.samples, self.write_steps)
-        compared = Comparison(methods, self._budget, self.seeds, effort, self.out, self._judge(), self.judge)
-        self._note_texts(methods)
+        size = MeasurementSize(self.rows, self.draws, self.samples, self.write_steps)
+        comparison = Comparison(methods, self._budget, self.seeds, size, self.out, self._judge(), self.judge)
+        self._note_different_texts(methods)
         tell = (lambda line: None) if self.quiet else print_note
-        compared.measure(tell, lambda: self._page(compared), quiet=self.quiet)
-        self._report(compared, self._page(compared))
+        comparison.measure(tell, lambda: self._write_page(comparison), quiet=self.quiet)
+        self._print(comparison, self._write_page(comparison))
 
     @property
     def _budget(self) -> Budget:
@@ -108,7 +108,7 @@ class Compare:
     def _judge(self) -> Judge | None:
         from redraft.apps.cli.models import open_judge
 
-        return None if self.judge is None else open_judge(self.judge, self.opening)
+        return None if self.judge is None else open_judge(self.judge, self.model_flags)
 
     def _method(self, name: str) -> Method:
         from redraft.apps.cli.models import open_model
@@ -118,15 +118,15 @@ class Compare:
         if name in PRESETS or ":" in name or name.endswith(".py"):
             return self._recipe(name)
         if not Path(name).exists() and "/" not in name and name != STORY:
-            self._run(name)  # says what there is
-        with Progress(f"opening {name}"):
-            it = open_model(name, self.opening)
-        found = PretrainedMethod(name.rstrip("/"), it)
-        found.run  # noqa: B018  (a model without a run is refused)
-        return found
+            self._run(name)  # raises with a list of similar presets
+        with Progress(f"loading {name}"):
+            model = open_model(name, self.model_flags)
+        method = PretrainedMethod(name.rstrip("/"), model)
+        method.run  # noqa: B018  (raises if the model has no run)
+        return method
 
     def _recipe(self, name: str) -> TrainingRecipe:
-        """The run, after the preset that its base is named after: a codec, a model."""
+        """Return the recipe of a preset or a user's function; a base that is named after a preset is trained first."""
         from redraft.evaluation.comparison.methods import TrainingRecipe
         from redraft.training.presets.index import PRESETS
 
@@ -145,67 +145,67 @@ class Compare:
         run, tokenizer = parse_run(name, self.data, self.tokenizer, self.length)
         return run if tokenizer is None else variations.with_tokenizer(run, make_tokenizer(tokenizer, run.data))
 
-    def _note_texts(self, methods: Sequence[Method]) -> None:
+    def _note_different_texts(self, methods: Sequence[Method]) -> None:
         from redraft.evaluation.comparison.comparison import text_description
 
         if len(texts := {text_description(method): method.name for method in methods}) > 1:
-            said = ", ".join(f"{name} on {text}" for text, name in texts.items())
-            print_note(f"methods are measured on different texts ({said}): their bits cannot be compared")
+            which = ", ".join(f"{name} on {text}" for text, name in texts.items())
+            print_note(f"the methods are measured on different texts ({which}), so their bits cannot be compared")
 
-    def _page(self, compared: Comparison) -> Path:
-        """The page and compare.json, of the rows so far."""
+    def _write_page(self, comparison: Comparison) -> Path:
+        """Write the report and compare.json for the rows measured so far."""
         from redraft.apps.reports.comparison import ComparisonData, write_comparison
         from redraft.evaluation.comparison.comparison import summaries
 
-        rows = compared.rows()
-        found = summaries(rows)
-        (self.out / "compare.json").write_text(jsonlib.dumps(found, indent=1) + "\n", "utf-8")
-        budget = str(compared.budget) if self.minutes or self.steps else "no training"
-        commands = tuple(self._commands(compared, rows))
-        planned, by_minutes = len(list(compared.jobs)), self.minutes is not None
-        return write_comparison(
-            ComparisonData(rows, found, budget, planned, commands, by_minutes), self.out / "compare.html"
-        )
+        rows = comparison.rows()
+        by_method = summaries(rows)
+        (self.out / "compare.json").write_text(jsonlib.dumps(by_method, indent=1) + "\n", "utf-8")
+        budget = str(comparison.budget) if self.minutes or self.steps else "no training"
+        commands = tuple(self._commands(comparison, rows))
+        planned, by_minutes = len(list(comparison.jobs)), self.minutes is not None
+        data = ComparisonData(rows, by_method, budget, planned, commands, by_minutes)
+        return write_comparison(data, self.out / "compare.html")
 
-    def _commands(self, compared: Comparison, rows: Sequence[Mapping[str, Any]]) -> Iterator[Command]:
+    def _commands(self, comparison: Comparison, rows: Sequence[Mapping[str, Any]]) -> Iterator[Command]:
+        """Yield the commands that reproduce the comparison and its parts, for the report."""
         from redraft.apps.reports.page import Command
 
-        yield Command("All of it; stopped, it goes on", f"{program_name()} compare {self._words()}")
+        yield Command("The whole comparison; continues if interrupted", f"{program_name()} compare {self._arguments()}")
         first = {row["method"]: row for row in reversed(rows)}
-        for method in compared.methods:
+        for method in comparison.methods:
             if method.name in first:
-                row = first[method.name]
-                own = self._words("data", "tokenizer", "length") if self.data or self.tokenizer or self.length else ""
+                row, has_data = first[method.name], self.data or self.tokenizer or self.length
+                arguments = self._arguments("data", "tokenizer", "length") if has_data else ""
                 for line in method.commands(self.out, row["seed"], [stage["steps"] for stage in row["stages"]]):
-                    yield Command(f"{row['name']}: train it alone", f"{program_name()} {line} {own}".rstrip())
-                place = method.place(self.out, row["seed"])
-                yield Command(
-                    f"{row['name']}: measure it again", f"{program_name()} eval {quote(str(place))} --split test"
-                )
-                yield Command(f"{row['name']}: let it write", f"{program_name()} {generate_command(method.run, place)}")
+                    yield Command(f"{row['name']}: train it alone", f"{program_name()} {line} {arguments}".rstrip())
+                directory = method.directory(self.out, row["seed"])
+                evaluate, generate = f"eval {quote(str(directory))}", generate_command(method.run, directory)
+                yield Command(f"{row['name']}: measure it again", f"{program_name()} {evaluate} --split test")
+                yield Command(f"{row['name']}: generate text", f"{program_name()} {generate}")
 
-    def _words(self, *flags: str) -> str:
-        """Flags of this command that differ from what they are by default; if none are named, all, and the methods."""
-        words = [] if flags else [quote(name) for name in self.methods]
-        every = [field.name for field in fields(self) if field.name not in ("methods", "quiet", "json", "opening")]
-        for name in flags or every:
+    def _arguments(self, *names: str) -> str:
+        """Return those of the named flags that are not at their defaults; without names, all flags and the methods."""
+        words = [] if names else [quote(name) for name in self.methods]
+        all_names = [f.name for f in fields(self) if f.name not in ("methods", "quiet", "json", "model_flags")]
+        for name in names or all_names:
             value = getattr(self, name)
             if value != getattr(type(self), name, None):
-                each = map(str, value if isinstance(value, tuple) else (value,))
-                words += [f"--{name.replace('_', '-')}", *map(quote, each)]
+                values = map(str, value if isinstance(value, tuple) else (value,))
+                words += [f"--{name.replace('_', '-')}", *map(quote, values)]
         return " ".join(words)
 
-    def _report(self, compared: Comparison, page: Path) -> None:
+    def _print(self, comparison: Comparison, page: Path) -> None:
+        """Print the summary of each method, and the path of the report."""
         from redraft.evaluation.comparison.comparison import summaries
 
-        for each in summaries(compared.rows()):
-            emit(each, self.json, _line(each))
+        for summary in summaries(comparison.rows()):
+            emit(summary, self.json, _summary_line(summary))
         emit({"path": str(page)}, self.json, str(page))
 
 
-def _line(each: Mapping[str, Any]) -> str:
-    bits, own = each["bits"], each["written"]["own"]
+def _summary_line(summary: Mapping[str, Any]) -> str:
+    bits, own = summary["bits"], summary["written"]["own"]
     errors = "".join(f" ± {bits[key]:.4f}" for key in ("between", "within") if bits[key] is not None)
-    share = f", {own['share']['mean']:.0%} right" if "share" in own else ""
-    calls = f", {own['nfe']['mean']:.1f} calls a text"
-    return f"{each['method']:<24}{bits['mean']:.4f}{errors} {each['bits_of']}{share}{calls}"
+    correct = f", {own['share']['mean']:.0%} correct" if "share" in own else ""
+    calls = f", {own['nfe']['mean']:.1f} network calls per text"
+    return f"{summary['method']:<24}{bits['mean']:.4f}{errors} {summary['bits_of']}{correct}{calls}"

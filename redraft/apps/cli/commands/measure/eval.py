@@ -1,4 +1,4 @@
-"""`redraft eval`: how likely a model finds held-out text, and how well it writes."""
+"""`redraft eval`: likelihood of held-out text, quality of generated texts, and lm-eval tasks."""
 
 from __future__ import annotations
 
@@ -29,48 +29,47 @@ if TYPE_CHECKING:
     from redraft.training.runs.run import Run
 
 _Figure = dict[str, float | str | None]
-NamedFigure = tuple[str, float, dict[str, Any]]  # name, value, what else is worth knowing
+_NamedFigure = tuple[str, float, dict[str, Any]]  # name, value, further entries of the record
 
 
 @dataclass(frozen=True)
 class Eval:
-    """Measure a model: likelihood of held-out text, quality and cost of its own texts; or tasks of lm-eval."""
+    """Evaluate a model: likelihood of held-out text, quality and cost of generated texts; or lm-eval tasks."""
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a run, a checkpoint or an exported model."""
     data: Annotated[tuple[str, ...], optional_argument(f"{DATA}|NAME=PATH...", "the run's")] = ()
-    """The text to measure on; files are used whole. Several sets have names, say ptb=a.txt wikitext2=b.txt: each is
-    measured by itself, put back into the form people write by the rules for its name (ptb, wikitext, lm1b, lambada,
-    scientific_papers)."""
+    """Text to evaluate on; all documents of the files are used. Named sets (ptb=a.txt wikitext2=b.txt) are evaluated
+    separately; ptb, wikitext, lm1b, lambada and scientific_papers are detokenized by the rules of that benchmark."""
     split: Literal["train", "valid", "test"] = "valid"
-    """Which split of the text."""
+    """Split of the text to evaluate on."""
     rows: int = 256
     """Maximum number of held-out rows."""
     draws: Annotated[int | None, optional_argument("INT", "4, with --tasks 16")] = None
     """Noise levels per row, each drawn twice. More give a smaller error; 64 is LLaDA's protocol for tasks."""
     length: int = 512
-    """Tokens per row, for a model that no run of ours made; text is cut into full rows."""
+    """Row length for imported models; the text is cut into full rows."""
     samples: int = 64
-    """Number of texts to write; 0 for none. Only the runs of ours say how to."""
+    """Number of texts to generate; 0 for none. Needs a model with a run, trained by Redraft."""
     judge: Annotated[str | None, optional_argument("DIR|hf:NAME")] = None
-    """A causal model that judges what this one writes: generative perplexity, with the entropy of the texts."""
+    """A causal model to score the generated texts; reports generative perplexity and the entropy of the texts."""
     tasks: Annotated[tuple[str, ...], optional_argument("NAME|FILE.yaml...")] = ()
-    """Tasks of lm-eval by name, or YAML files of your own; needs redraft[tasks]."""
+    """Names of lm-eval tasks, or your own YAML files; needs redraft[tasks]."""
     include: Annotated[Path | None, optional_argument("DIR")] = None
-    """Directory of YAML files whose tasks can be named as well; Python code that they name is run."""
+    """Directory of YAML files whose tasks can also be named; Python code that they refer to is run."""
     limit: Annotated[int | None, optional_argument("INT", "all")] = None
-    """Maximum number of questions of each task."""
+    """Maximum number of questions per task."""
     shots: Annotated[int | None, optional_argument("INT", "the task's")] = None
     """Number of solved examples before each question."""
     chat: Flag = False
-    """Ask questions as messages, by the model's chat template."""
-    steps: Annotated[int | None, optional_argument("INT", "continuous time; a task: one per token")] = None
-    """T of the T-step bound (multinomial diffusion publishes 1000 and 4000); with --tasks, steps to write an answer."""
+    """Ask the questions as messages, with the model's chat template."""
+    steps: Annotated[int | None, optional_argument("INT", "continuous time; with --tasks one per token")] = None
+    """T of the T-step bound (multinomial diffusion reports 1000 and 4000); with --tasks, sampling steps per answer."""
     seed: int = 0
     """Seed of the noise and the texts."""
     json: Flag = False
-    """One JSON object per figure."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object per figure."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_in_range("--rows", self.rows, 1, 1_000_000)
@@ -81,53 +80,56 @@ class Eval:
         require_in_range("--steps", self.steps, 1, 100_000)
         self._require_tasks()
         if self.judge is not None and not self.samples:
-            raise ValueError("--judge judges what is written; ask for some texts: --samples 64")
+            raise ValueError("--judge scores generated texts, but --samples is 0; generate some: --samples 64")
         require_in_range("--samples", self.samples, 0, 100_000)
         require_seed_flag(self.seed)
 
     def _require_tasks(self) -> None:
-        """Flags of tasks need tasks, and tasks bring their own text."""
-        given = {"include": self.include, "limit": self.limit, "shots": self.shots}
-        alone = [name for name, value in {**given, "chat": self.chat or None}.items() if value is not None]
-        if alone and not self.tasks:
-            raise ValueError(f"--{alone[0]} is for tasks; name some: --tasks hellaswag")
+        """Raise if a flag for tasks is given without --tasks, or --data together with it."""
+        task_flags = {"include": self.include, "limit": self.limit, "shots": self.shots, "chat": self.chat or None}
+        given = [name for name, value in task_flags.items() if value is not None]
+        if given and not self.tasks:
+            raise ValueError(f"--{given[0]} is for tasks; name some: --tasks hellaswag")
         if self.tasks and self.data:
-            raise ValueError("--tasks bring their own text; leave --data out, or measure it by itself")
+            raise ValueError("--tasks have their own text; leave --data out, or evaluate on it in a separate call")
         if any(not task.strip() for task in self.tasks):
             raise ValueError("--tasks has an empty name; give names of tasks, or YAML files")
 
     def __call__(self) -> None:
         if self.tasks:
-            self._tasks()
+            self._run_tasks()
             return
         from redraft.apps.cli.models import open_judge, open_model
         from redraft.apps.cli.run_arguments import parse_source, training_texts, warn_of_unknown
         from redraft.evaluation.text_metrics import figure_record
 
         sets = parse_named_sets(self.data)
-        it = open_model(self.model, self.opening)
-        if self.judge is not None and it.run is None:
-            raise ValueError(f"{self.model} is a model without its run, which says how it writes; leave --judge out")
-        judge = None if self.judge is None else open_judge(self.judge, self.opening)
-        tokenizer, framing = self._rows_of(it)
-        data: Any = parse_source(self.data, undivided=True) if self.data and not sets else getattr(it.run, "data", None)
-        print_note(f"{self.model}: run {it.name}, step {it.step}" if it.run else f"{self.model}: a model without a run")
+        model = open_model(self.model, self.model_flags)
+        run = model.run
+        if self.judge is not None and run is None:
+            raise ValueError(f"{self.model} has no run, so its sampler is unknown; leave --judge out")
+        judge = None if self.judge is None else open_judge(self.judge, self.model_flags)
+        tokenizer, framing = self._tokenizer_and_framing(model)
+        data: Any = parse_source(self.data, undivided=True) if self.data and not sets else getattr(run, "data", None)
+        print_note(
+            f"{self.model}: run {model.name}, step {model.step}" if run else f"{self.model}: a model without a run"
+        )
         if self.data and not sets:
             warn_of_unknown(tokenizer, training_texts(data))
-        found = (
-            chain.from_iterable(self._set(it, tokenizer, framing, *each) for each in sets.items())
+        likelihoods = (
+            chain.from_iterable(self._named_set(model, tokenizer, framing, *item) for item in sets.items())
             if sets
-            else self._likelihood(it, tokenizer, framing, data)
+            else self._likelihood(model, tokenizer, framing, data)
         )
-        written = () if it.run is None else self._generation(it, it.run, data, judge)
-        for name, value, more in chain(found, written):
-            figure = figure_record(name, value, run=it.name, seed=self.seed, **more)
-            emit(figure, self.json, _line(figure))
+        generation = () if run is None else self._generation(model, run, data, judge)
+        for name, value, more in chain(likelihoods, generation):
+            figure = figure_record(name, value, run=model.name, seed=self.seed, **more)
+            emit(figure, self.json, _figure_line(figure))
 
-    def _set(
-        self, it: TextModel, tokenizer: Tokenizer, framing: Framing, name: str, paths: tuple[str, ...]
-    ) -> Iterator[NamedFigure]:
-        """One of several sets, and how its text and figures are to be read."""
+    def _named_set(
+        self, model: TextModel, tokenizer: Tokenizer, framing: Framing, name: str, paths: tuple[str, ...]
+    ) -> Iterator[_NamedFigure]:
+        """Yield the likelihood of one of several sets; prints first how its text is prepared."""
         from redraft.apps.cli.run_arguments import parse_source, training_texts, warn_of_unknown
         from redraft.training.data.detokenize import DetokenizedCorpus, detokenizer_for
         from redraft.training.data.sources import InfiniteCorpus
@@ -136,17 +138,17 @@ class Eval:
         if rules is not None and not isinstance(text, InfiniteCorpus):
             text = DetokenizedCorpus(text, rules)
         warn_of_unknown(tokenizer, training_texts(text))
-        said = "as it is" if rules is None else f"detokenised by the rules of {rules}"
-        states = f"{type(tokenizer).__name__} of {tokenizer.vocab.size:,} states"
+        preparation = "unchanged" if rules is None else f"detokenized by the rules of {rules}"
+        tokens = f"{type(tokenizer).__name__} with {tokenizer.vocab.size:,} ids"
         if not self.json:
-            emit({}, False, f"{name}: {' '.join(paths)}, {said}; per token of the model's own {states}")
-        for figure, value, more in self._likelihood(it, tokenizer, framing, text, words=True):
-            yield figure, value, {"set": name, "detokenised": rules, "tokens_of": states, **more}
+            emit({}, False, f"{name}: {' '.join(paths)}, {preparation}; per token of the model's own {tokens}")
+        for figure, value, more in self._likelihood(model, tokenizer, framing, text, words=True):
+            yield figure, value, {"set": name, "detokenised": rules, "tokens_of": tokens, **more}
 
-    def _tasks(self) -> None:
-        run_tasks(
+    def _run_tasks(self) -> None:
+        _run_tasks(
             self.model,
-            self.opening,
+            self.model_flags,
             self.tasks,
             include=self.include,
             limit=self.limit,
@@ -159,55 +161,59 @@ class Eval:
             length=self.length,
         )
 
-    def _rows_of(self, it: TextModel) -> tuple[Tokenizer, Framing]:
-        """How text becomes rows: as in training, or, for a model without a run, full rows of some length."""
+    def _tokenizer_and_framing(self, model: TextModel) -> tuple[Tokenizer, Framing]:
+        """Return how text becomes rows: as in training, or in full rows of --length for a model without a run."""
         from redraft.training.data.framing import PackedRows
 
-        if it.run is not None:
-            return it.run.tokenizer, it.run.framing
-        if it.lm.tokenizer is None or not self.data:
-            lacks = "no tokenizer" if it.lm.tokenizer is None else "no run, so no text of its own: say --data PATH"
-            raise ValueError(f"{self.model} cannot be measured on text: it has {lacks}")
-        return it.lm.tokenizer, PackedRows(min(self.length, it.lm.config.network.positions or self.length))
+        if model.run is not None:
+            return model.run.tokenizer, model.run.framing
+        lm = model.lm
+        if lm.tokenizer is None or not self.data:
+            reason = "no tokenizer; put tokenizer.json there" if lm.tokenizer is None else "no run; give --data PATH"
+            raise ValueError(f"{self.model} cannot be evaluated on text, because it has {reason}")
+        return lm.tokenizer, PackedRows(min(self.length, lm.config.network.positions or self.length))
 
     def _likelihood(
         self,
-        it: TextModel,
+        model: TextModel,
         tokenizer: Tokenizer,
         framing: Framing,
         data: Corpus | InfiniteCorpus,
         *,
         words: bool = False,
-    ) -> Iterator[NamedFigure]:
-        """The bound, or the exact value of a causal model; and how far it is above the truth, if that is known."""
+    ) -> Iterator[_NamedFigure]:
+        """Yield likelihood figures: bounds, or exact values for causal models; `words` adds the word perplexity.
+
+        If the true probabilities are known, also yields the excess over the true entropy.
+        """
         from redraft.training.heldout import NATS_PER_BIT, HeldOut, excess_bits, likelihood, target_texts
         from redraft.training.objectives.losses import Bound
 
         bound = None if self.steps is None else Bound(steps=self.steps)
         with Progress("rows measured", self.rows) as progress:
-            held = HeldOut.of(data, self.split, tokenizer, framing, self.rows)
-            progress.total = sum(len(batch.tokens) for batch in held.batches)
-            batches = progress.over(held.batches, lambda batch: len(batch.tokens))
-            found = likelihood(it.lm, batches, draws=self.draws or 4, seed=self.seed, bound=bound)
-        count = len(found.row_nats)
-        of = {"split": self.split, "rows": count} | ({} if self.steps is None else {"steps": self.steps})
+            held_out = HeldOut.of(data, self.split, tokenizer, framing, self.rows)
+            progress.total = sum(len(batch.tokens) for batch in held_out.batches)
+            batches = progress.count_items(held_out.batches, lambda batch: len(batch.tokens))
+            result = likelihood(model.lm, batches, draws=self.draws or 4, seed=self.seed, bound=bound)
+        count = len(result.row_nats)
+        details = {"split": self.split, "rows": count} | ({} if self.steps is None else {"steps": self.steps})
         units: tuple[Literal["token", "char"], ...] = ("token", "char")
         for name, unit in ((f"bits_per_{unit}", unit) for unit in units):
-            errors = {"rows_stderr": found.row_error(unit)} if count > 1 else {}
-            yield name, getattr(found, name), {"stderr": getattr(found, f"{name}_stderr"), **errors, **of}
-        yield "perplexity", found.perplexity, of
+            errors = {"rows_stderr": result.row_error(unit)} if count > 1 else {}
+            yield name, getattr(result, name), {"stderr": getattr(result, f"{name}_stderr"), **errors, **details}
+        yield "perplexity", result.perplexity, details
         if words:
-            count = sum(len(text.split()) for batch in held.batches for text in target_texts(it.lm, batch))
-            yield "word_perplexity", math.exp(min(700.0, float(found.row_nats.sum()) / max(1, count))), of
-        if held.truth is not None:
-            value, error = excess_bits(found, held.truth.log_probs)
-            yield "excess_bits_per_char", value, {"stderr": error, **of}
-            yield "entropy_bits_per_char", held.truth.entropy_per_char / NATS_PER_BIT, {}
+            count = sum(len(text.split()) for batch in held_out.batches for text in target_texts(model.lm, batch))
+            yield "word_perplexity", math.exp(min(700.0, float(result.row_nats.sum()) / max(1, count))), details
+        if held_out.truth is not None:
+            value, error = excess_bits(result, held_out.truth.log_probs)
+            yield "excess_bits_per_char", value, {"stderr": error, **details}
+            yield "entropy_bits_per_char", held_out.truth.entropy_per_char / NATS_PER_BIT, {}
 
     def _generation(
-        self, it: TextModel, run: Run, data: Corpus | InfiniteCorpus, judge: Judge | None
-    ) -> Iterator[NamedFigure]:
-        """What the run's own sampler writes: from nothing, or in answer to held-out sources."""
+        self, model: TextModel, run: Run, data: Corpus | InfiniteCorpus, judge: Judge | None
+    ) -> Iterator[_NamedFigure]:
+        """Yield figures of texts written by the run's sampler, from noise or in answer to held-out sources."""
         from redraft.apps.cli.models import ProgressSampler
         from redraft.evaluation.text_metrics import fraction_possible
         from redraft.tasks.canvases import sample_canvases
@@ -221,49 +227,51 @@ class Eval:
         if not self.samples:
             return
         (first,) = first_batches(load_rows(data, self.split, run.tokenizer, run.framing), self.samples, self.samples)
-        canvas = blank_canvases(it.lm, run.framing, self.samples, first)
+        canvas = blank_canvases(model.lm, run.framing, self.samples, first)
         with Progress(f"writing {self.samples:,} texts") as progress:
-            written = sample_canvases(it.lm, ProgressSampler(run.sampler, progress), canvas, seed=self.seed)
-        of = {"rows": len(written.texts), "sampler": str(run.sampler)}
+            results = sample_canvases(model.lm, ProgressSampler(run.sampler, progress), canvas, seed=self.seed)
+        details = {"rows": len(results.texts), "sampler": str(run.sampler)}
         if isinstance(run.data, KnownDistribution) and not run.framing.conditional:
-            yield "grammatical", fraction_possible(written.texts, run.data), of
+            yield "grammatical", fraction_possible(results.texts, run.data), details
         if isinstance(data, InfinitePairs):
-            sources = [data.pair(self.split, index).source for index in range(len(written.texts))]
-            asked = isinstance(run.framing, ChatRows)  # the question is a part of the text there
-            found = mean_coverage(data, sources, [each.new.strip() for each in written] if asked else written.texts)
-            if found is not None:
-                yield "facts", found.share, of
-                yield "exact", found.exact, of
-        yield "nfe", written.nfe, of
-        yield "tokens_per_second", written.tokens_per_second, of
-        yield "seconds_per_text", written.seconds / len(written), of
+            sources = [data.pair(self.split, index).source for index in range(len(results.texts))]
+            in_chat = isinstance(run.framing, ChatRows)  # the text of a result then includes the question
+            answers = [result.new.strip() for result in results] if in_chat else results.texts
+            if (coverage := mean_coverage(data, sources, answers)) is not None:
+                yield "facts", coverage.share, details
+                yield "exact", coverage.exact, details
+        yield "nfe", results.nfe, details
+        yield "tokens_per_second", results.tokens_per_second, details
+        yield "seconds_per_text", results.seconds / len(results), details
         if judge is not None:
-            yield from self._judged(judge, written.texts)
+            yield from self._judge_texts(judge, results.texts)
 
-    def _judged(self, judge: Judge, texts: Sequence[str]) -> Iterator[NamedFigure]:
-        """Generative perplexity, and the entropy that tells whether it was bought with repetition."""
+    def _judge_texts(self, judge: Judge, texts: Sequence[str]) -> Iterator[_NamedFigure]:
+        """Yield generative perplexity, and the entropy, which shows whether a low perplexity is due to repetition."""
         from redraft.evaluation.judges import generative_perplexity
 
-        found = generative_perplexity(texts, judge)
-        of = {"judge": self.judge, "rows": len(texts)}
-        yield "generative_perplexity", found.perplexity, {**of, "judge_tokens": found.tokens}
-        yield "entropy_within_texts", found.unigram_entropy, {**of, "unit": "nats"}
+        result = generative_perplexity(texts, judge)
+        details = {"judge": self.judge, "rows": len(texts)}
+        yield "generative_perplexity", result.perplexity, {**details, "judge_tokens": result.tokens}
+        yield "entropy_within_texts", result.unigram_entropy, {**details, "unit": "nats"}
 
 
 def parse_named_sets(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """The sets of "ptb=a.txt,wikitext2=b.txt", or of several such words; none if no word names any."""
+    """Parse "ptb=a.txt,wikitext2=b.txt", or several such words, into the files of each set; empty without names."""
     parts = [part for word in words for part in word.split(",")]
     if not any("=" in part and not Path(part).exists() for part in parts):
         return {}
     sets: dict[str, tuple[str, ...]] = {}
     for name, equals, path in (part.partition("=") for part in parts):
         if not (name and equals and path):
-            raise ValueError(f"--data {name}{equals}{path}: several sets have a name each, say ptb=path/to/test.txt")
+            raise ValueError(
+                f"--data {name}{equals}{path}: each of several sets needs a name, as in ptb=path/to/test.txt"
+            )
         sets[name] = (*sets.get(name, ()), path)
     return sets
 
 
-def _line(figure: _Figure) -> str:
+def _figure_line(figure: _Figure) -> str:
     error = f" ± {figure['stderr']:.2g}" if figure.get("stderr") else ""
     value = "–" if figure["value"] is None else f"{figure['value']:.4g}"
     return f"{str(figure['name']).replace('_', ' '):<24}{value:>10}{error}"
@@ -273,21 +281,21 @@ _SILENT = {"TQDM_DISABLE": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1", "TOKEN
 
 
 @dataclass(frozen=True)
-class _Told:
-    """Says by one bar how far the harness is."""
+class _TaskProgress:
+    """Reports the progress of tasks on one `Progress`."""
 
     progress: Progress
 
     def begin(self, what: str, total: int) -> None:
-        self.progress.turn_to(what, total or None)
+        self.progress.begin(what, total or None)
 
     def advance(self, count: int) -> None:
         self.progress.advance(count)
 
 
-def run_tasks(
+def _run_tasks(
     path: Path,
-    opening: ModelFlags,
+    model_flags: ModelFlags,
     tasks: Sequence[str],
     *,
     include: Path | None,
@@ -298,50 +306,50 @@ def run_tasks(
     length: int,
     **settings: Any,
 ) -> None:
-    """Runs the tasks and prints a figure for each of their metrics; the settings are those of the harness's model."""
-    for variable, silent in _SILENT.items():  # read when its packages are imported, some of them with torch
+    """Run lm-eval tasks and print a figure for each metric; `settings` are passed to `as_lm`."""
+    for variable, silent in _SILENT.items():  # read when lm-eval's packages are imported, some of them with torch
         os.environ.setdefault(variable, silent)
     from redraft.apps.cli.models import open_model
     from redraft.evaluation.harness.tasks import as_lm, evaluate_tasks, require_package
     from redraft.evaluation.text_metrics import figure_record
 
     require_package()
-    it = open_model(path, opening)
-    print_note(f"{path}: {'no run' if it.run is None else f'run {it.name}, step {it.step}'}")
+    model = open_model(path, model_flags)
+    print_note(f"{path}: {'no run' if model.run is None else f'run {model.name}, step {model.step}'}")
     with Progress("importing lm-eval") as progress:
-        watch = _Told(progress)
-        lm = as_lm(it, watch=watch, length=_longest(it, length), **settings)
-        found = evaluate_tasks(lm, tasks, include=include, limit=limit, shots=shots, chat=chat, watch=watch)
-    _warn(lm.report)
-    for name, value, more in found:
-        figure = figure_record(name, value, run=it.name, seed=lm.seed, **more)
+        callback = _TaskProgress(progress)
+        lm = as_lm(model, progress=callback, length=_row_length(model, length), **settings)
+        figures = evaluate_tasks(lm, tasks, include=include, limit=limit, shots=shots, chat=chat, progress=callback)
+    _print_warnings(lm.report)
+    for name, value, more in figures:
+        figure = figure_record(name, value, run=model.name, seed=lm.seed, **more)
         emit(figure, json, _task_line(figure))
 
 
-def _longest(it: TextModel, length: int) -> int | None:
-    """Rows of a run stay as they were in training; others have the length that is asked for, if they can."""
-    return None if it.run is not None else min(length, it.lm.config.network.positions or length)
+def _row_length(model: TextModel, length: int) -> int | None:
+    """Return None for a model with a run, which keeps its row length, else --length, limited by the network."""
+    return None if model.run is not None else min(length, model.lm.config.network.positions or length)
 
 
-def _warn(report: Report) -> None:
+def _print_warnings(report: Report) -> None:
     if report.unknown > 0.05 * report.tokens:
-        share = report.unknown / report.tokens
+        fraction = report.unknown / report.tokens
         print_note(
-            f"{share:.0%} of the words of these tasks are unknown to the tokenizer, which cannot tell them apart"
+            f"{fraction:.0%} of the words of these tasks are unknown to the tokenizer, which cannot tell them apart"
         )
     if report.ignored:
-        print_note(f"settings of tasks that mean nothing here and were ignored: {', '.join(sorted(report.ignored))}")
+        print_note(f"ignored settings of tasks, which have no meaning here: {', '.join(sorted(report.ignored))}")
 
 
 def _task_line(figure: dict[str, float | str | None]) -> str:
-    """A metric, its error over questions, and what the Monte Carlo adds to the log-likelihoods."""
+    """Format a metric with its standard error over questions and, for bounds, the Monte-Carlo error."""
     value = "–" if figure["value"] is None else f"{figure['value']:.4g}"
     error = f" ± {figure['stderr']:.2g}" if figure.get("stderr") else ""
     line = f"{figure['name']!s:<40}{value:>10}{error}   {figure['rows']:,} questions"
     if figure.get("likelihood") == "exact":
         return f"{line}, exact likelihoods"
     if figure.get("likelihood") == "bound":
-        line += f", bounds of {figure['calls']} calls ± {figure['nats_stderr']:.2g} nats"
+        line += f", bounds with {figure['calls']} calls ± {figure['nats_stderr']:.2g} nats"
         if figure["undecided"]:
             line += f", {figure['undecided']:.0%} undecided (more --draws)"
     return line

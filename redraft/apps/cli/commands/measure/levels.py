@@ -1,4 +1,4 @@
-"""`redraft levels`: at which noise levels a model of vectors learns anything, and a schedule that stays there."""
+"""`redraft levels`: the useful noise levels of a vector diffusion model, and a schedule fitted to them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Levels:
-    """Measure what a model of vectors (Diffusion-LM, TEncDM, …) knows at each noise level, and fit a schedule to it.
+    """Measure what a vector diffusion model (Diffusion-LM, TEncDM, …) knows at each noise level, and fit a schedule.
 
-    A model learns nothing from noise that leaves every token readable, or none: steps spent there are wasted. The
-    printed schedule makes the cross-entropy grow evenly with time.
+    Steps are wasted at noise levels that leave all tokens readable, or none. Under the printed schedule the
+    cross-entropy grows linearly with time.
     """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a run, a checkpoint or an exported model."""
     levels: int = 21
-    """Times to measure at, evenly from 0 to 1."""
+    """Number of times to measure at, evenly spaced from 0 to 1."""
     rows: int = 64
     """Maximum number of held-out rows."""
     seed: int = 0
@@ -40,8 +40,8 @@ class Levels:
     picture: Annotated[Path | None, optional_argument("FILE.svg|png")] = None
     """Draw the curves; needs redraft[plots]."""
     json: Flag = False
-    """Print one JSON object per level, then the schedule."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object per level, then the schedule."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_in_range("--levels", self.levels, 2, 10_000)
@@ -56,32 +56,33 @@ class Levels:
         from redraft.models.checkpoints import serialization
         from redraft.training.data.loader import first_batches, load_rows
 
-        it = open_model(self.model, self.opening)
-        if it.run is None or it.lm.codec is None:
+        model = open_model(self.model, self.model_flags)
+        run = model.run
+        if run is None or model.lm.codec is None:
             raise ValueError(
-                f"{self.model} is not a run of a model of vectors; train one, for example diffusion_lm_tiny"
+                f"{self.model} is not a run of a vector diffusion model; train one, for example diffusion_lm_tiny"
             )
-        batches = first_batches(load_rows(it.run.data, "valid", it.run.tokenizer, it.run.framing), self.rows)
+        batches = first_batches(load_rows(run.data, "valid", run.tokenizer, run.framing), self.rows)
         times = [max(i / (self.levels - 1), 1e-6) for i in range(self.levels)]
         print_note(_HEADER)
         table = []
         for t in times:
-            table += noise_levels.accuracy_by_noise(it.lm, batches, [t], seed=self.seed)
+            table += noise_levels.accuracy_by_noise(model.lm, batches, [t], seed=self.seed)
             emit(table[-1]._asdict(), self.json, _line(table[-1]))
         if not self.json:
             print_note("\n".join(plot([(round(row.t, 3), row.denoised_nats) for row in table], x="time")))
         if self.picture is not None:
             _draw(table, self.picture)
-        fitted = noise_levels.fit_schedule(table)
-        emit({"schedule": serialization.to_json(fitted)}, self.json, f"{_useful(table)}\nschedule = {fitted}")
+        schedule = noise_levels.fit_schedule(table)
+        emit({"schedule": serialization.to_json(schedule)}, self.json, f"{_useful(table)}\nschedule = {schedule}")
 
 
 def _require_picture(file: Path) -> None:
-    """That it can be drawn: said before minutes of measuring, not after."""
+    """Raise if the picture cannot be drawn, before minutes of measuring."""
     if file.suffix not in (".svg", ".png", ".pdf"):
         raise ValueError(f"--picture {file}: its name must end in .svg, .png or .pdf")
     if file.is_dir() or not file.absolute().parent.is_dir():
-        raise ValueError(f"--picture {file}: give a file in a directory that exists")
+        raise ValueError(f"--picture {file}: give a file in an existing directory")
     if find_spec("matplotlib") is None:
         raise ValueError("--picture needs matplotlib: pip install 'redraft[plots]'")
 
@@ -90,24 +91,27 @@ _HEADER = f"{'time':>6} {'log-SNR':>8} {'read from z':>12} {'from x̂':>9} {'nat
 
 
 def _line(row: NoiseLevel) -> str:
-    read = f"{row.accuracy:12.1%} {row.denoised_accuracy:8.1%}"
-    return f"{row.t:6.2f} {row.logsnr:8.2f} {read} {row.denoised_nats:10.3f} {row.error:7.3f}"
+    accuracies = f"{row.accuracy:12.1%} {row.denoised_accuracy:8.1%}"
+    return f"{row.t:6.2f} {row.logsnr:8.2f} {accuracies} {row.denoised_nats:10.3f} {row.error:7.3f}"
 
 
 def _useful(table: Sequence[NoiseLevel]) -> str:
-    """Where z does not tell all any more, and x̂ still tells something that the noisiest level does not."""
+    """Return a line about the useful levels.
+
+    At a useful level z does not determine all tokens, and x̂ knows more than at the noisiest level.
+    """
     most = table[-1].denoised_nats
     useful = [row for row in table if row.accuracy < 0.99 and row.denoised_nats < 0.99 * most]
     if not useful:
-        return "no level is useful: from z all is read, or from x̂ nothing"
+        return "no level is useful: either z determines all tokens, or x̂ none"
     return (
         f"useful: {len(useful)} of {len(table)} levels, log-SNR {useful[-1].logsnr:.2f} to {useful[0].logsnr:.2f}; "
-        "below nothing is known, above all is read from z"
+        "at lower log-SNR x̂ knows nothing, at higher log-SNR z determines all tokens"
     )
 
 
 def _draw(table: Sequence[NoiseLevel], file: Path) -> None:
-    """Accuracy and cross-entropy over the log-SNR."""
+    """Plot accuracy and cross-entropy against the log-SNR."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 3.2), layout="constrained")
@@ -115,7 +119,7 @@ def _draw(table: Sequence[NoiseLevel], file: Path) -> None:
     levels = [row.logsnr for row in table]
     left.plot(levels, [row.accuracy for row in table], label="read from z")
     left.plot(levels, [row.denoised_accuracy for row in table], label="read from x̂")
-    left.set(xlabel="log-SNR", ylabel="tokens right", ylim=(0, 1.02))
+    left.set(xlabel="log-SNR", ylabel="accuracy of tokens", ylim=(0, 1.02))
     left.legend(frameon=False)
     right.plot(levels, [row.denoised_nats for row in table], color="tab:orange")
     right.set(xlabel="log-SNR", ylabel="nats per token, from x̂", ylim=(0, None))

@@ -1,4 +1,4 @@
-"""`redraft noise`: the forward process, seen on a text."""
+"""`redraft noise`: the forward process, shown on a text."""
 
 from __future__ import annotations
 
@@ -23,58 +23,58 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Noise:
-    """Show what a model's noise does to a text: the text at times from 0 (clean) to 1 (noise).
+    """Show what a model's forward process does to a text, from time 0 (clean) to 1 (noise).
 
-    All lines are drawn with the same random numbers, so what mask noise hides stays hidden. Vectors are decoded.
+    All times share their random numbers, so a token that is masked stays masked. Noisy vectors are decoded to text.
     """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """Directory of a run, a checkpoint or an exported model; of latents, their codec will do."""
+    """Directory of a run, a checkpoint or an exported model; a codec alone is enough."""
     text: Annotated[Positional[str | None], optional_argument("[TEXT]", "a held-out text of the run")] = None
     """The text to noise."""
     times: int = 6
-    """Number of times, evenly from 0 to 1."""
+    """Number of times, evenly spaced from 0 to 1."""
     seed: int = 0
     """Seed of the noise."""
     strip: Annotated[Path | None, optional_argument("FILE.svg")] = None
-    """Draw the lines as a picture."""
+    """Draw the noisy texts as a picture."""
     json: Flag = False
-    """One JSON object per time: the share of tokens that are as they were, and the text."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object per time: the fraction of unchanged tokens, and the text."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_in_range("--times", self.times, 2, 1000)
         require_seed_flag(self.seed)
         require_svg("--strip", self.strip)
         if self.text is not None and not decode_text(self.text, "the text given").strip():
-            raise ValueError("the text given is empty; give a few words, or none for a text of the run")
+            raise ValueError("the text given is empty; give a few words, or leave it out for a text of the run")
 
     def __call__(self) -> None:
         from redraft.apps.cli.models import open_model
         from redraft.apps.reports.noising import noise_text
         from redraft.apps.reports.pictures import strip
 
-        it = open_model(self.model, self.opening, codec=True)
-        found = noise_text(
-            it.lm, self.text or self._held_out(it), [i / (self.times - 1) for i in range(self.times)], self.seed
-        )
-        for noisy in found:
+        model = open_model(self.model, self.model_flags, codec=True)
+        times = [i / (self.times - 1) for i in range(self.times)]
+        texts = noise_text(model.lm, self.text or self._held_out_text(model), times, self.seed)
+        for noisy in texts:
             self._print(noisy)
         if self.strip is not None:
-            self.strip.write_text(strip(found), "utf-8")
+            self.strip.write_text(strip(texts), "utf-8")
             print_note(f"{self.strip}: the text at {self.times} times")
 
-    def _held_out(self, it: TextModel) -> str:
-        """The first held-out row of the run."""
+    def _held_out_text(self, model: TextModel) -> str:
+        """Return the text of the first held-out row of the run."""
         from redraft.training.data.loader import first_batches, load_rows
 
-        if it.run is None:
-            raise ValueError(f'{self.model} has no run, so no text of its own: redraft noise {self.model} "some words"')
-        (row,) = first_batches(load_rows(it.run.data, "valid", it.run.tokenizer, it.run.framing), 1)
-        return it.run.tokenizer.decode(row.tokens[0][row.learn[0]].tolist())
+        run = model.run
+        if run is None:
+            raise ValueError(f'{self.model} has no run with texts; give one: redraft noise {self.model} "some words"')
+        (row,) = first_batches(load_rows(run.data, "valid", run.tokenizer, run.framing), 1)
+        return run.tokenizer.decode(row.tokens[0][row.learn[0]].tolist())
 
     def _print(self, noisy: NoisyText) -> None:
-        """One line; in a terminal noise is dim."""
+        """Print one line; in a terminal noise is dimmed."""
         line = f"t {noisy.t:.2f}  {noisy.kept:4.0%} kept  "
         if self.json or not sys.stdout.isatty():
             record = {"t": noisy.t, "kept": noisy.kept, "text": noisy.frame.text}

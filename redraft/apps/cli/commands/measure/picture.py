@@ -1,4 +1,4 @@
-"""`redraft picture`: what Gaussian noise and its samplers do, as a picture."""
+"""`redraft picture`: a picture of Gaussian noise in the plane and of its samplers."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Picture:
-    """Draw points of a known mixture under Gaussian noise: its score, the paths of samplers, the effect of guidance.
+    """Draw the score of a Gaussian mixture under noise, the paths of samplers, and the effect of guidance.
 
-    Without a model everything is exact: the score of the mixture is known at every noise level.
+    Without a model the exact score is drawn, which is known at every noise level.
     """
 
     what: Annotated[Positional[Literal["score"]], arg(metavar="score")]
-    """score: the field, Langevin, SDE and ODE paths through it, and samples at three scales of guidance."""
+    """score: the score field, Langevin, SDE and ODE paths through it, and samples at three guidance scales."""
     model: Annotated[Positional[Path | None], optional_argument("[DIR]", "the exact score")] = None
-    """A trained model of points, as `redraft train points_tiny` or points_class_tiny leave it."""
+    """A trained model of points in the plane, from `redraft train points_tiny` or points_class_tiny."""
     out: Path = Path("score.svg")
-    """The picture."""
+    """File of the picture."""
     toward: int = 1
-    """The blob that guidance aims at, counted from 0."""
+    """Index of the mixture component that guidance aims at, counted from 0."""
     gamma: tuple[float, float, float] = (0.0, 1.0, 4.0)
-    """Scales of guidance: 0 no condition, 1 the condition, above it exaggerated."""
+    """Guidance scales: 0 is unconditional, 1 is conditional, above 1 exaggerates the condition."""
     seed: int = 0
     """Seed of the paths and samples."""
     json: Flag = False
-    """What was drawn, as one JSON object."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object that describes the picture."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_svg("--out", self.out)
@@ -54,9 +54,9 @@ class Picture:
         from redraft.apps.reports.score_field import score_picture
 
         self.out.write_text(score_picture(self._scene(), self.gamma, self.seed), "utf-8")
-        by = "exact" if self.model is None else f"by {self.model}"
-        drawn = {"picture": str(self.out), "score": by, "toward": self.toward, "gamma": list(self.gamma)}
-        emit(drawn, self.json, f"{self.out}: score, paths and guidance, {by}")
+        source = "exact" if self.model is None else f"by {self.model}"
+        record = {"picture": str(self.out), "score": source, "toward": self.toward, "gamma": list(self.gamma)}
+        emit(record, self.json, f"{self.out}: score, paths and guidance, {source}")
 
     def _scene(self) -> ScoreScene:
         from redraft.apps.reports.score_field import exact_scene, learned_scene
@@ -69,16 +69,18 @@ class Picture:
             return exact_scene(self._mixture(run), process, self.toward)
         from redraft.apps.cli.models import open_model
 
-        it = open_model(self.model, self.opening)
-        return learned_scene(self._mixture(it.run), it.lm.eval(), self.toward)
+        model = open_model(self.model, self.model_flags)
+        return learned_scene(self._mixture(model.run), model.lm.eval(), self.toward)
 
     def _mixture(self, run: Run | None) -> Mixture:
-        """The true distribution of the points that a run learns."""
+        """Return the true distribution of the points that a run was trained on."""
         from redraft.evaluation.laws.gaussian import Mixture, PointMixture
 
         data = None if run is None else run.data
         if not isinstance(data, PointMixture) or len(data.means[0]) != 2:
-            raise ValueError(f"{self.model} is no model of points of the plane; train one: redraft train points_tiny")
+            raise ValueError(
+                f"{self.model} is not a model of points in the plane; train one: redraft train points_tiny"
+            )
         if self.toward >= len(data.means):
-            raise ValueError(f"--toward {self.toward}: the mixture has {len(data.means)} blobs, counted from 0")
+            raise ValueError(f"--toward {self.toward}: the mixture has {len(data.means)} components, counted from 0")
         return Mixture.of_blobs(data)

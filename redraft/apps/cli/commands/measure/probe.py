@@ -1,4 +1,4 @@
-"""`redraft probe`: what the states of a network know about a text."""
+"""`redraft probe`: how well classes of texts can be predicted from a network's hidden states."""
 
 from __future__ import annotations
 
@@ -23,35 +23,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Probe:
-    """Measure how well the classes of texts can be read off a model's states, linearly and after fine-tuning.
+    """Measure how well a linear layer predicts the class of a text from a model's hidden states.
 
-    The states of a clean text, averaged over its tokens, go into one linear layer; models of tokens only.
+    The hidden states of the clean text are averaged over its tokens. With --tune the network is fine-tuned as well.
+    Only for models of tokens.
     """
 
     model: Annotated[Positional[Path], arg(metavar="DIR")]
     """Directory of a run, a checkpoint or an exported model."""
     topic: Annotated[str | None, optional_argument("NAME", "the corpus's choice")] = None
-    """The attribute to tell, one of those that the corpus knows."""
+    """Attribute of the corpus to predict."""
     data: Annotated[str | None, optional_argument("|".join((*CORPUS_NAMES, "FILE.jsonl")), "the run's")] = None
-    """A corpus with attributes, or texts with classes, one JSON object per line; every 20th is held out for the
-    test."""
+    """A corpus with attributes, or a file of texts with classes, one JSON object per line. Every 20th line is held out
+    for the test."""
     text: str = "text"
-    """The field of a line that holds the text."""
+    """JSON field of the text."""
     label: str = "label"
-    """The field of a line that names the class."""
+    """JSON field of the class."""
     train: int = 512
-    """Texts to learn from."""
+    """Number of texts to train on."""
     test: int = 512
-    """Held-out texts to measure on."""
+    """Number of held-out texts to test on."""
     first: Annotated[int | None, optional_argument("INT", "all")] = None
-    """Read only this many tokens of each text: classes must then be foreseen."""
+    """Read only the first tokens of each text, this many; the class must then be predicted from the beginning."""
     last: Annotated[int | None, optional_argument("INT", "all")] = None
-    """Read only this many tokens, the last ones: classes must then be inferred from what follows."""
+    """Read only the last tokens of each text, this many; the class must then be inferred from the end."""
     tune: int = 0
-    """Also train the whole network for so many steps; 0: only the linear layer."""
+    """Fine-tune the whole network for this many steps too; 0 trains only the linear layer."""
     json: Flag = False
-    """Print one JSON object per way."""
-    opening: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    """Print a JSON object for the linear probe, and one for the fine-tuned network."""
+    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
 
     def __post_init__(self) -> None:
         require_in_range("--train", self.train, 2, 1_000_000)
@@ -68,21 +69,24 @@ class Probe:
         from redraft.training.data.loader import first_batches, load_rows
         from redraft.training.data.pair_framing import LabeledRows
 
-        it = open_model(self.model, self.opening)
-        length = it.run.framing.length if it.run is not None else it.lm.config.network.positions or 512
-        framing, data = LabeledRows(length, tail=it.run is not None and not it.run.framing.padded), self._classes(it)
+        model = open_model(self.model, self.model_flags)
+        run, lm = model.run, model.lm
+        length = run.framing.length if run is not None else lm.config.network.positions or 512
+        framing = LabeledRows(length, tail=run is not None and not run.framing.padded)
+        data = self._labeled_texts(model)
         train, test = (
-            [window_batch(batch, it.lm.config.vocab, self.first, self.last) for batch in first_batches(rows, count, 32)]
+            [window_batch(batch, lm.config.vocab, self.first, self.last) for batch in first_batches(rows, count, 32)]
             for rows, count in (
-                (load_rows(data, "train", it.tokenizer, framing), self.train),
-                (load_rows(data, "test", it.tokenizer, framing), self.test),
+                (load_rows(data, "train", model.tokenizer, framing), self.train),
+                (load_rows(data, "test", model.tokenizer, framing), self.test),
             )
         )
-        self._print("linear", linear_probe(it.lm, train, test))
+        self._print("linear", linear_probe(lm, train, test))
         if self.tune:
-            self._print("tuned", tuned_probe(it.lm, train, test, self.tune))
+            self._print("tuned", tuned_probe(lm, train, test, self.tune))
 
-    def _classes(self, it: TextModel) -> Corpus | InfiniteCorpus:
+    def _labeled_texts(self, model: TextModel) -> Corpus | InfiniteCorpus:
+        """Return the texts of --data, or of the run's corpus, with their classes."""
         import json
 
         from redraft.training.data.pairs import JsonlClasses
@@ -90,28 +94,32 @@ class Probe:
         from redraft.training.data.sources import DataStats
 
         if self.data is None:
-            return self._by_attribute(None if it.run is None else it.run.data)
+            return self._labeled_by_attribute(None if model.run is None else model.run.data)
         if self.data in CORPUS_NAMES:
-            return self._by_attribute(named_corpus(self.data))
+            return self._labeled_by_attribute(named_corpus(self.data))
         lines = Path(self.data).read_text("utf-8").splitlines()
-        found = {str(value[self.label]) for line in lines if self.label in (value := json.loads(line or "{}"))}
-        if len(found) < 2:
-            raise ValueError(f"{self.data}: a probe tells classes apart, and {self.label!r} has {len(found)} of them")
-        data = JsonlClasses((self.data,), classes=tuple(sorted(found)), label=self.label, field=self.text)
-        next(data.documents("train", DataStats()))
+        classes = {str(value[self.label]) for line in lines if self.label in (value := json.loads(line or "{}"))}
+        if len(classes) < 2:
+            raise ValueError(
+                f"{self.data}: the field {self.label!r} has {len(classes)} different values; a probe needs at least "
+                "two classes"
+            )
+        data = JsonlClasses((self.data,), classes=tuple(sorted(classes)), label=self.label, field=self.text)
+        next(data.documents("train", DataStats()))  # raises if a line is not as expected
         return data
 
-    def _by_attribute(self, data: object) -> Corpus | InfiniteCorpus:
+    def _labeled_by_attribute(self, data: object) -> Corpus | InfiniteCorpus:
+        """Return the texts of a corpus with an attribute as their class."""
         from redraft.training.data.annotations import as_annotated
 
         corpus = as_annotated(data)
-        if self.topic is not None and (known := corpus.attributes()) and self.topic not in known:
-            raise ValueError(f"--topic {self.topic:.40}: {suggest(self.topic, known)}")
-        if (classes := corpus.classified(self.topic)) is None:
-            raise ValueError(f"{self.model}: its corpus has no classes; give texts with some: --data FILE.jsonl")
-        return classes
+        if self.topic is not None and (attributes := corpus.attributes()) and self.topic not in attributes:
+            raise ValueError(f"--topic {self.topic:.40}: {suggest(self.topic, attributes)}")
+        if (labeled := corpus.classified(self.topic)) is None:
+            raise ValueError(f"{self.model}: its corpus has no classes; give texts with classes: --data FILE.jsonl")
+        return labeled
 
-    def _print(self, way: str, found: ProbeResult) -> None:
-        record = {"way": way, **asdict(found), "accuracy_stderr": found.accuracy_stderr}
-        line = f"{way}: {found.accuracy:.1%} ± {found.accuracy_stderr:.1%} of {found.rows} texts right"
-        emit(record, self.json, f"{line}, {found.classes} classes, the commonest {found.majority:.1%}")
+    def _print(self, method: str, result: ProbeResult) -> None:
+        record = {"way": method, **asdict(result), "accuracy_stderr": result.accuracy_stderr}
+        line = f"{method}: {result.accuracy:.1%} ± {result.accuracy_stderr:.1%} of {result.rows} texts correct"
+        emit(record, self.json, f"{line}, {result.classes} classes, most common class {result.majority:.1%}")

@@ -26,11 +26,14 @@ import torch
 from rows import Rows, run_recipe
 from torch import Tensor
 
-from redraft.apps import AdaptModel
+from redraft.apps.cli.commands.adapt import (
+    AdaptModel,
+)
 from redraft.core import Canvas, Context, Prediction, Tokenizer, rng
 from redraft.decoding import final_canvas
 from redraft.models import DiffusionLM, KeyValueCache, lora_disabled
-from redraft.tasks import CausalJudge, ProposeAndJudge, TextModel, open_model
+from redraft.tasks import ProposeAndJudge, TextModel, open_model
+from redraft.tasks.infilling.causal_judge import CausalJudge
 from redraft.training import Run, describe_run, first_batches, load_rows
 
 RESULTS = Path(__file__).parent / "results"

@@ -38,7 +38,8 @@ from tables import filled_in, markdown
 from redraft.core import Masked, split_words
 from redraft.decoding import AnyOrder, FirstOrderClassifier, GuidedSampler, Unmask
 from redraft.evaluation import ModelJudge, generative_perplexity
-from redraft.tasks import ControlRequest, ControlSettings, TextModel, control, open_model, plan_control
+from redraft.tasks import ControlRequest, ControlSettings, TextModel, control, open_model
+from redraft.tasks.controlled.controlled import plan_control
 from redraft.training import STORY_LANGUAGE, STORY_TAGS, split_seed, tag_words
 
 SCALES: Mapping[str, dict[str, Any]] = {

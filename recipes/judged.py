@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from redraft.tasks import WORD, CorruptedText
+from redraft.tasks import CorruptedText
+from redraft.tasks.correction.lexicon import WORD
 
 Corrector = Callable[[Sequence[str]], Sequence[str]]
 

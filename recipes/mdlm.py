@@ -26,6 +26,7 @@ from redraft.core.text.tokenizers import MASK_GLYPH
 from redraft.decoding import Ancestral, Blocks, GuidedSampler, Sampler, SlidingWindow
 from redraft.evaluation import write_and_judge
 from redraft.models import BlockCausal
+from redraft.tasks.engine.sampler_choice import with_steps
 from redraft.training import (
     DataStats,
     InfiniteCorpus,
@@ -107,7 +108,7 @@ def long_samplers(name: str, own: Sampler, steps: int) -> Sampler:
     if name == "mdlm":
         return SlidingWindow(Ancestral(steps), WINDOW, STRIDE)
     assert isinstance(own, Blocks)
-    inner = tasks.with_steps(replace(own, stop=False), 1 if name == "ar" else max(1, steps * BLOCK // WINDOW))
+    inner = with_steps(replace(own, stop=False), 1 if name == "ar" else max(1, steps * BLOCK // WINDOW))
     return SlidingWindow(inner, WINDOW, STRIDE)
 
 

@@ -29,17 +29,8 @@ from tables import filled_in, markdown
 
 import redraft
 from redraft.core import randomness
-from redraft.tasks import (
-    ERROR_KINDS,
-    LETTERS,
-    WORD,
-    CorruptedText,
-    EditChannel,
-    ErrorGenerator,
-    TextModel,
-    human_errors,
-    open_model,
-)
+from redraft.tasks import ERROR_KINDS, CorruptedText, EditChannel, ErrorGenerator, TextModel, human_errors, open_model
+from redraft.tasks.correction.lexicon import LETTERS, WORD
 from redraft.training import STORY_LANGUAGE, DataStats, split_seed
 
 STORY_RATES, STORY_COUNT = (0.02, 0.05), 100

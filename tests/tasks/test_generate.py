@@ -368,7 +368,7 @@ WRONG = [
     (
         {"sampler": "ancestral", "temperature": 0, "max_new_tokens": 2},
         "temperature",
-        "Ancestral(steps=64, warp=EvenWarp()) has no temperature; use sampler=… to choose one with a pick, such as confidence",
+        "Ancestral(steps=64, warp=EvenWarp()) has no temperature; use sampler=… to choose one with a pick",
     ),
     ({"label": "sad"}, "label", "has no class 'sad'; it was trained without classes"),
     ({"label": 3}, "label", "label=3: it must be a text"),

@@ -18,8 +18,8 @@ import redraft
 from redraft.core import CharTokenizer, HubTokenizer, Insertion, Masked, Process, Tokenizer, WordTokenizer, train_bpe
 from redraft.core.text.tokenizers import UNKNOWN
 from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, Head, Subs, TransformerConfig
-from redraft.tasks import ArgumentError, GivenText, Hole, Template, TextModel, infill
-from redraft.tasks.engine.given_text import encode_given
+from redraft.tasks import ArgumentError, Hole, Template, TextModel, infill
+from redraft.tasks.engine.given_text import GivenText, encode_given
 from redraft.tasks.infilling.hole_length import _LengthSearch
 from redraft.training import presets
 

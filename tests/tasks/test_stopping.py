@@ -30,7 +30,8 @@ from redraft.models import (
     Full,
     TransformerConfig,
 )
-from redraft.tasks import ArgumentError, StopStrings
+from redraft.tasks import ArgumentError
+from redraft.tasks.engine.stop_strings import StopStrings
 
 WORDS = WordTokenizer(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "eos", "pad", "mask"))
 ENDLESS = WordTokenizer(("a", "cat", "sat", "on", "the", "mat", ".", "big"), ("bos", "mask"))

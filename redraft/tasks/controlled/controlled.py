@@ -129,7 +129,7 @@ class ControlRequest:
     def attributes(self) -> dict[str, str]:
         """Attribute → requested value."""
         pairs = [pair.partition("=") for pair in self.settings.attributes]
-        if wrong := [each for each, (_, sign, value) in zip(self.settings.attributes, pairs, strict=True) if not value]:
+        if wrong := [text for text, (_, _, value) in zip(self.settings.attributes, pairs, strict=True) if not value]:
             raise ArgumentError("attributes", f"attributes={wrong[0]!r}: write NAME=VALUE, for example mood=sad")
         return {name.strip(): value.strip() for name, _, value in pairs}
 

@@ -40,8 +40,8 @@ class EditChannel:
 
         `recipes/spelling.py --channel FILE` learns it again.
         """
-        held = json.loads((resources.files("redraft.tasks.correction") / "channel.json").read_text("utf-8"))
-        return cls(tuple(held["edits"]), tuple(map(tuple, held["replaced"])), tuple(held["inserted"]), held["space"])
+        data = json.loads((resources.files("redraft.tasks.correction") / "channel.json").read_text("utf-8"))
+        return cls(tuple(data["edits"]), tuple(map(tuple, data["replaced"])), tuple(data["inserted"]), data["space"])
 
     @classmethod
     def uniform(cls) -> EditChannel:
@@ -52,11 +52,11 @@ class EditChannel:
 
     def to_json(self) -> str:
         """The channel as JSON, rounded to five digits."""
-        held = asdict(self)
-        held["edits"] = [round(p, 5) for p in self.edits]
-        held["inserted"] = [round(p, 5) for p in self.inserted]
-        held["replaced"] = [[round(p, 5) for p in row] for row in self.replaced]
-        return json.dumps(held)
+        data = asdict(self)
+        data["edits"] = [round(p, 5) for p in self.edits]
+        data["inserted"] = [round(p, 5) for p in self.inserted]
+        data["replaced"] = [[round(p, 5) for p in row] for row in self.replaced]
+        return json.dumps(data)
 
     # --- probabilities ---
 
@@ -66,38 +66,43 @@ class EditChannel:
         By the forward algorithm: entry (i, j) is the probability that the first i letters of the word have become the
         first j of the spelling.
         """
-        seen, lengths = encode_word(spelling)[: len(spelling)], (codes >= 0).sum(1)
-        before = self._first(codes, seen, noise)
-        rows, found = [before], np.full(len(codes), _SMALLEST)
+        observed, lengths = encode_word(spelling)[: len(spelling)], (codes >= 0).sum(1)
+        before = self._first(codes, observed, noise)
+        rows, totals = [before], np.full(len(codes), _SMALLEST)
         for i in range(1, int(lengths.max(initial=0)) + 1):
-            rows.append(self._row(rows, codes, i, seen, noise))
-            found = np.where(lengths == i, rows[-1][:, -1], found)
-        return np.log(np.maximum(found, _SMALLEST))
+            rows.append(self._row(rows, codes, i, observed, noise))
+            totals = np.where(lengths == i, rows[-1][:, -1], totals)
+        return np.log(np.maximum(totals, _SMALLEST))
 
-    def _first(self, codes: NDArray[np.int64], seen: Sequence[int], noise: float) -> NDArray[np.float64]:
+    def _first(self, codes: NDArray[np.int64], observed: Sequence[int], noise: float) -> NDArray[np.float64]:
         """(K, n + 1) forward probabilities before the first letter, where only insertions are possible."""
-        insert, row = self._at(noise)["insert"], np.ones((len(codes), len(seen) + 1))
-        for j, letter in enumerate(seen):
+        insert, row = self._at(noise)["insert"], np.ones((len(codes), len(observed) + 1))
+        for j, letter in enumerate(observed):
             row[:, j + 1] = row[:, j] * insert * self.inserted[letter]
         return row
 
     def _row(
-        self, rows: Sequence[NDArray[np.float64]], codes: NDArray[np.int64], i: int, seen: Sequence[int], noise: float
+        self,
+        rows: Sequence[NDArray[np.float64]],
+        codes: NDArray[np.int64],
+        i: int,
+        observed: Sequence[int],
+        noise: float,
     ) -> NDArray[np.float64]:
         edits, nothing = self._at(noise), np.full(len(codes), -2)
         here, last = codes[:, i - 1], codes[:, i - 2] if i > 1 else nothing
         behind = codes[:, i] if i < codes.shape[1] else nothing
         # one of two equal letters is dropped in two ways
         drop = np.where((here == last) | (here == behind), edits["undouble"] / 2, edits["drop"])
-        above, row = rows[-1], np.empty((len(codes), len(seen) + 1))
+        above, row = rows[-1], np.empty((len(codes), len(observed) + 1))
         row[:, 0] = above[:, 0] * drop
-        for j in range(1, len(seen) + 1):
-            letter = seen[j - 1]
+        for j in range(1, len(observed) + 1):
+            letter = observed[j - 1]
             become = np.where(here == letter, 1 - noise, edits["replace"] * self._replaced[here, letter])
             insert = edits["insert"] * self.inserted[letter] + np.where(here == letter, edits["double"], 0.0)
             row[:, j] = above[:, j - 1] * become + above[:, j] * drop + row[:, j - 1] * insert
-            if i > 1 and j > 1 and seen[j - 2] != letter:
-                crossed = (here == seen[j - 2]) & (last == letter)
+            if i > 1 and j > 1 and observed[j - 2] != letter:
+                crossed = (here == observed[j - 2]) & (last == letter)
                 row[:, j] += np.where(crossed, rows[-2][:, j - 2] * edits["swap"], 0.0)
         return row
 
@@ -125,23 +130,23 @@ class EditChannel:
 
         Counts are smoothed, so that no edit is impossible.
         """
-        held, channel = [(word.lower(), wrong.lower()) for word, wrong in pairs if word != wrong], cls.uniform()
-        chances = Counter[str]()
-        for word, _ in held:
-            chances.update(_edit_opportunities(word))
+        data, channel = [(word.lower(), wrong.lower()) for word, wrong in pairs if word != wrong], cls.uniform()
+        opportunities = Counter[str]()
+        for word, _ in data:
+            opportunities.update(_edit_opportunities(word))
         for _ in range(rounds):
             counts: Counter[tuple[str, str, str]] = Counter()
-            for word, wrong in held:
+            for word, wrong in data:
                 counts.update(channel.edits_of(word, wrong))
-            channel = cls._counted(counts, chances, space)
+            channel = cls._counted(counts, opportunities, space)
         return channel
 
     @classmethod
-    def _counted(cls, counts: Counter[tuple[str, str, str]], chances: Counter[str], space: float) -> EditChannel:
+    def _counted(cls, counts: Counter[tuple[str, str, str]], opportunities: Counter[str], space: float) -> EditChannel:
         alphabet = [*LETTERS, "?"]
         plan = [sum(n for (kind, *_), n in counts.items() if kind == edit) + 1.0 for edit in EDITS]
-        noise = sum(plan) / (chances["drop"] + chances["undouble"])
-        rates = tuple(n / (chances[edit] + 1.0) / noise for n, edit in zip(plan, EDITS, strict=True))
+        noise = sum(plan) / (opportunities["drop"] + opportunities["undouble"])
+        rates = tuple(n / (opportunities[edit] + 1.0) / noise for n, edit in zip(plan, EDITS, strict=True))
         rows = [[counts["replace", a, b] + (0.0 if a == b else 0.2) for b in alphabet] for a in alphabet]
         inserted = [sum(counts["insert", a, b] for a in ("", *alphabet)) + 0.5 for b in alphabet]
         *replaced, inserts = (tuple(value / sum(row) for value in row) for row in (*rows, inserted))
@@ -167,27 +172,27 @@ class EditChannel:
         self, a: Sequence[str], b: Sequence[str], i: int, j: int
     ) -> list[tuple[tuple[int, int], tuple[str, str, str], float]]:
         """The edits that lead to (i, j): previous position, edit, and probability at a noise of 5 %."""
-        share, noise = dict(zip(EDITS, self.edits, strict=True)), 0.05
+        rates, noise = dict(zip(EDITS, self.edits, strict=True)), 0.05
         x, y = a[i - 1] if i else "", b[j - 1] if j else ""
         code = {letter: number for number, letter in enumerate([*LETTERS, "?"])}
-        found: list[tuple[tuple[int, int], tuple[str, str, str], float]] = []
+        moves: list[tuple[tuple[int, int], tuple[str, str, str], float]] = []
         if i and j:
-            become = 1 - noise if x == y else noise * share["replace"] * self.replaced[code[x]][code[y]]
-            found.append(((i - 1, j - 1), ("copy" if x == y else "replace", x, y), become))
+            become = 1 - noise if x == y else noise * rates["replace"] * self.replaced[code[x]][code[y]]
+            moves.append(((i - 1, j - 1), ("copy" if x == y else "replace", x, y), become))
         if i:
             kind = "undouble" if _twin(a, i - 1) else "drop"
-            found.append(((i - 1, j), (kind, x, ""), noise * share[kind]))
+            moves.append(((i - 1, j), (kind, x, ""), noise * rates[kind]))
         if j:
-            kind, each = ("double", 1.0) if x == y else ("insert", self.inserted[code[y]])
-            found.append(((i, j - 1), (kind, x, y), noise * share[kind] * each))
+            kind, weight = ("double", 1.0) if x == y else ("insert", self.inserted[code[y]])
+            moves.append(((i, j - 1), (kind, x, y), noise * rates[kind] * weight))
         if i > 1 and j > 1 and a[i - 2] == y and b[j - 2] == x and x != y:
-            found.append(((i - 2, j - 2), ("swap", x, y), noise * share["swap"]))
-        return [(whence, edit, max(p, _SMALLEST)) for whence, edit, p in found]
+            moves.append(((i - 2, j - 2), ("swap", x, y), noise * rates["swap"]))
+        return [(previous, edit, max(p, _SMALLEST)) for previous, edit, p in moves]
 
 
-def _twin(letters: Sequence[str], place: int) -> bool:
+def _twin(letters: Sequence[str], at: int) -> bool:
     """Whether a neighboring letter is the same."""
-    return letters[place] in (*letters[max(0, place - 1) : place], *letters[place + 1 : place + 2])
+    return letters[at] in (*letters[max(0, at - 1) : at], *letters[at + 1 : at + 2])
 
 
 def _edit_opportunities(word: str) -> Counter[str]:

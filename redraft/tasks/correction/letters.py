@@ -212,8 +212,8 @@ def _best(span: int, start: int, complete: Sequence[_Prefix]) -> _LikelyLetters 
 def _free(text: str, generator: _CandidateGenerator) -> Tensor:
     """(L,) bool: characters that may change; False in kept words, names and words with digits, and next to them."""
     free = torch.ones(len(text), dtype=torch.bool)
-    kept = [word for word in _WHOLE_WORD.finditer(text) if not generator.may_change(text, word.start(), word.group())]
-    for word in (*kept, *_NUMBER.finditer(text)):
+    locked = [word for word in _WHOLE_WORD.finditer(text) if not generator.may_change(text, word.start(), word.group())]
+    for word in (*locked, *_NUMBER.finditer(text)):
         free[max(0, word.start() - 1) : word.end() + 1] = False
     return free
 

@@ -143,7 +143,7 @@ def _alike(table: Mapping[str, Sequence[str]]) -> Callable[[str, int], list[_Sli
         for size in sizes:
             old = text[at : at + size]
             if new := table.get(old.lower()):
-                return [(size, _cased(old, each)) for each in new]
+                return [(size, _cased(old, spelling)) for spelling in new]
         return []
 
     return slips

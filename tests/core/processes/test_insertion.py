@@ -63,7 +63,16 @@ from redraft.evaluation.laws.insertion import (
     _SentenceOracle,
 )
 from redraft.evaluation.laws.law import _quadrature
-from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, GapHead, Shift, Subs, TransformerConfig, VariableHole
+from redraft.models import (
+    Causal,
+    DiffusionLM,
+    DiffusionLMConfig,
+    Shift,
+    Subs,
+    TransformerConfig,
+    VariableHole,
+)
+from redraft.models.networks.layers import _GapHead
 from redraft.tasks import sample_canvases
 from redraft.tasks.engine.trace import generated_mask
 from redraft.training import Bound, Objective, StratifiedTimes, TokenCrossEntropy, likelihood, load
@@ -264,7 +273,7 @@ def test_what_a_count_costs() -> None:
 def test_a_gap_that_is_called_closed_costs_a_finite_loss() -> None:
     """An expected count may underflow while its logarithm does not: training met a loss of infinity there."""
     config = TransformerConfig(width=8, layers=1, heads=2, time=8, gaps=4)
-    layer = GapHead(config, 4)
+    layer = _GapHead(config, 4)
     with torch.no_grad():
         layer.initialize()
         layer.output.bias.fill_(-200.0)

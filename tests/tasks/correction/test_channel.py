@@ -7,7 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from redraft.tasks import EDITS, EditChannel, Lexicon, encode_word
+from redraft.tasks import EditChannel, Lexicon
+from redraft.tasks.correction.edit_channel import EDITS
+from redraft.tasks.correction.lexicon import encode_word
 
 LEARNT = EditChannel.standard()
 

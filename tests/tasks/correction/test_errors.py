@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from redraft.tasks import ERROR_KINDS, ErrorGenerator, ErrorKind, split_half
+from redraft.tasks import ERROR_KINDS, ErrorGenerator, ErrorKind
+from redraft.tasks.correction.human_errors import split_half
 from redraft.training import STORY_LANGUAGE
 
 TEXTS = [STORY_LANGUAGE.text(5, index) for index in range(100)]

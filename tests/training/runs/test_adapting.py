@@ -28,11 +28,10 @@ from redraft.models import (
     TransformerConfig,
     lora_disabled,
     lora_enabled,
-    lora_layers,
-    lora_parameters,
-    record_layer_states,
 )
-from redraft.tasks import CausalJudge
+from redraft.models.networks.linear import lora_layers, lora_parameters
+from redraft.models.networks.transformer import record_layer_states
+from redraft.tasks.infilling.causal_judge import CausalJudge
 from redraft.training import (
     AdaptationObjective,
     PackedRows,
@@ -40,11 +39,15 @@ from redraft.training import (
     TextFiles,
     TrainStep,
     adaptation_run,
-    causal_nats,
     first_batches,
-    init_from,
     load_rows,
     merge_adapter,
+)
+from redraft.training.objectives.adaptation import (
+    _causal_nats,
+)
+from redraft.training.runs.loading import (
+    init_from,
 )
 
 Build = Callable[..., DiffusionLM]
@@ -111,7 +114,7 @@ def test_the_causal_loss_is_the_models_likelihood(base: Path) -> None:
     ids = torch.tensor([[0, 2, 4, 6, 0, 8, 10]])
     masks, later = torch.full_like(ids, original.config.vocab.masked), torch.arange(7)[None] > 0
     exact = original(masks, torch.ones(1, 1), Context(clean=ids)).nll(later, ids)
-    torch.testing.assert_close(causal_nats(model, Batch.of(ids)), exact, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(_causal_nats(model, Batch.of(ids)), exact, rtol=1e-5, atol=1e-5)
 
 
 def test_an_adapter_can_be_off_gated_and_merged(base: Path) -> None:
@@ -186,7 +189,7 @@ def test_killed_and_continued_it_is_the_same(base: Path, tmp_path: Path, say: Sa
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (("--align", 10), "give --lora RANK too"),
+        (("--align", 10), "also give --lora RANK"),
         (("--steps", 0), "--steps 0"),
         (("--lora", 0), "--lora 0"),
         (("--ar", -1), "ar=-1"),
@@ -200,7 +203,7 @@ def test_wrong_words(base: Path, tmp_path: Path, say: Say, more: tuple[object, .
 def test_what_cannot_be_adapted(base: Path, build: Build, tmp_path: Path, say: Say) -> None:
     redraft.export(tmp_path / "full", build(process=Masked(WORDS.vocab), tokenizer=WORDS))
     redraft.export(tmp_path / "start", build(Causal(), process=Masked(WORDS.vocab), tokenizer=WORDS))
-    for name, message in (("full", "it fills masks already"), ("start", "it has a start token")):
+    for name, message in (("full", "it already fills masks"), ("start", "it has a start token")):
         words = command(base, tmp_path / "run")
         words[1] = str(tmp_path / name)
         assert message in say(*words, code=2)[1]
@@ -220,7 +223,7 @@ def test_infill_by_both_models(base: Path, tmp_path: Path, say: Say) -> None:
     with torch.no_grad():
         q = model(hidden, torch.full((1, 1), 1 / 7), Context()).at(hidden == WORDS.vocab.masked)[0, :12]
         with lora_disabled(model):
-            p = -causal_nats(model, Batch.of(texts)).sum(-1)
+            p = -_causal_nats(model, Batch.of(texts)).sum(-1)
     assert found[0].text.split()[2] == WORDS.decode([int((q + p).argmax())])
     assert found[0].text.startswith("the cat")
     own = redraft.infill(model, "the cat [[1]] on the mat .", sampler="confidence", steps=1)
@@ -258,7 +261,7 @@ def test_the_judge_reads_what_is_shared_once(base: Path) -> None:
     rows = torch.tensor([[0, 2, 4, 6, 0, 8, 10]]).repeat(5, 1)
     rows[:, 3], rows[:, 4] = torch.arange(5), torch.arange(5) * 2
     with torch.no_grad():
-        whole, short = (-causal_nats(model, Batch.of(z)).double().sum(-1) for z in (rows, rows[:, :6]))
+        whole, short = (-_causal_nats(model, Batch.of(z)).double().sum(-1) for z in (rows, rows[:, :6]))
     for after, right in ((None, whole), (2, whole), (1, short)):
         found = CausalJudge(model, after)(rows, None)
         torch.testing.assert_close(found - found[0], right - right[0], rtol=1e-4, atol=1e-4)
@@ -329,7 +332,7 @@ def test_a_run_keeps_its_base(base: Path, build: Build, tiny: TransformerConfig,
     assert (
         "not a causal model" in say("generate", tmp_path / "run", "the", "--new", "3", "--draft", "lookup", code=2)[1]
     )
-    with pytest.raises(ValueError, match="there is int8, packed"):
+    with pytest.raises(ValueError, match="use int8, packed"):
         redraft.load(base / "model", weights="int4")  # type: ignore[call-overload,arg-type]
 
 

@@ -31,7 +31,12 @@ from redraft import (
 )
 from redraft.decoding import final_canvas
 from redraft.models import AttentionPattern, Full
-from redraft.training import TrainStep, clip_gradients
+from redraft.training import (
+    TrainStep,
+)
+from redraft.training.loop import (
+    _clip_gradients,
+)
 
 LENGTH = 256
 PRODUCTS_GOAL = 1.35  # training step / its own matrix products, back to back
@@ -69,7 +74,7 @@ def our_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[],
         with autocast(precision):
             loss = step(Batch.of(tokens), rng(next(number), len(tokens)))
         loss.mean.backward()
-        clip_gradients(model.parameters(), 1.0)
+        _clip_gradients(model.parameters(), 1.0)
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         with torch.no_grad():

@@ -16,7 +16,19 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from bench.race import Row, report
 from redraft import DiffusionLM
 from redraft.core import choose_precision, randomness
-from redraft.training import Loader, Run, TrainStep, build_optimizers, load_rows, loop as train, mdlm_tiny, setup, state
+from redraft.training import (
+    Loader,
+    Run,
+    TrainStep,
+    build_optimizers,
+    load_rows,
+    loop as train,
+    setup,
+    state,
+)
+from redraft.training.presets import (
+    mdlm_tiny,
+)
 
 OVERHEAD_GOAL = 1.05  # fit / bare step: data, logging, the watch for signals and for numbers that are none
 
@@ -55,11 +67,11 @@ def overhead(pairs: int = 20, steps: int = 3) -> Iterator[Row]:
     """
     base = mdlm_tiny()
     run = replace(base, steps=steps * (pairs + 1) + 1, log_every=steps, eval_every=10**9, save_every=10**9, samples=0)
-    bare, update = bare_step(run), train.optimizer_step
+    bare, update = bare_step(run), train._optimizer_step
     times: list[tuple[float, float]] = []
     began = time.perf_counter()
 
-    def interrupted(run: Run, state: state.TrainState, *rest: object) -> float:
+    def interrupted(run: Run, state: state._TrainState, *rest: object) -> float:
         nonlocal began
         if state.step and state.step % steps == 0:
             middle = time.perf_counter()

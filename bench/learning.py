@@ -16,7 +16,16 @@ import torch
 import redraft
 from bench.race import Row, report, tell
 from redraft.core import Batch
-from redraft.training import TINY, Objective, Run, first_batches, fit, load_rows
+from redraft.training import (
+    Objective,
+    Run,
+    first_batches,
+    fit,
+    load_rows,
+)
+from redraft.training.presets import (
+    TINY,
+)
 
 STEPS, ROWS = 200, 64
 

@@ -35,7 +35,9 @@ from redraft.decoding import (
     Unmask,
     final_canvas,
 )
-from redraft.models import BlockCausal, DiffusionLM, ForwardPass, KeyValueCache, PassOutput, TokenPositions, Transformer
+from redraft.models import BlockCausal, DiffusionLM, KeyValueCache, Transformer
+from redraft.models.networks.forward_pass import ForwardPass, PassOutput
+from redraft.models.networks.kv_cache import TokenPositions
 
 RESULTS = Path(__file__).parent / "results" / "serving.jsonl"
 VOCAB, WRITERS = 4096, 8

@@ -142,7 +142,7 @@ def word_near(tokenizer: Tokenizer, row: Tensor, middle: int) -> int | None:
 def with_causal(model: DiffusionLM, hole: Hole) -> dict[str, Any]:
     """The ways that need no adapter: their answers, the causal model's candidates, and log p of each."""
     with torch.no_grad(), lora_disabled(model):
-        states, cache = model.network.read_on(hole.row[None, : hole.begin])
+        states, cache = model.network.extend(hole.row[None, : hole.begin])
         ways = continuations(model, states, cache, hole.size)
         scores = judged(model, states, cache, hole, ways)
         plain = final_canvas(ProposeAndJudge(equal, 1)(model, model.process, hole.canvas(masked(model)), rng=rng(0))).z[
@@ -176,7 +176,7 @@ def continuations(model: DiffusionLM, states: Tensor, cache: KeyValueCache, size
         row, token = at // said.shape[-1], at % said.shape[-1]
         ways = torch.cat([ways[row], token[:, None]], 1)
         if ways.shape[1] < size:
-            states, cache = model.network.read_on(token[:, None], cache.rows(row))
+            states, cache = model.network.extend(token[:, None], cache.rows(row))
     return ways
 
 
@@ -236,7 +236,7 @@ def with_adapter(model: DiffusionLM, hole: Hole, causal: dict[str, Any]) -> dict
         ways = list(map(tuple, z[:, hole.begin : hole.begin + hole.size].tolist()))
         if new := [way for way in ways if way not in known]:
             with torch.no_grad(), lora_disabled(model):
-                given = model.network.read_on(hole.row[None, : hole.begin])
+                given = model.network.extend(hole.row[None, : hole.begin])
                 known.update(zip(new, judged(model, *given, hole, torch.tensor(new)).tolist(), strict=True))
         return torch.tensor([known[way] for way in ways]).double()
 

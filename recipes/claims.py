@@ -27,15 +27,22 @@ from rows import Rows, add_page, cpu_timer, run_recipe
 from redraft.core import join_words, split_words
 from redraft.core.text.tokenizers import UNKNOWN
 from redraft.tasks import TextModel, generate, infill, open_model, score
-from redraft.training import STORY_LANGUAGE, ParseTraversal, PartialStory, split_seed
+from redraft.training import (
+    STORY_LANGUAGE,
+    split_seed,
+)
+from redraft.training.data.corpora.grammar import (
+    _ParseTraversal,
+    _PartialStory,
+)
 
 CANDIDATES = 8
 
 
 def right_words(text: str) -> int:
     """How many words come before the first wrong one."""
-    follow = ParseTraversal(split_words(text))
-    STORY_LANGUAGE.tale.expand(PartialStory(), follow)
+    follow = _ParseTraversal(split_words(text))
+    STORY_LANGUAGE.tale.expand(_PartialStory(), follow)
     return follow.matched
 
 

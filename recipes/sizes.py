@@ -28,7 +28,17 @@ from tables import filled_in, markdown
 
 from redraft.core import Special, WordTokenizer
 from redraft.models import DiffusionLM
-from redraft.training import PRESETS, PUBLISHED, TINY, Run, TrainStep, build_optimizers, fit
+from redraft.training import (
+    Run,
+    TrainStep,
+    build_optimizers,
+    fit,
+)
+from redraft.training.presets import (
+    PRESETS,
+    PUBLISHED,
+    TINY,
+)
 
 BERT = dict.fromkeys(("lm1b", "qqp", "roc", "xsum", "books", "prose", "reviews"), 30_522)
 VOCABULARY = {**BERT, "owt": 50_258, "8b": 126_464, "e2e": 821}  # states of the data that a preset is named after

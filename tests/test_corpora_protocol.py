@@ -38,10 +38,12 @@ from redraft.training import (
     StoryCorpus,
     StorySummaries,
     as_annotated,
-    corpus_of_class,
     mean_coverage,
     named_corpus,
     presets,
+)
+from redraft.training.data.registry import (
+    corpus_of_class,
 )
 from redraft.training.runs import variations
 

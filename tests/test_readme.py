@@ -22,7 +22,16 @@ from conftest import redraft_here
 
 from redraft.apps.reports import findings
 from redraft.core import split_words, train_bpe
-from redraft.training import STORY_LANGUAGE, Alternatives, Option, PartialStory, Phrase, Traversal
+from redraft.training import (
+    STORY_LANGUAGE,
+)
+from redraft.training.data.corpora.grammar import (
+    _Alternatives,
+    _Option,
+    _PartialStory,
+    _Phrase,
+    _Traversal,
+)
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -104,8 +113,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / "runs" / "demo" / "report.html").exists():
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(findings, "HELD_OUT", 4)
-                patch.setattr(findings, "WRITTEN", 4)
+                patch.setattr(findings, "_HELD_OUT", 4)
+                patch.setattr(findings, "_WRITTEN", 4)
                 assert_runs(["redraft", *words, *SMALL["demo"]], place)
     return place
 
@@ -235,16 +244,16 @@ def test_targets_are_there() -> None:
 # --- the templates that are printed ---
 
 
-class Fits(Traversal):
+class Fits(_Traversal):
     """Looks for a story that begins with a template; None is a hole of one word."""
 
     def __init__(self, template: list[str | None]) -> None:
         self.template, self.found = template, False
 
-    def options(self, choice: Alternatives) -> tuple[Option, ...]:
+    def options(self, choice: _Alternatives) -> tuple[_Option, ...]:
         return choice.options
 
-    def accepts(self, told: PartialStory, words: Phrase) -> bool:
+    def accepts(self, told: _PartialStory, words: _Phrase) -> bool:
         asked = self.template[len(told.words) :]
         fits = all(ask in (None, word) for ask, word in zip(asked, words, strict=False))
         self.found = self.found or (fits and len(words) >= len(asked))
@@ -270,7 +279,7 @@ def _variants(template: str) -> Iterator[list[str | None]]:
 
 def _fits(template: list[str | None]) -> bool:
     guide = Fits(template)
-    STORY_LANGUAGE.tale.tell(PartialStory(), guide)
+    STORY_LANGUAGE.tale.tell(_PartialStory(), guide)
     return guide.found
 
 

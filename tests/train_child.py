@@ -38,10 +38,12 @@ from redraft.training import (
     Run,
     TextFiles,
     TokenCrossEntropy,
-    Workers,
-    join_workers,
     loop,
     state,
+)
+from redraft.training.distributed import (
+    _join_workers,
+    _Workers,
 )
 
 Job = dict[str, Any]
@@ -92,9 +94,11 @@ def live(job: Job, announce: Callable[[int], object] = lambda step: None) -> int
 @contextmanager
 def _watched(job: Job, announce: Callable[[int], object]) -> Iterator[None]:
     """After every step its samples are written down, and what the job says happens."""
-    usual, fresh = loop.optimizer_step, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
+    usual, fresh = loop._optimizer_step, os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
 
-    def update(run: Run, state: state.TrainState, step: torch.nn.Module, batches: list[Batch], team: Workers) -> float:
+    def update(
+        run: Run, state: state._TrainState, step: torch.nn.Module, batches: list[Batch], team: _Workers
+    ) -> float:
         norm = usual(run, state, step, batches, team)
         samples = [n for batch in batches if batch.sample is not None for n in batch.sample.tolist()]
         with _ledger(Path(job["out"])).open("a") as file:
@@ -107,11 +111,11 @@ def _watched(job: Job, announce: Callable[[int], object]) -> Iterator[None]:
         announce(state.step)
         return norm
 
-    loop.optimizer_step = update
+    loop._optimizer_step = update
     try:
         yield
     finally:
-        loop.optimizer_step = usual
+        loop._optimizer_step = usual
 
 
 def _die_at_a_file(job: Job) -> None:
@@ -165,7 +169,7 @@ def _serve(job: Job) -> int:
 def main() -> None:
     torch.set_num_threads(1)
     if sys.argv[1:]:
-        with join_workers():  # joined once: torchrun's address serves one process group only
+        with _join_workers():  # joined once: torchrun's address serves one process group only
             for job in json.loads(Path(sys.argv[1]).read_text()):
                 live(job)
     else:

@@ -86,13 +86,14 @@ class ScoreResults(Sequence[ScoreResult]):
 
     def to_json(self) -> list[dict[str, Any]]:
         """One object per text, each with the cost of the call."""
-        cost = {"exact": self.exact, "seed": self.seed, "run": self.run, "nfe": self.nfe, "seconds": self.seconds}
+        cost = {"is_exact": self.exact, "seed": self.seed, "run_digest": self.run}
+        cost |= {"nfe": self.nfe, "seconds": self.seconds}
         return [_result_json(result) | cost for result in self]
 
 
 def _result_json(result: ScoreResult) -> dict[str, Any]:
-    names = ("text", "row", "bits", "stderr", "tokens", "bits_per_token", "bits_per_char")
-    return {name: getattr(result, name) for name in names}
+    names = ("bits", "stderr", "tokens", "bits_per_token", "bits_per_char")
+    return {"text": result.text, "index": result.row} | {name: getattr(result, name) for name in names}
 
 
 def score(model: ModelOrPath, texts: str | Sequence[str], **options: Any) -> ScoreResults:

@@ -25,7 +25,7 @@ from redraft.training.objectives.objective import TrainStep
 
 
 @dataclass(frozen=True)
-class Workers:
+class _Workers:
     """This worker's rank, the number of workers, and its device.
 
     `torchrun --standalone --nproc-per-node N` starts N workers.
@@ -73,7 +73,7 @@ class Workers:
 
 
 @contextmanager
-def join_workers() -> Iterator[Workers]:
+def _join_workers() -> Iterator[_Workers]:
     """Joins the process group that torchrun announces and leaves it at the end, unless it was already initialized."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
@@ -81,7 +81,7 @@ def join_workers() -> Iterator[Workers]:
     if joining:
         _join(device)
     try:
-        yield Workers(rank, world, device)
+        yield _Workers(rank, world, device)
     finally:
         if joining:
             dist.destroy_process_group()
@@ -105,17 +105,17 @@ def _join(device: torch.device) -> None:
 # --- sharded tensors: every worker holds some of the rows ---
 
 
-def local_rows(tensor: Tensor) -> Tensor:
+def _local_rows(tensor: Tensor) -> Tensor:
     """Returns the rows that this worker holds: all of them, unless the tensor is sharded."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def gather_rows(tensor: Tensor) -> Tensor:
+def _gather_rows(tensor: Tensor) -> Tensor:
     """Returns the whole tensor; every worker must make this call."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
-def shard_like(tensor: Tensor, like: Tensor) -> Tensor:
+def _shard_like(tensor: Tensor, like: Tensor) -> Tensor:
     """Moves a whole tensor to the device of `like`, and shards it the same way; every worker keeps its own rows."""
     tensor = tensor.to(like.device)
     if not isinstance(like, DTensor):
@@ -152,7 +152,7 @@ def _accumulate_gradients(step: nn.Module, last: bool) -> Iterator[None]:
 
 
 @contextmanager
-def stop_signals() -> Iterator[list[int]]:
+def _stop_signals() -> Iterator[list[int]]:
     """Collects SIGINT and SIGTERM in a list; a second signal of the same kind has its usual effect at once."""
     received: list[int] = []
     main = threading.current_thread() is threading.main_thread()  # only the main thread may install handlers
@@ -172,7 +172,7 @@ def stop_signals() -> Iterator[list[int]]:
 
 
 @contextmanager
-def deterministic_kernels() -> Iterator[None]:
+def _deterministic_kernels() -> Iterator[None]:
     """Uses deterministic kernels wherever torch has them; warns where it has none."""
     mode, memory = torch.get_deterministic_debug_mode(), cast(Any, torch.utils.deterministic)
     filling = memory.fill_uninitialized_memory

@@ -267,7 +267,7 @@ def excess_bits(result: Likelihood, log_probs: Sequence[float]) -> tuple[float, 
     return float(ratio) / NATS_PER_BIT, float(error) / NATS_PER_BIT
 
 
-class TrueProbabilities(NamedTuple):
+class _TrueProbabilities(NamedTuple):
     """The true probabilities of held-out rows, from a source with a known distribution."""
 
     log_probs: list[float]  # log-probability of each row, in nats
@@ -279,7 +279,7 @@ class HeldOut:
     """Held-out rows, with their true probabilities if known."""
 
     batches: list[Batch]
-    truth: TrueProbabilities | None = None  # None if the source does not know its distribution
+    truth: _TrueProbabilities | None = None  # None if the source does not know its distribution
 
     @classmethod
     def of(
@@ -292,4 +292,4 @@ class HeldOut:
         if not isinstance(data, KnownDistribution) or not isinstance(framing, DocumentRows) or rows.tally.cut:
             return cls(batches)
         log_probs = [data.log_prob(data.document(split, index)) for index in range(total)]
-        return cls(batches, TrueProbabilities(log_probs, data.entropy_per_char()))
+        return cls(batches, _TrueProbabilities(log_probs, data.entropy_per_char()))

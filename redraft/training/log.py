@@ -12,15 +12,15 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from redraft.training.distributed import Workers
-from redraft.training.optimizers import learning_rate_fraction
-from redraft.training.progress import ProgressBar
+from redraft.training.distributed import _Workers
+from redraft.training.optimizers import _learning_rate_fraction
+from redraft.training.progress import _ProgressBar
 from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
-from redraft.training.state import TrainState
+from redraft.training.state import _TrainState
 
 
-class Log:
+class _Log:
     """Writes metrics.jsonl, optionally TensorBoard, and the progress bar; only on the first worker.
 
     A resumed run first truncates the file to its step. Speeds exclude evaluation and checkpoints.
@@ -30,8 +30,8 @@ class Log:
         self,
         run: Run,
         out: Path,
-        state: TrainState,
-        team: Workers,
+        state: _TrainState,
+        team: _Workers,
         quiet: bool,
         tell: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
@@ -41,17 +41,17 @@ class Log:
         self.board = _board(out, state.step) if run.tensorboard and team.first else None
         if self.active and self.file.exists():
             os.truncate(self.file, _size_up_to(state.step, self.file))
-        self.bar = ProgressBar("training", run.steps, state.step, shown=self.active and not quiet)
+        self.bar = _ProgressBar("training", run.steps, state.step, shown=self.active and not quiet)
 
     @contextmanager
-    def clock(self, state: TrainState) -> Iterator[None]:
+    def clock(self, state: _TrainState) -> Iterator[None]:
         """Adds the time and the tokens of the enclosed step to the counters behind `tokens_per_second`."""
         began, before = time.perf_counter(), state.tokens
         yield
         self.seconds, self.tokens = self.seconds + time.perf_counter() - began, self.tokens + state.tokens - before
         self.bar.update(state.step)
 
-    def progress(self, state: TrainState, norm: float) -> None:
+    def progress(self, state: _TrainState, norm: float) -> None:
         """Writes one record for all steps since the last one, and resets the sums."""
         bits, speed = state.nats / max(1, state.tokens) / math.log(2), self.tokens / self.seconds
         record = {
@@ -59,7 +59,7 @@ class Log:
             "train_loss_bits_per_token": bits,
             "gradient_norm": norm,
             "learning_rate": self.run.optimiser.lr
-            * learning_rate_fraction(self.run.optimiser, state.step - 1, self.run.steps),
+            * _learning_rate_fraction(self.run.optimiser, state.step - 1, self.run.steps),
             "tokens_per_second": speed,
             "precision": state.precision.name,
         }

@@ -32,25 +32,25 @@ from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training.data.framing import FramedRows
 from redraft.training.data.loader import Loader, first_batches, load_rows, prefetch
 from redraft.training.distributed import (
-    Workers,
     _accumulate_gradients,
+    _deterministic_kernels,
+    _gather_rows,
+    _join_workers,
+    _stop_signals,
     _unsharded,
-    deterministic_kernels,
-    gather_rows,
-    join_workers,
-    stop_signals,
+    _Workers,
 )
 from redraft.training.heldout import NATS_PER_BIT, HeldOut, excess_bits, likelihood, reconstruction_accuracy
-from redraft.training.log import Log
+from redraft.training.log import _Log
 from redraft.training.objectives.objective import CodecObjective, TrainStep
-from redraft.training.optimizers import build_optimizers, learning_rate_fraction, set_learning_rates
-from redraft.training.progress import show_waiting
+from redraft.training.optimizers import _learning_rate_fraction, _set_learning_rates, build_optimizers
+from redraft.training.progress import _show_waiting
 from redraft.training.runs.loading import build_model, init_from, load_newest
 from redraft.training.runs.memory import minimum_memory
 from redraft.training.runs.run import Run
-from redraft.training.samples import blank_canvases, sample_texts
+from redraft.training.samples import _sample_texts, blank_canvases
 from redraft.training.setup import _choose_run_precision, _claim_directory, _hold_lock, _require_packages
-from redraft.training.state import TrainingError, TrainState, _averaged, _copies
+from redraft.training.state import TrainingError, _averaged, _copies, _TrainState
 
 
 def fit(
@@ -58,8 +58,7 @@ def fit(
 ) -> DiffusionLM:
     """Trains, or continues where the same run stopped in `out`; returns the model with averaged weights.
 
-    On SIGINT or SIGTERM it finishes the current step, saves a checkpoint, and raises KeyboardInterrupt or
-    SystemExit(143).
+    SIGINT and SIGTERM finish the current step, save a checkpoint and raise KeyboardInterrupt or SystemExit(143).
 
     Args:
         run: the experiment, such as `presets.mdlm_tiny()`
@@ -69,31 +68,30 @@ def fit(
     """
     out = Path(out)
     _require_packages(run)
-    with join_workers() as team, stop_signals() as received, deterministic_kernels(), _hold_lock(out, team):
+    with _join_workers() as team, _stop_signals() as received, _deterministic_kernels(), _hold_lock(out, team):
         _require_memory(run, team)
         _claim_directory(run, out, team)
         choice = _choose_run_precision(run, out, team, quiet)
         model = _new_model(run).to(team.device)
-        with show_waiting("reading the text", shown=team.first and not quiet):
+        with _show_waiting("reading the text", shown=team.first and not quiet):
             train, valid = _texts(run)
         saved = reader.read_newest(out)
         if run.base is None and saved is None and model.codec is not None:
             model.codec.fit_statistics(partial(first_batches, train))
         model.network.recompute = run.recompute
         step = team.wrap(TrainStep(model, run.objective), run.shard)
-        state = TrainState(model, _copies(model), build_optimizers(model, run.optimiser, choice.dtype), choice)
+        state = _TrainState(model, _copies(model), build_optimizers(model, run.optimiser, choice.dtype), choice)
         if saved is not None:
             state.restore(saved)
         del saved  # it takes as much memory as the training state
         _compile(model, run.compile)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
         batches = prefetch(loader.batches(state.step * run.batch))
-        with closing(Log(run, out, state, team, quiet, tell)) as log:
+        with closing(_Log(run, out, state, team, quiet, tell)) as log:
             while state.step < run.steps:
                 with log.clock(state):
-                    norm = optimizer_step(
-                        run, state, step, [b.to(team.device) for b in islice(batches, run.micro)], team
-                    )
+                    micro = [batch.to(team.device) for batch in islice(batches, run.micro)]
+                    norm = _optimizer_step(run, state, step, micro, team)
                 last, leave = state.step == run.steps, team.any(bool(received))
                 if state.step % run.log_every == 0 or last:
                     log.progress(state, norm)
@@ -131,16 +129,16 @@ def _compile(model: DiffusionLM, enabled: bool) -> None:
         block.compile()
 
 
-def optimizer_step(run: Run, state: TrainState, step: nn.Module, batches: list[Batch], team: Workers) -> float:
+def _optimizer_step(run: Run, state: _TrainState, step: nn.Module, batches: list[Batch], team: _Workers) -> float:
     """Takes one step of the optimizers and updates the averaged weights; returns the gradient norm before clipping."""
     nats, tokens = _backward(run, state, step, batches, team)
-    norm = clip_gradients(state.model.parameters(), run.optimiser.clip)
+    norm = _clip_gradients(state.model.parameters(), run.optimiser.clip)
     if not math.isfinite(nats) or not math.isfinite(norm):
         raise TrainingError(
             f"step {state.step + 1} has a loss of {nats} nats and a gradient norm of {norm}; the step was not taken "
             "and nothing was saved. Start a new run in another directory with a lower learning rate or a longer warm-up"
         )
-    set_learning_rates(state.optimizers, learning_rate_fraction(run.optimiser, state.step, run.steps))
+    _set_learning_rates(state.optimizers, _learning_rate_fraction(run.optimiser, state.step, run.steps))
     for optimizer in state.optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -152,7 +150,7 @@ def optimizer_step(run: Run, state: TrainState, step: nn.Module, batches: list[B
     return norm
 
 
-def _backward(run: Run, state: TrainState, step: nn.Module, batches: list[Batch], team: Workers) -> tuple[float, int]:
+def _backward(run: Run, state: _TrainState, step: nn.Module, batches: list[Batch], team: _Workers) -> tuple[float, int]:
     """Accumulates the gradient of the nats per token over all micro-batches and workers; returns (nats, tokens)."""
     state.model.train()
     _seed_dropout(int(randomness.rng(run.seed).fold(state.step).fold(team.rank).key), team.device)
@@ -170,11 +168,11 @@ def _backward(run: Run, state: TrainState, step: nn.Module, batches: list[Batch]
     return float(team.sum(nats)), int(tokens)
 
 
-def clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> float:
+def _clip_gradients(parameters: Iterable[nn.Parameter], most: float) -> float:
     """Clips the gradients to the norm `most`; returns their norm before clipping."""
     trained = [p for p in parameters if p.grad is not None]
     norm = nn.utils.get_total_norm([p.grad for p in trained if p.grad is not None])
-    norm_before = float(gather_rows(norm))
+    norm_before = float(_gather_rows(norm))
     if not norm_before <= most:
         nn.utils.clip_grads_with_norm_(trained, most, norm)
     return norm_before
@@ -191,7 +189,7 @@ def _seed_dropout(seed: int, device: torch.device) -> None:
         torch.manual_seed(seed)
 
 
-def _validate(run: Run, state: TrainState, step: nn.Module, valid: HeldOut, team: Workers) -> dict[str, Any]:
+def _validate(run: Run, state: _TrainState, step: nn.Module, valid: HeldOut, team: _Workers) -> dict[str, Any]:
     """Measures held-out bits and samples texts with the averaged weights; every worker does the same work."""
     eager = torch.compiler.set_stance("force_eager")  # samplers would trigger a compilation for every new shape
     with _averaged(state), _unsharded(step), state.precision.autocast(team.device), eager:
@@ -209,11 +207,11 @@ def _validate(run: Run, state: TrainState, step: nn.Module, valid: HeldOut, team
             metrics["entropy_bits_per_char"] = valid.truth.entropy_per_char / NATS_PER_BIT
         if run.samples:
             canvas = blank_canvases(state.model, run.framing, run.samples, valid.batches[0])
-            metrics["samples"] = sample_texts(state.model, run.sampler, canvas, seed=run.seed)
+            metrics["samples"] = _sample_texts(state.model, run.sampler, canvas, seed=run.seed)
         return metrics
 
 
-def _require_memory(run: Run, team: Workers) -> None:
+def _require_memory(run: Run, team: _Workers) -> None:
     """Raises before anything is built if the run cannot fit into the free memory."""
     need, free = minimum_memory(run, team.world), free_memory(team.device)
     if free is None or sum(need.values()) <= free:
@@ -226,7 +224,7 @@ def _require_memory(run: Run, team: Workers) -> None:
     )
 
 
-def _save_state(run: Run, state: TrainState, out: Path, team: Workers) -> None:
+def _save_state(run: Run, state: _TrainState, out: Path, team: _Workers) -> None:
     """Saves a checkpoint, written by the first worker.
 
     In a sharded run every worker writes its own shard; any number of workers can read the result.

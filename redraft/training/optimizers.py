@@ -48,19 +48,19 @@ class Muon(Optimizer):
         moments = [self.state[p].setdefault("momentum", torch.zeros_like(p)) for p in params]
         torch._foreach_lerp_(moments, grads, 1 - group["momentum"])
         nesterov = torch._foreach_lerp(grads, moments, group["momentum"])
-        updates = orthogonalize(torch.stack(nesterov), group["dtype"]).to(params[0].dtype)
+        updates = _orthogonalize(torch.stack(nesterov), group["dtype"]).to(params[0].dtype)
         scale = max(1, params[0].shape[0] / params[0].shape[1]) ** 0.5
         torch._foreach_mul_(params, 1 - group["lr"] * group["weight_decay"])
         torch._foreach_add_(params, list(updates.unbind()), alpha=-group["lr"] * scale)
 
 
-def orthogonalize(m: Tensor, dtype: torch.dtype = torch.float32, steps: int = 5) -> Tensor:
+def _orthogonalize(m: Tensor, dtype: torch.dtype = torch.float32, steps: int = 5) -> Tensor:
     """(…, a, b) → approximately U Vᵀ of the singular value decomposition, by quintic Newton–Schulz steps in `dtype`.
 
     If the matrix is sharded, every worker computes the whole result and keeps its own rows.
     """
     if isinstance(m, DTensor):
-        return DTensor.from_local(orthogonalize(m.full_tensor(), dtype, steps), m.device_mesh).redistribute(
+        return DTensor.from_local(_orthogonalize(m.full_tensor(), dtype, steps), m.device_mesh).redistribute(
             placements=m.placements
         )
     x = m.to(dtype)
@@ -78,7 +78,7 @@ def build_optimizers(
 ) -> list[Optimizer]:
     """Builds AdamW for all parameters, or AdamW plus Muon on the hidden matrices if `settings.muon` is set.
 
-    `dtype` is the dtype of the matrix products inside Muon. `set_learning_rates` changes the rates during training.
+    `dtype` is the dtype of the matrix products inside Muon. `_set_learning_rates` changes the rates during training.
     """
     hidden = hidden_matrices(model) if settings.muon else []
     ids = {id(p) for p in hidden}
@@ -97,13 +97,13 @@ def _groups(optimizers: list[Optimizer]) -> list[dict[str, Any]]:
     return [group for optimizer in optimizers for group in optimizer.param_groups]
 
 
-def set_learning_rates(optimizers: list[Optimizer], fraction: float) -> None:
+def _set_learning_rates(optimizers: list[Optimizer], fraction: float) -> None:
     """Sets every learning rate to this fraction of its full value."""
     for group in _groups(optimizers):
         group["lr"] = group["full_lr"] * fraction
 
 
-def learning_rate_fraction(settings: OptimizerConfig, step: int, steps: int) -> float:
+def _learning_rate_fraction(settings: OptimizerConfig, step: int, steps: int) -> float:
     """The fraction of the full learning rate at a step, counted from 0.
 
     Linear warm-up from 1/warmup, then a cosine that nearly reaches `floor` at the last step; floor=1 keeps it constant.

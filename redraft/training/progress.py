@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
-class ProgressBar:
+class _ProgressBar:
     """Shows steps done out of a total, and a `note` that may change at any time; prints nothing unless `shown`.
 
     Without a terminal, as in a cluster log, it prints a line every `seconds`, and one at the end.
@@ -54,7 +54,7 @@ class ProgressBar:
 
 
 @contextmanager
-def show_waiting(what: str, *, shown: bool = True, seconds: float = 10.0) -> Iterator[None]:
+def _show_waiting(what: str, *, shown: bool = True, seconds: float = 10.0) -> Iterator[None]:
     """Prints every `seconds` how long a job has been running, for jobs without countable steps."""
     began, ended = time.monotonic(), Event()
 

@@ -25,7 +25,7 @@ def blank_canvases(model: DiffusionLM, framing: Framing, rows: int, held_out: Ba
     return model.canvas(new=framing.length - given, rows=rows)
 
 
-def sample_texts(model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int) -> list[str]:
+def _sample_texts(model: DiffusionLM, sampler: Sampler, canvas: Canvas, *, seed: int) -> list[str]:
     """Fills a canvas with the sampler and returns the texts; row i uses the random key (seed, i)."""
     with inference(model) as device:
         keys = randomness.rng(seed, torch.arange(len(canvas.z), device=device))

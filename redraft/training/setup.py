@@ -19,7 +19,7 @@ from redraft.core.hardware.precision import (
     choose_precision,
 )
 from redraft.models.checkpoints import lock, reader, serialization
-from redraft.training.distributed import Workers
+from redraft.training.distributed import _Workers
 from redraft.training.runs.run import Run
 from redraft.training.state import TrainingError
 
@@ -34,7 +34,7 @@ def _require_packages(run: Run) -> None:
 
 
 @contextmanager
-def _hold_lock(out: Path, team: Workers) -> Iterator[None]:
+def _hold_lock(out: Path, team: _Workers) -> Iterator[None]:
     """Locks the directory on the first worker, for all of them; if that fails, every worker raises."""
     problem: Exception | None = None
     with ExitStack() as stack:
@@ -48,7 +48,7 @@ def _hold_lock(out: Path, team: Workers) -> Iterator[None]:
         yield
 
 
-def _claim_directory(run: Run, out: Path, team: Workers) -> None:
+def _claim_directory(run: Run, out: Path, team: _Workers) -> None:
     """Makes `out` the directory of this run; raises if it already holds another run."""
     file = out / "run.json"
     if file.exists() and not run.is_held((held := reader.read_run_file(file)).get("run")):
@@ -60,7 +60,7 @@ def _claim_directory(run: Run, out: Path, team: Workers) -> None:
         _replace(file, {"hash": run.digest, "run": serialization.to_json(run)})
 
 
-def _choose_run_precision(run: Run, out: Path, team: Workers, quiet: bool) -> Precision:
+def _choose_run_precision(run: Run, out: Path, team: _Workers, quiet: bool) -> Precision:
     """Chooses the precision on the first worker for all of them, prints it, and stores it in run.json.
 
     A resumed run keeps the precision it started with, so that another machine does not silently change its results.
@@ -82,7 +82,7 @@ def _choose_run_precision(run: Run, out: Path, team: Workers, quiet: bool) -> Pr
 _printed: set[tuple[str, str]] = set()  # lines already printed, since a demo trains two models in one process
 
 
-def _agree_on_precision(run: Run, team: Workers, before: PrecisionName | None) -> Precision:
+def _agree_on_precision(run: Run, team: _Workers, before: PrecisionName | None) -> Precision:
     """Chooses on the first worker and broadcasts the choice; if the first worker fails, all raise."""
     shapes = _training_shapes(run, team.world)
     if not team.first:

@@ -15,7 +15,7 @@ from redraft.core.hardware.precision import Precision
 from redraft.models.checkpoints import reader
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.training.distributed import local_rows, shard_like
+from redraft.training.distributed import _local_rows, _shard_like
 
 
 class TrainingError(RuntimeError):
@@ -23,7 +23,7 @@ class TrainingError(RuntimeError):
 
 
 @dataclass
-class TrainState:
+class _TrainState:
     """Everything that changes during training, plus the precision, which does not."""
 
     model: DiffusionLM
@@ -38,26 +38,26 @@ class TrainState:
         """Tensors by file: averaged weights, raw weights, moments. If sharded, only the rows of this worker."""
         names = {id(p): n for n, p in self.model.named_parameters()}
         moments = {
-            f"{names[id(p)]}|{key}": local_rows(value)
+            f"{names[id(p)]}|{key}": _local_rows(value)
             for optimizer in self.optimizers
             for p, entry in optimizer.state.items()
             for key, value in entry.items()
         }
-        weights = {n: local_rows(p.detach()) for n, p in self.model.named_parameters()}
-        return {"model": {n: local_rows(p) for n, p in self.ema.items()}, "raw": weights, "optimiser": moments}
+        weights = {n: _local_rows(p.detach()) for n, p in self.model.named_parameters()}
+        return {"model": {n: _local_rows(p) for n, p in self.ema.items()}, "raw": weights, "optimiser": moments}
 
     @torch.no_grad()
     def restore(self, saved: reader.Checkpoint) -> None:
         parameters = dict(self.model.named_parameters())
         numbers = _whole_state(saved, parameters)
         for name, p in parameters.items():
-            p.copy_(shard_like(saved.tensors["raw"][name], p))
-            self.ema[name].copy_(shard_like(saved.tensors["model"][name], p))
+            p.copy_(_shard_like(saved.tensors["raw"][name], p))
+            self.ema[name].copy_(_shard_like(saved.tensors["model"][name], p))
         owner = {id(p): o for o in self.optimizers for g in o.param_groups for p in g["params"]}
         for key, value in saved.tensors["optimiser"].items():
             name, moment = key.rsplit("|", 1)
             p = parameters[name]
-            owner[id(p)].state[p][moment] = shard_like(value, p) if value.dim() else value.to(p.device)
+            owner[id(p)].state[p][moment] = _shard_like(value, p) if value.dim() else value.to(p.device)
         self.step, self.nats, self.tokens = numbers["step"], numbers["nats"], numbers["tokens"]
 
 
@@ -81,7 +81,7 @@ def _whole_state(saved: reader.Checkpoint, parameters: Mapping[str, Tensor]) -> 
 
 
 @contextmanager
-def _averaged(state: TrainState) -> Iterator[None]:
+def _averaged(state: _TrainState) -> Iterator[None]:
     """Swaps the averaged weights into the model inside the context, then restores the raw ones."""
     raw = _copies(state.model)
     state.model.load_state_dict(state.ema)

@@ -369,7 +369,7 @@ def test_the_preset_shares_its_codec_and_loses_labels() -> None:
     assert run.objective == replace(plain.objective, drop_condition=0.1)  # type: ignore[arg-type]
     assert run.model.network == replace(plain.model.network, classes=6)
     assert run.framing == LabeledRows(presets.STORY_LENGTH)
-    with pytest.raises(ValueError, match=r"Autoencode\(\) trains none"):
+    with pytest.raises(ValueError, match=r"CodecObjective does not"):
         variations.with_classes(presets.ld4tg_codec_tiny(), StoryClasses())
 
 

@@ -18,15 +18,19 @@ from redraft.core import best_device
 from redraft.models import CheckpointError
 from redraft.models.checkpoints import reader, writer
 from redraft.training import (
-    Workers,
-    deterministic_kernels,
-    gather_rows,
-    join_workers,
     load,
+)
+from redraft.training.distributed import (
+    _deterministic_kernels,
+    _gather_rows,
+    _join_workers,
+    _local_rows,
+    _shard_like,
+    _stop_signals,
+    _Workers,
+)
+from redraft.training.runs.loading import (
     load_newest,
-    local_rows,
-    shard_like,
-    stop_signals,
 )
 
 training = load_module(Path(__file__).with_name("test_train.py"))
@@ -171,14 +175,14 @@ def test_a_damaged_part_damages_the_whole(tmp_path: Path, part: int) -> None:
 def test_one_worker_is_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WORLD_SIZE", "RANK", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
-    with join_workers() as team:
-        assert team == Workers(0, 1, best_device())
+    with _join_workers() as team:
+        assert team == _Workers(0, 1, best_device())
         assert team.first
         assert torch.equal(team.sum(torch.tensor([2, 3])), torch.tensor([2, 3]))
         assert (team.any(True), team.any(False), team.agree(5)) == (True, False, 5)
         team.wait()
     tensor = torch.arange(3)
-    assert local_rows(tensor) is gather_rows(tensor) is shard_like(tensor, tensor) is tensor
+    assert _local_rows(tensor) is _gather_rows(tensor) is _shard_like(tensor, tensor) is tensor
 
 
 def test_kernels_that_add_in_any_order_are_avoided() -> None:
@@ -195,7 +199,7 @@ def test_kernels_that_add_in_any_order_are_avoided() -> None:
 
     torch.set_num_threads(2)
     try:
-        with deterministic_kernels():
+        with _deterministic_kernels():
             first = gradient()
             assert all(torch.equal(gradient(), first) for _ in range(5))
             assert not memory.fill_uninitialized_memory
@@ -207,14 +211,14 @@ def test_kernels_that_add_in_any_order_are_avoided() -> None:
 
 def test_signals_are_noted_in_the_main_thread_only() -> None:
     usual = signal.getsignal(signal.SIGTERM)
-    with stop_signals() as asked:
+    with _stop_signals() as asked:
         os.kill(os.getpid(), signal.SIGTERM)
         assert asked == [signal.SIGTERM]
         assert signal.getsignal(signal.SIGTERM) is usual  # a second one acts at once
     seen: list[list[int]] = []
 
     def elsewhere() -> None:
-        with stop_signals() as asked:
+        with _stop_signals() as asked:
             seen.append(asked)
 
     thread = threading.Thread(target=elsewhere)

@@ -11,14 +11,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft.models import DiffusionLM, ErrorHead, NetworkIO, Transformer, TransformerConfig, hidden_matrices
+from redraft.models import DiffusionLM, NetworkIO, Transformer, TransformerConfig
+from redraft.models.auxiliary.error_head import ErrorHead
+from redraft.models.networks.transformer import hidden_matrices
 from redraft.training import (
     Muon,
     OptimizerConfig,
     build_optimizers,
-    learning_rate_fraction,
-    orthogonalize,
-    set_learning_rates,
+)
+from redraft.training.optimizers import (
+    _learning_rate_fraction,
+    _orthogonalize,
+    _set_learning_rates,
 )
 
 
@@ -30,7 +34,7 @@ def singular_values(m: Tensor) -> Tensor:
 def test_orthogonal_keeps_directions_and_levels_sizes(shape: tuple[int, ...]) -> None:
     m = torch.randn(shape, generator=torch.Generator().manual_seed(0)) * 37
     u, s, v = torch.linalg.svd(m.double(), full_matrices=False)
-    turned = u.mT @ orthogonalize(m).double() @ v.mT  # diagonal, in the coordinates of the decomposition
+    turned = u.mT @ _orthogonalize(m).double() @ v.mT  # diagonal, in the coordinates of the decomposition
     sizes = turned.diagonal(dim1=-2, dim2=-1)
     assert (turned - torch.diag_embed(sizes)).abs().max() < 1e-4
     well = s > 0.02 * s.amax(-1, keepdim=True)  # the iteration lifts what is not vanishingly small
@@ -40,12 +44,12 @@ def test_orthogonal_keeps_directions_and_levels_sizes(shape: tuple[int, ...]) ->
 
 def test_orthogonal_of_many_is_each_alone() -> None:
     m = torch.randn(4, 6, 10, generator=torch.Generator().manual_seed(1))
-    alone = torch.stack([orthogonalize(one) for one in m])
-    assert torch.allclose(orthogonalize(m), alone, atol=1e-4)
+    alone = torch.stack([_orthogonalize(one) for one in m])
+    assert torch.allclose(_orthogonalize(m), alone, atol=1e-4)
 
 
 def test_orthogonal_of_zero_is_zero() -> None:
-    assert torch.equal(orthogonalize(torch.zeros(3, 5)), torch.zeros(3, 5))
+    assert torch.equal(_orthogonalize(torch.zeros(3, 5)), torch.zeros(3, 5))
 
 
 def test_muon_is_its_formula() -> None:
@@ -61,7 +65,7 @@ def test_muon_is_its_formula() -> None:
         for i, weight in enumerate(weights):
             weight.grad = grad = torch.randn(weight.shape, generator=generator)
             moments[i] = 0.9 * moments[i] + 0.1 * grad
-            update = orthogonalize(0.9 * moments[i] + 0.1 * grad)
+            update = _orthogonalize(0.9 * moments[i] + 0.1 * grad)
             rows, columns = weight.shape
             by_hand[i] = by_hand[i] * (1 - 0.1 * 0.5) - 0.1 * max(1, rows / columns) ** 0.5 * update
         muon.step()
@@ -97,13 +101,13 @@ def test_hidden_matrices_are_neither_those_that_read_the_time_nor_those_of_the_e
 def test_rates_are_shares_of_the_full_ones(build: Callable[..., DiffusionLM]) -> None:
     both = build_optimizers(build(), OptimizerConfig(lr=1e-3, muon=0.02))
     for share in (0.5, 0.25):
-        set_learning_rates(both, share)
+        _set_learning_rates(both, share)
         assert [optimiser.param_groups[0]["lr"] for optimiser in both] == [1e-3 * share, 0.02 * share]
 
 
 def test_warm_up_then_cosine_to_the_floor() -> None:
     settings = OptimizerConfig(warmup=4, floor=0.1)
-    shares = [learning_rate_fraction(settings, step, 104) for step in range(105)]
+    shares = [_learning_rate_fraction(settings, step, 104) for step in range(105)]
     assert shares[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert shares[54] == pytest.approx(0.55)  # half way down
     assert shares[4 + 25] == pytest.approx(0.1 + 0.9 * (1 + math.cos(math.pi / 4)) / 2)
@@ -112,6 +116,6 @@ def test_warm_up_then_cosine_to_the_floor() -> None:
 
 
 def test_floor_one_is_constant_and_no_warm_up_starts_in_full() -> None:
-    assert {learning_rate_fraction(OptimizerConfig(), step, 10) for step in range(10)} == {1.0}
-    assert learning_rate_fraction(OptimizerConfig(floor=0.0), 0, 10) == 1.0
-    assert learning_rate_fraction(OptimizerConfig(warmup=20), 9, 10) == 0.5  # a run shorter than its warm-up
+    assert {_learning_rate_fraction(OptimizerConfig(), step, 10) for step in range(10)} == {1.0}
+    assert _learning_rate_fraction(OptimizerConfig(floor=0.0), 0, 10) == 1.0
+    assert _learning_rate_fraction(OptimizerConfig(warmup=20), 9, 10) == 0.5  # a run shorter than its warm-up

@@ -28,19 +28,27 @@ from redraft.training import (
     Run,
     TokenCrossEntropy,
     TrainingError,
-    TrainState,
     TrainStep,
-    Workers,
     build_optimizers,
     fit,
-    load_newest,
     load_rows,
     loop as train,
-    optimizer_step,
+)
+from redraft.training.distributed import (
+    _Workers,
+)
+from redraft.training.loop import (
+    _optimizer_step,
+)
+from redraft.training.runs.loading import (
+    load_newest,
+)
+from redraft.training.state import (
+    _TrainState,
 )
 
 small, metrics = child.small, child.metrics
-ALONE = Workers(0, 1, torch.device("cpu"))
+ALONE = _Workers(0, 1, torch.device("cpu"))
 RICH = {"micro": 2, "muon": 0.02, "dropout": 0.1, "time": 8}  # all that could be forgotten in a checkpoint
 
 
@@ -111,15 +119,15 @@ def test_sigterm_saves_and_ends(lives: Any, run: dict[str, Any]) -> None:
 
 def after_step(monkeypatch: pytest.MonkeyPatch, step: int, act: Callable[[], None]) -> None:
     """Something happens right after that step."""
-    usual = train.optimizer_step
+    usual = train._optimizer_step
 
-    def wrapped(run: Run, state: TrainState, *rest: Any) -> float:
+    def wrapped(run: Run, state: _TrainState, *rest: Any) -> float:
         norm = usual(run, state, *rest)
         if state.step == step:
             act()
         return norm
 
-    monkeypatch.setattr(train, "optimizer_step", wrapped)
+    monkeypatch.setattr(train, "_optimizer_step", wrapped)
 
 
 def test_sigint_saves_and_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,16 +191,16 @@ def test_kernels_are_repeatable_while_it_trains(tmp_path: Path, monkeypatch: pyt
 # --- one step ---
 
 
-def begin(run: Run) -> tuple[TrainState, TrainStep]:
+def begin(run: Run) -> tuple[_TrainState, TrainStep]:
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model, run.tokenizer)
     ema = {n: p.detach().clone() for n, p in model.named_parameters()}
-    return TrainState(model, ema, build_optimizers(model, run.optimiser), choose_precision(run.precision)), TrainStep(
+    return _TrainState(model, ema, build_optimizers(model, run.optimiser), choose_precision(run.precision)), TrainStep(
         model, run.objective
     )
 
 
-def weights(state: TrainState) -> dict[str, Tensor]:
+def weights(state: _TrainState) -> dict[str, Tensor]:
     return {n: p.detach().clone() for n, p in state.model.named_parameters()}
 
 
@@ -206,7 +214,7 @@ def test_the_average_is_its_formula(tmp_path: Path) -> None:
     state, step = begin(run)
     expected, rows = dict(state.ema), batches(run)
     for k in range(1, 13):
-        optimizer_step(run, state, step, [next(rows)], ALONE)
+        _optimizer_step(run, state, step, [next(rows)], ALONE)
         decay = min(0.9, (1 + k) / (10 + k))
         expected = {n: decay * expected[n] + (1 - decay) * w for n, w in weights(state).items()}
     for name, average in state.ema.items():
@@ -222,7 +230,7 @@ def test_long_gradients_are_clipped(tmp_path: Path) -> None:
         run = replace(base, optimiser=replace(base.optimiser, clip=clip, eps=1e3, weight_decay=0.0, warmup=0, lr=1.0))
         state, step = begin(run)
         before = weights(state)
-        norm = optimizer_step(run, state, step, [next(batches(run))], ALONE)
+        norm = _optimizer_step(run, state, step, [next(batches(run))], ALONE)
         assert norm > 0.1  # what is told is the norm before clipping
         moved[clip] = math.sqrt(sum(float((w - before[n]).square().sum()) for n, w in weights(state).items()))
     assert moved[1e-3] == pytest.approx(1e-3 / 1e3, rel=0.05)
@@ -266,18 +274,18 @@ def test_a_refused_step_leaves_the_weights(tmp_path: Path, monkeypatch: pytest.M
     run = small(tmp_path)
     state, step = begin(run)
     rows = batches(run)
-    optimizer_step(run, state, step, [next(rows)], ALONE)
+    _optimizer_step(run, state, step, [next(rows)], ALONE)
     kept = {file: dict(named) for file, named in copies(state).items()}
     usual = TokenCrossEntropy.__call__
     monkeypatch.setattr(TokenCrossEntropy, "__call__", lambda self, *args: usual(self, *args) * torch.nan)
     with pytest.raises(TrainingError, match="step 2"):
-        optimizer_step(run, state, step, [next(rows)], ALONE)
+        _optimizer_step(run, state, step, [next(rows)], ALONE)
     assert state.step == 1
     for file, named in copies(state).items():
         assert all(torch.equal(tensor, kept[file][name]) for name, tensor in named.items())
 
 
-def copies(state: TrainState) -> dict[str, dict[str, Tensor]]:
+def copies(state: _TrainState) -> dict[str, dict[str, Tensor]]:
     return {file: {n: t.clone() for n, t in named.items()} for file, named in state.tensors().items()}
 
 
@@ -439,6 +447,6 @@ def test_clipping_is_that_of_torch(most: float) -> None:
         return [*made, torch.nn.Parameter(torch.zeros(1))]  # one that learns nothing
 
     ours, theirs = weights(), weights()
-    assert train.clip_gradients(ours, most) == float(torch.nn.utils.clip_grad_norm_(theirs, most))
+    assert train._clip_gradients(ours, most) == float(torch.nn.utils.clip_grad_norm_(theirs, most))
     assert all(torch.equal(a.grad, b.grad) for a, b in zip(ours[:2], theirs[:2], strict=True))
     assert ours[2].grad is None

@@ -94,7 +94,7 @@ class _DemoModel:
         z, fixed = F.pad(canvas.z, (0, rest), value=end), F.pad(canvas.fixed, (0, rest), value=True)
         return replace(canvas, z=z, fixed=fixed, context=context)
 
-    def writing(self, canvas: Canvas, row: int, seed: int) -> tuple[Canvas, ...]:
+    def sample_row(self, canvas: Canvas, row: int, seed: int) -> tuple[Canvas, ...]:
         """Returns all canvases of sampling one row, with the random numbers of row `row`."""
         keys = randomness.rng(seed, torch.tensor([row], device=canvas.z.device))
         return tuple(self.run.sampler(self.model, self.model.process, canvas, rng=keys))
@@ -188,7 +188,7 @@ class _DemoTexts:
         best = max(range(len(stories)), key=lambda i: (stories[i].whole, stories[i].right))  # longest correct beginning
         gaps = tuple(_cut_story(model, _HELD_OUT + i) for i in range(2))
         # a row draws from its own key, so alone it becomes the same text as in the batch
-        canvases = model.writing(model.blank(1), row=best, seed=results.seed)
+        canvases = model.sample_row(model.blank(1), row=best, seed=results.seed)
         infills = tuple(_fill_story(model, gap, results.seed) for gap in gaps)
         return cls(stories[:_SHOWN], gaps, infills, canvases, tuple(frames(canvases, model.model)))
 
@@ -216,5 +216,5 @@ def _cut_story(model: _DemoModel, index: int) -> _CutStory:
 def _fill_story(model: _DemoModel, gap: _CutStory, seed: int) -> page._FilledText:
     """Fills the holes of the story; everything else is unchanged."""
     canvas = model.completed(model.model.infill(gap.template))
-    *_, end = frames(model.writing(canvas, row=0, seed=seed), model.model)
+    *_, end = frames(model.sample_row(canvas, row=0, seed=seed), model.model)
     return page._FilledText(end.tokens, _judged_sample(end.text, model.run.data), gap.hidden)

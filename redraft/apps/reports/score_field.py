@@ -134,25 +134,25 @@ def _field_panel(scene: ScoreScene, t: float) -> _Panel:
     points = _grid(_COARSE, inner=True).to(scene.dtype)
     scales = _scales(scene.path, t)
     level = f"log-SNR {float(scene.path.logsnr(torch.tensor(t))):.1f}".replace("-", "−").replace("log−", "log-")
-    note = f"{level}; learned, off by {score_error(scene, t):.0%}" if scene.learned else f"{level}: ∇ log q(z)"
-    arrows = _arrows(points, score_of(scene.denoise, scene.path, points, t))
+    note = f"{level}; learned, off by {_score_error(scene, t):.0%}" if scene.learned else f"{level}: ∇ log q(z)"
+    arrows = _arrows(points, _score_of(scene.denoise, scene.path, points, t))
     return _Panel(f"score at t = {t:g}", note, _hills(scene.mixture, *scales) + f'<path class="field" d="{arrows}"/>')
 
 
-def score_of(denoise: Denoiser, path: NoisePath, z: Tensor, t: float) -> Tensor:
+def _score_of(denoise: Denoiser, path: NoisePath, z: Tensor, t: float) -> Tensor:
     """(n, 2) points → (n, 2) score ∇ log q_t(z) = (a·x̂ − z)/s² from the prediction of a denoiser."""
     time = torch.full((len(z), 1), t, dtype=torch.float64)
     x = denoise(z[:, None], time, Context()).x[:, 0]
     return gaussian.score_from_x(x, z, *_scales(path, t)).to(z.dtype)
 
 
-def score_error(scene: ScoreScene, t: float, points: int = 1000) -> float:
+def _score_error(scene: ScoreScene, t: float, points: int = 1000) -> float:
     """√(E‖ŝ − s‖²/E‖s‖²) of a learned score at one time, over noisy points of the mixture."""
     x = scene.mixture.sample(randomness.rng(1), points)
     z = scene.process.noise(x, torch.tensor([[t]]), rng=randomness.rng(2)).z[0].to(scene.dtype)
     with torch.no_grad():
-        learned = score_of(scene.denoise, scene.path, z, t).double()
-    true = score_of(MixtureOracle(scene.mixture, scene.path), scene.path, z.double(), t)
+        learned = _score_of(scene.denoise, scene.path, z, t).double()
+    true = _score_of(MixtureOracle(scene.mixture, scene.path), scene.path, z.double(), t)
     return float(((learned - true).square().sum() / true.square().sum()).sqrt())
 
 

@@ -117,7 +117,7 @@ def _score(model: TextModel, arguments: _JsonObject) -> _Work:
 
     def run(send: _SendFrame) -> _JsonObject:
         result = score(model, arguments["texts"], **arguments["options"])
-        return {"scores": result.to_json(), "exact": result.exact, "nfe": result.nfe, "seconds": result.seconds}
+        return {"scores": result.to_json(), "is_exact": result.exact, "nfe": result.nfe, "seconds": result.seconds}
 
     return run
 

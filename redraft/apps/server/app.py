@@ -20,12 +20,18 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redraft.apps.server import jobs, responses
-from redraft.apps.server.errors import ApiError, _bad_request, _from_worker_error, _JsonObject, _too_large, _unavailable
+from redraft.apps.server.errors import (
+    _ApiError,
+    _bad_request,
+    _from_worker_error,
+    _JsonObject,
+    _too_large,
+    _unavailable,
+)
 from redraft.apps.server.jobs import RequestLimits, _Job
 from redraft.apps.server.metrics import _ServerMetrics
 from redraft.apps.server.request_queue import _QueuedRequest
 from redraft.apps.server.schemas import (
-    Body,
     ChatBody,
     ChooseBody,
     CompletionBody,
@@ -36,7 +42,8 @@ from redraft.apps.server.schemas import (
     ScoreBody,
     StrictModel,
     TraceBody,
-    parse_body,
+    _Body,
+    _parse_body,
 )
 from redraft.apps.server.supervisor import Supervisor
 
@@ -76,7 +83,7 @@ def build_app(
 
     app = FastAPI(title="Redraft", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_exception_handler(HTTPException, _http_error)  # type: ignore[arg-type]
-    app.add_exception_handler(ApiError, _api_error)  # type: ignore[arg-type]
+    app.add_exception_handler(_ApiError, _api_error)  # type: ignore[arg-type]
     app.add_middleware(_AccessMiddleware, routes=routes)
     app.get("/v1/models")(routes.models)
     app.get("/v1/models/{name:path}")(routes.model)
@@ -122,14 +129,14 @@ async def _http_error(_: Request, error: HTTPException) -> Response:
     """Converts errors of Starlette to the error format of this API."""
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "invalid_request")
     param = "method" if error.status_code == 405 else "path"
-    return _error_response(ApiError(error.status_code, code, param, str(error.detail), dict(error.headers or {})))
+    return _error_response(_ApiError(error.status_code, code, param, str(error.detail), dict(error.headers or {})))
 
 
-async def _api_error(_: Request, error: ApiError) -> Response:
+async def _api_error(_: Request, error: _ApiError) -> Response:
     return _error_response(error)
 
 
-def _error_response(error: ApiError) -> JSONResponse:
+def _error_response(error: _ApiError) -> JSONResponse:
     return JSONResponse(error.body, error.status, error.headers)
 
 
@@ -158,7 +165,7 @@ class _AccessMiddleware:
             self.routes.admit(request)
             self.routes.require_capacity(request)
             await self.app(scope, receive, send_secured)
-        except ApiError as error:
+        except _ApiError as error:
             await _error_response(error)(scope, receive, send_secured)
         except Exception as error:
             self.routes.supervisor.log(f"redraft serve: {type(error).__name__} in {scope['path']}")
@@ -182,9 +189,9 @@ class _Routes:
     def posts(self) -> list[tuple[str, type[StrictModel], Callable[[Request], Awaitable[Response]]]]:
         """Returns path, body class and coroutine of every POST route."""
 
-        def route(kind: type[Body], answer: Callable[[Body, Request], Awaitable[Response]]) -> Any:
+        def route(kind: type[_Body], answer: Callable[[_Body, Request], Awaitable[Response]]) -> Any:
             async def post(request: Request) -> Response:
-                return await answer(parse_body(kind, await self._body(request)), request)
+                return await answer(_parse_body(kind, await self._body(request)), request)
 
             return kind, post
 
@@ -205,7 +212,7 @@ class _Routes:
         """Raises if the API key is wrong, or if the server has no key and the Host header is not a loopback address."""
         if self.access.key is None:
             if not _HOSTS.fullmatch(request.headers.get("host", "")):  # DNS rebinding by a web page
-                raise ApiError(
+                raise _ApiError(
                     403, "wrong_host", "host", "without an API key this server only accepts requests to localhost"
                 )
             return
@@ -213,7 +220,7 @@ class _Routes:
         if request.url.path.startswith(("/v1/", "/metrics")) and not hmac.compare_digest(
             given.encode(), self.access.key.encode()
         ):
-            raise ApiError(401, "invalid_api_key", "authorization", "give the API key: Authorization: Bearer KEY")
+            raise _ApiError(401, "invalid_api_key", "authorization", "give the API key: Authorization: Bearer KEY")
 
     def require_capacity(self, request: Request) -> None:
         """Rejects a request before its body is read if the queue is full.

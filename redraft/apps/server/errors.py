@@ -11,7 +11,7 @@ _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_
 
 
 @dataclass
-class ApiError(Exception):
+class _ApiError(Exception):
     """A client or server error: HTTP status, code, offending parameter, and a one-line message."""
 
     status: int
@@ -26,18 +26,18 @@ class ApiError(Exception):
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
-def _bad_request(param: str | None, message: str, code: str = "invalid_value") -> ApiError:
+def _bad_request(param: str | None, message: str, code: str = "invalid_value") -> _ApiError:
     """Returns a 400: the request is invalid."""
-    return ApiError(400, code, param, message)
+    return _ApiError(400, code, param, message)
 
 
-def _too_large(param: str, message: str) -> ApiError:
+def _too_large(param: str, message: str) -> _ApiError:
     """Returns a 413: the request exceeds a size limit of the server."""
-    return ApiError(413, "too_large", param, message)
+    return _ApiError(413, "too_large", param, message)
 
 
-def _unknown_model(name: str, known: list[str]) -> ApiError:
-    return ApiError(
+def _unknown_model(name: str, known: list[str]) -> _ApiError:
+    return _ApiError(
         404,
         "model_not_found",
         "model",
@@ -45,30 +45,30 @@ def _unknown_model(name: str, known: list[str]) -> ApiError:
     )
 
 
-def _too_many_requests(seconds: float) -> ApiError:
+def _too_many_requests(seconds: float) -> _ApiError:
     """Returns a 429 with the retry delay in seconds (`Retry-After`) and in milliseconds, for OpenAI's clients."""
     wait = str(max(1, math.ceil(seconds)))
     headers = {"Retry-After": wait, "Retry-After-Ms": str(round(1000 * seconds))}
-    return ApiError(429, "queue_full", None, f"the queue is full; try again in {wait} seconds", headers)
+    return _ApiError(429, "queue_full", None, f"the queue is full; try again in {wait} seconds", headers)
 
 
-def _unavailable(code: str, message: str) -> ApiError:
+def _unavailable(code: str, message: str) -> _ApiError:
     """Returns a 503 that asks the client to retry after a second."""
-    return ApiError(503, code, None, message, {"Retry-After": "1"})
+    return _ApiError(503, code, None, message, {"Retry-After": "1"})
 
 
-def _from_worker_error(event: _JsonObject, names: dict[str, str] | None = None) -> ApiError:
+def _from_worker_error(event: _JsonObject, names: dict[str, str] | None = None) -> _ApiError:
     """Converts a failure event of the model process. `names` maps our arguments to the client's names."""
     kind, message = event["kind"], event.get("message") or ""
     if kind == "refused":
         param = event.get("param") or _guess_argument(message)
         return _bad_request((names or {}).get(param, param or "model"), message, "unsupported_value")
     if kind == "deadline":
-        return ApiError(
+        return _ApiError(
             408, "deadline_exceeded", "steps", "the request missed its deadline; request fewer tokens or steps"
         )
     if kind == "numerical_error":
-        return ApiError(
+        return _ApiError(
             500, "numerical_error", None, "the network returned NaN or infinity for this request; check the model"
         )
     if kind == "restarted":
@@ -76,8 +76,8 @@ def _from_worker_error(event: _JsonObject, names: dict[str, str] | None = None) 
             "model_restarted", "the model process ended during this request and is being restarted; try again"
         )
     if kind == "cancelled":
-        return ApiError(499, "cancelled", None, "the request was cancelled")
-    return ApiError(500, "internal_error", None, f"internal error ({message}); see the log of the server")
+        return _ApiError(499, "cancelled", None, "the request was cancelled")
+    return _ApiError(500, "internal_error", None, f"internal error ({message}); see the log of the server")
 
 
 def _guess_argument(message: str) -> str:

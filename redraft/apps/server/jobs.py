@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from redraft.apps.server.errors import ApiError, _bad_request, _JsonObject, _unknown_model
+from redraft.apps.server.errors import _ApiError, _bad_request, _JsonObject, _unknown_model
 from redraft.apps.server.schemas import (
     ChatBody,
     ChooseBody,
@@ -306,7 +306,7 @@ def _job(
     return _Job(model, action, arguments, cost, settings.ruled, names)
 
 
-def _as_api_error(error: ArgumentError, names: Mapping[str, str]) -> ApiError:
+def _as_api_error(error: ArgumentError, names: Mapping[str, str]) -> _ApiError:
     """Converts an error about one of our arguments to one about the parameter of the request."""
     return _bad_request(names.get(error.argument, error.argument), str(error))
 

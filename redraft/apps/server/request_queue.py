@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from redraft.apps.server.errors import ApiError, _JsonObject, _too_many_requests, _unavailable
+from redraft.apps.server.errors import _ApiError, _JsonObject, _too_many_requests, _unavailable
 
 _LONGEST_RETRY = 30.0  # longest retry delay in seconds
 _Outcome = Literal["completed", "cancelled", "failed"]
@@ -31,7 +31,7 @@ class _WorkerChannel(Protocol):
 
 
 @dataclass
-class RequestLedger:
+class _RequestLedger:
     """Counts of requests. Invariant: accepted = completed + cancelled + failed + open."""
 
     accepted: int = 0
@@ -76,11 +76,11 @@ class QueueLimits:
     """Seconds a request may take, including its time in the queue."""
 
 
-class RequestQueue:
+class _RequestQueue:
     """Accepts requests, sends them to the model process in turn, and records how each one ended."""
 
     def __init__(self, worker: _WorkerChannel, limits: QueueLimits) -> None:
-        self.worker, self.limits, self.ledger = worker, limits, RequestLedger()
+        self.worker, self.limits, self.ledger = worker, limits, _RequestLedger()
         self.draining = False
         self.running: dict[int, _QueuedRequest] = {}
         self.rate = 20_000.0  # tokens processed per second, smoothed
@@ -118,7 +118,7 @@ class RequestQueue:
         self.dispatch()
         return request
 
-    def _reject(self, ahead: float, cost: float) -> ApiError:
+    def _reject(self, ahead: float, cost: float) -> _ApiError:
         """429 with a retry time. Rejected requests get staggered times, so that they do not all return at once."""
         now = time.monotonic()
         self.ledger.rejected += 1

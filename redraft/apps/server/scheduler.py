@@ -2,7 +2,7 @@
 
 A request runs its ordinary sampler in a *greenlet*, a coroutine with its own stack that is switched explicitly within
 one thread. Where the sampler needs the network, the greenlet pauses with a pending pass. When all requests are paused,
-the scheduler runs the pending passes as one ragged batch (`redraft.models.run_ragged`) and resumes them. Samplers,
+the scheduler runs the pending passes as one ragged batch (`run_ragged`) and resumes them. Samplers,
 caches, guidance and rules are unaware of this, and requests join and leave between two passes.
 
 Gradient mode and autocast are per thread: the caller of the scheduler sets them once, for all requests.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from redraft.apps.server.errors import _JsonObject
-from redraft.apps.server.request_queue import QueueLimits, RequestQueue
+from redraft.apps.server.request_queue import QueueLimits, _RequestQueue
 
 _LINE = 1 << 26  # maximum size of an event in bytes
 _SINGLE_THREAD_ENV = {"MKL_CBWR": "AVX512,STRICT"}  # same summation order for any batch size
@@ -48,7 +48,7 @@ class Supervisor:
     log: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
 
     def __post_init__(self) -> None:
-        self.queue = RequestQueue(self, self.queue_limits)
+        self.queue = _RequestQueue(self, self.queue_limits)
         self.process: asyncio.subprocess.Process | None = None
         self._ready = False
         self._closing = False

@@ -74,9 +74,14 @@ class TextResult:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that begins with the text."""
-        first: dict[str, Any] = {"text": self.text, "prompt": self.prompt, "row": self.row, "stop": self.stop}
-        first |= {} if self.given_text is None else {"fills": list(self.fills)}
-        by_token = {"tokens": self.tokens, "pieces": self.pieces, "given": self.given, "step": self.step}
+        first: dict[str, Any] = {"text": self.text, "prompt": self.prompt, "index": self.row, "stop": self.stop}
+        first |= {} if self.given_text is None else {"hole_texts": list(self.fills)}
+        by_token = {
+            "tokens": self.tokens,
+            "token_texts": self.pieces,
+            "is_prompt": self.given,
+            "written_at_step": self.step,
+        }
         confidence = [None if c is None else round(c, 6) for c in self.confidence]
         last = {"alternatives": list(self.alternatives)} if self.alternatives else {}
         return first | {name: list(values) for name, values in by_token.items()} | {"confidence": confidence} | last
@@ -138,7 +143,7 @@ class TextResults(Sequence[TextResult]):
         cost = {"seed": self.seed, "run": self.run, "nfe": self.nfe, "sampler": self.sampler, "cache": self.cache}
         cost |= {"exactness": self.exactness}
         if self.tokens_per_round is not None:
-            cost |= {"acceptance": self.acceptance, "tokens_per_round": self.tokens_per_round}
+            cost |= {"draft_acceptance": self.acceptance, "tokens_per_pass": self.tokens_per_round}
         cost |= {"seconds": self.seconds, "new_tokens": self.new_tokens, "tokens_per_second": self.tokens_per_second}
         return [result.to_json() | cost for result in self.written]
 

@@ -58,7 +58,7 @@ _LM1B: tuple[_Rule, ...] = (
     (r"([$£]) ", r"\1"),
 )
 _LAMBADA: tuple[_Rule, ...] = ((r"[“”]", '"'), (r"\A\s*|\s*\Z", ""))
-DETOKENIZERS: dict[str, tuple[_Rule, ...]] = {
+_DETOKENIZERS: dict[str, tuple[_Rule, ...]] = {
     "ptb": _PTB,
     "wikitext": _WIKITEXT,
     "lm1b": _LM1B,
@@ -69,12 +69,12 @@ DETOKENIZERS: dict[str, tuple[_Rule, ...]] = {
 
 def detokenizer_for(name: str) -> str | None:
     """Returns the rules whose name is a prefix of this name of a benchmark; None if there are none."""
-    return next((rules for rules in DETOKENIZERS if name.lower().startswith(rules)), None)
+    return next((rules for rules in _DETOKENIZERS if name.lower().startswith(rules)), None)
 
 
 def detokenize_text(text: str, rules: str) -> str:
     """Detokenizes a text by the rules of a benchmark, applied in order."""
-    for pattern, replacement in DETOKENIZERS[rules]:
+    for pattern, replacement in _DETOKENIZERS[rules]:
         text = re.sub(pattern, replacement, text)
     return text
 
@@ -87,8 +87,8 @@ class DetokenizedCorpus:
     rules: str
 
     def __post_init__(self) -> None:
-        if self.rules not in DETOKENIZERS:
-            raise ValueError(f"rules={self.rules!r} is not known; use one of {', '.join(DETOKENIZERS)}")
+        if self.rules not in _DETOKENIZERS:
+            raise ValueError(f"rules={self.rules!r} is not known; use one of {', '.join(_DETOKENIZERS)}")
 
     def documents(self, split: Split, tally: DataStats) -> Iterator[str]:
         """Yields the documents of one split."""

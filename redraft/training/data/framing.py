@@ -67,10 +67,10 @@ class DocumentRows(Framing):
             raise _infinite_error(source, self)
         tally, vocab = DataStats(), tokenizer.vocab
 
-        def row(index: int) -> Row:
+        def row(index: int) -> _Row:
             tally.documents += 1
             ids = self.frame(tokenizer.encode(source.document(split, index)), vocab, tally)
-            return Row(ids, int(vocab.bos is not None))
+            return _Row(ids, int(vocab.bos is not None))
 
         return FramedRows(None, row, self, vocab, tally)
 
@@ -139,17 +139,17 @@ def _finite(
     """Tokenizes all documents of a split into one array."""
     tally, vocab = DataStats(), tokenizer.vocab
     ids, offsets = framing.lay((tokenizer.encode(text) for text in source.documents(split, tally)), vocab, tally)
-    require_some_rows(len(offsets) - 1, split, framing, tally)
-    return FramedRows(len(offsets) - 1, lambda i: Row(ids[offsets[i] : offsets[i + 1]], given), framing, vocab, tally)
+    _require_some_rows(len(offsets) - 1, split, framing, tally)
+    return FramedRows(len(offsets) - 1, lambda i: _Row(ids[offsets[i] : offsets[i + 1]], given), framing, vocab, tally)
 
 
-def require_some_rows(count: int, split: Split, framing: Framing, tally: DataStats) -> None:
+def _require_some_rows(count: int, split: Split, framing: Framing, tally: DataStats) -> None:
     """Raises if a split has no rows."""
     if not count:
         raise DataError(f"{split} fills no row of {framing.length} tokens; give more text or use shorter rows: {tally}")
 
 
-class Row(NamedTuple):
+class _Row(NamedTuple):
     """A sample without padding."""
 
     ids: Sequence[int] | _Ids
@@ -163,7 +163,7 @@ class FramedRows:
     """The rows of a split, framed when they are taken."""
 
     size: int | None  # number of rows; None if infinite
-    row: Callable[[int], Row]  # index → row
+    row: Callable[[int], _Row]  # index → row
     framing: Framing
     vocab: Vocab
     tally: DataStats

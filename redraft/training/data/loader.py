@@ -25,7 +25,7 @@ def load_rows(source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenize
 
 
 @lru_cache(maxsize=4)
-def epoch_order(size: int, seed: int, epoch: int) -> NDArray[np.int64]:
+def _epoch_order(size: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """Returns the row order of an epoch: rows sorted by raw Philox words under the key (seed, epoch).
 
     NumPy guarantees the raw words across versions, but not the result of `permutation`.
@@ -88,7 +88,7 @@ class Loader:
         if size is None:
             return number, number
         epoch, position = divmod(number, size)
-        index = int(epoch_order(size, self.seed, epoch)[position])
+        index = int(_epoch_order(size, self.seed, epoch)[position])
         return epoch * size + index, index
 
 

@@ -17,7 +17,7 @@ from redraft.core import randomness
 from redraft.core.text.chat_template import question_encoder
 from redraft.core.text.tokenizers import HubTokenizer, Tokenizer
 from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
-from redraft.training.data.framing import DocumentRows, FramedRows, Framing, Row, require_some_rows
+from redraft.training.data.framing import DocumentRows, FramedRows, Framing, _require_some_rows, _Row
 from redraft.training.data.pairs import HasClasses, InfinitePairs, Pair, PairCorpus
 from redraft.training.data.sources import (
     Corpus,
@@ -59,7 +59,7 @@ class PairRows(Framing):
             raise DataError("a pair in one row needs bos between its texts, but this tokenizer has none; give it a bos")
         return _of_pairs(self, source, split, tokenizer)
 
-    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: DataStats) -> Row:
+    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: DataStats) -> _Row:
         """Returns the row of one pair without padding."""
         before = _truncate(source, self.source, tally)
         rest = DocumentRows(self.length - len(before), tail=self.tail).frame(target, vocab, tally)
@@ -95,12 +95,12 @@ class ChatRows(Framing):
             )
         prompt = question_encoder(tokenizer)
 
-        def frame(index: int, pair: Pair, tally: DataStats) -> Row:
+        def frame(index: int, pair: Pair, tally: DataStats) -> _Row:
             return self.frame(index, prompt(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
 
         return _framed(self, frame, source, split, tokenizer.vocab)
 
-    def frame(self, index: int, prompt: list[int], answer: list[int], vocab: Vocab, tally: DataStats) -> Row:
+    def frame(self, index: int, prompt: list[int], answer: list[int], vocab: Vocab, tally: DataStats) -> _Row:
         """Returns the row of pair `index` without padding."""
         if len(prompt) >= self.length:
             raise DataError(
@@ -134,7 +134,7 @@ class EncoderRows(Framing):
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         return _of_pairs(self, source, split, tokenizer)
 
-    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: DataStats) -> Row:
+    def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: DataStats) -> _Row:
         """Returns the row of one pair without padding."""
         before = [*_truncate(source, self.source - 1, tally), _require_eos(vocab)]
         row = DocumentRows(self.length, tail=self.tail).frame(target, vocab, tally)
@@ -164,12 +164,12 @@ class LabeledRows(Framing):
             )
         indices = {name: index for index, name in enumerate(source.classes)}
 
-        def frame(_: int, pair: Pair, tally: DataStats) -> Row:
+        def frame(_: int, pair: Pair, tally: DataStats) -> _Row:
             return self.frame(indices[pair.source], tokenizer.encode(pair.target), tokenizer.vocab, tally)
 
         return _framed(self, frame, source, split, tokenizer.vocab)
 
-    def frame(self, label: int, target: list[int], vocab: Vocab, tally: DataStats) -> Row:
+    def frame(self, label: int, target: list[int], vocab: Vocab, tally: DataStats) -> _Row:
         """Returns the row of one text without padding."""
         row = DocumentRows(self.length, tail=self.tail).frame(target, vocab, tally)
         return _row(row, int(vocab.bos is not None))._replace(label=label)
@@ -200,14 +200,14 @@ class SpanRows(Framing):
         return not self.tail
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
-        def frame(index: int, text: str, tally: DataStats) -> Row:
+        def frame(index: int, text: str, tally: DataStats) -> _Row:
             return self.frame(index, tokenizer.encode(text), tokenizer.vocab, tally)
 
         if isinstance(source, InfiniteCorpus):
             return _infinite(self, lambda index: source.document(split, index), frame, tokenizer.vocab)
         return _finite(self, source.documents, frame, split, tokenizer.vocab)
 
-    def frame(self, index: int, ids: list[int], vocab: Vocab, tally: DataStats) -> Row:
+    def frame(self, index: int, ids: list[int], vocab: Vocab, tally: DataStats) -> _Row:
         """Returns the row of document `index` without padding."""
         ids = _truncate(ids, self.source - 1, tally)
         size = max(1, round(self.share * len(ids)))
@@ -220,7 +220,7 @@ class SpanRows(Framing):
 def _of_pairs(
     framing: PairRows | EncoderRows, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer
 ) -> FramedRows:
-    def frame(_: int, pair: Pair, tally: DataStats) -> Row:
+    def frame(_: int, pair: Pair, tally: DataStats) -> _Row:
         return framing.frame(tokenizer.encode(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
 
     return _framed(framing, frame, source, split, tokenizer.vocab)
@@ -228,7 +228,7 @@ def _of_pairs(
 
 def _framed(
     framing: Framing,
-    frame: Callable[[int, Pair, DataStats], Row],
+    frame: Callable[[int, Pair, DataStats], _Row],
     source: Corpus | InfiniteCorpus | HasClasses,
     split: Split,
     vocab: Vocab,
@@ -244,11 +244,11 @@ def _framed(
 
 
 def _infinite(
-    framing: Framing, make: Callable[[int], _T], frame: Callable[[int, _T, DataStats], Row], vocab: Vocab
+    framing: Framing, make: Callable[[int], _T], frame: Callable[[int, _T, DataStats], _Row], vocab: Vocab
 ) -> FramedRows:
     tally = DataStats()
 
-    def row(index: int) -> Row:
+    def row(index: int) -> _Row:
         tally.documents += 1
         return frame(index, make(index), tally)
 
@@ -258,13 +258,13 @@ def _infinite(
 def _finite(
     framing: Framing,
     read: Callable[[Split, DataStats], Iterable[_T]],
-    frame: Callable[[int, _T, DataStats], Row],
+    frame: Callable[[int, _T, DataStats], _Row],
     split: Split,
     vocab: Vocab,
 ) -> FramedRows:
     tally = DataStats()
     rows = [frame(index, item, tally) for index, item in enumerate(read(split, tally))]
-    require_some_rows(len(rows), split, framing, tally)
+    _require_some_rows(len(rows), split, framing, tally)
     return FramedRows(len(rows), rows.__getitem__, framing, vocab, tally)
 
 
@@ -280,6 +280,6 @@ def _require_eos(vocab: Vocab) -> int:
     return vocab.eos
 
 
-def _row(ids: list[int], given: int, source: list[int] | None = None) -> Row:
+def _row(ids: list[int], given: int, source: list[int] | None = None) -> _Row:
     """Returns a row of arrays, which take a fifth of the memory of lists."""
-    return Row(np.asarray(ids, np.int32), given, None if source is None else np.asarray(source, np.int32))
+    return _Row(np.asarray(ids, np.int32), given, None if source is None else np.asarray(source, np.int32))

@@ -16,9 +16,9 @@ from redraft.training.data.sources import (
     FileRecord,
     Files,
     Split,
-    parse_json_record,
-    read_json_lines,
-    record_from_fields,
+    _parse_json_record,
+    _read_json_lines,
+    _record_from_fields,
 )
 
 
@@ -64,7 +64,7 @@ class JsonlPairs(Files):
     max_line: int = 10_000_000  # maximum length of a line in bytes
 
     def read(self, path: str) -> Iterator[FileRecord]:
-        return (parse_json_record(line, self.target, self.source) for line in read_json_lines(path, self.max_line))
+        return (_parse_json_record(line, self.target, self.source) for line in _read_json_lines(path, self.max_line))
 
     def pairs(self, split: Split, tally: DataStats) -> Iterator[Pair]:
         return _pairs(self, split, tally)
@@ -90,8 +90,8 @@ class JsonlClasses(Files):
             )
 
     def read(self, path: str) -> Iterator[FileRecord]:
-        lines = read_json_lines(path, self.max_line)
-        return (self._require_class(parse_json_record(line, self.field, self.label)) for line in lines)
+        lines = _read_json_lines(path, self.max_line)
+        return (self._require_class(_parse_json_record(line, self.field, self.label)) for line in lines)
 
     def pairs(self, split: Split, tally: DataStats) -> Iterator[Pair]:
         return _pairs(self, split, tally)
@@ -108,19 +108,19 @@ class JsonlClasses(Files):
 class CsvPairs(Files):
     """Pairs from CSV files with a header: source and target are two of the columns.
 
-    The defaults are the columns of the E2E challenge (Novikova et al. 2017).
+    The defaults are the column names of Novikova et al. (2017).
     """
 
     source: str = "mr"  # name of the column
     target: str = "ref"  # name of the column
-    delimiter: str = ","  # "\\t" for TSV files
+    delimiter: str = ","  # "\t" for TSV files
 
     def read(self, path: str) -> Iterator[FileRecord]:
         with open(path, encoding="utf-8-sig", newline="") as file:
             table = csv.DictReader(file, delimiter=self.delimiter)
             try:
                 for row in table:
-                    yield record_from_fields(f"{path}:{table.line_num}", row, self.target, self.source)
+                    yield _record_from_fields(f"{path}:{table.line_num}", row, self.target, self.source)
             except (csv.Error, UnicodeDecodeError) as error:
                 yield FileRecord(f"{path}:{table.line_num + 1}", problem=f"not a CSV table in UTF-8: {error}")
 

@@ -236,15 +236,15 @@ class Jsonl(Files):
     max_line: int = 10_000_000  # maximum length of a line in bytes
 
     def read(self, path: str) -> Iterator[FileRecord]:
-        return (parse_json_record(line, self.field) for line in read_json_lines(path, self.max_line))
+        return (_parse_json_record(line, self.field) for line in _read_json_lines(path, self.max_line))
 
 
-def read_json_lines(path: str, most: int) -> Iterator[FileRecord]:
+def _read_json_lines(path: str, most: int) -> Iterator[FileRecord]:
     """Yields the lines of a file that are not blank."""
     return (line for line in _lines(path, most) if line.problem or line.text.strip())
 
 
-def parse_json_record(line: FileRecord, text: str, source: str | None = None) -> FileRecord:
+def _parse_json_record(line: FileRecord, text: str, source: str | None = None) -> FileRecord:
     """Parses a line of JSON and takes the field `text`, and the field `source` unless it is None."""
     if line.problem:
         return line
@@ -252,10 +252,12 @@ def parse_json_record(line: FileRecord, text: str, source: str | None = None) ->
         value = json.loads(line.text)
     except (ValueError, RecursionError) as error:
         return replace(line, problem=f"not JSON: {error}")
-    return record_from_fields(line.location, value if isinstance(value, dict) else {}, text, source)
+    return _record_from_fields(line.location, value if isinstance(value, dict) else {}, text, source)
 
 
-def record_from_fields(location: str, fields: Mapping[str, object], text: str, source: str | None = None) -> FileRecord:
+def _record_from_fields(
+    location: str, fields: Mapping[str, object], text: str, source: str | None = None
+) -> FileRecord:
     """Returns the record with these fields of a JSON object or a table row, or a bad one if they are not strings."""
     values = {name: fields.get(name) for name in (text, source) if name is not None}
     for name, value in values.items():

@@ -13,7 +13,7 @@ from redraft.core.randomness import Rng
 from redraft.models.diffusion_lm import DiffusionLM
 
 
-def punch_holes(batch: Batch, fraction: float, *, rng: Rng) -> Batch:
+def _punch_holes(batch: Batch, fraction: float, *, rng: Rng) -> Batch:
     """Gives the text of a fraction of the rows, except for one or two holes; in those rows only the holes are learned.
 
     A hole starts anywhere and is more often short than long: its length is proportional to u², u uniform.
@@ -29,7 +29,7 @@ def punch_holes(batch: Batch, fraction: float, *, rng: Rng) -> Batch:
     return replace(batch, learn=torch.where(coin[:, 1:] < fraction, holes, batch.learn))
 
 
-def drop_condition(model: DiffusionLM, context: Context, fraction: float, *, rng: Rng) -> Context:
+def _drop_condition(model: DiffusionLM, context: Context, fraction: float, *, rng: Rng) -> Context:
     """Removes source and label from a fraction of the rows, as classifier-free guidance needs.
 
     Those rows see one learned state in place of the source, and the class id that means "no class".

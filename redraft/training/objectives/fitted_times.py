@@ -30,7 +30,7 @@ def fit_importance_times(
     return ImportanceTimes(tuple(max(root, floor) / sum(roots) for root in roots))
 
 
-def candidate_intervals(shortest: float = 0.5, step: float = 0.05) -> list[tuple[float, float]]:
+def _candidate_intervals(shortest: float = 0.5, step: float = 0.05) -> list[tuple[float, float]]:
     """Returns all subintervals of [0, 1] on a grid of width `step`, at least `shortest` long, longest first."""
     parts, least = round(1 / step), round(shortest / step)
     ends = [(low, low + width) for width in range(parts, least - 1, -1) for low in range(parts - width + 1)]
@@ -41,21 +41,21 @@ def fit_clipped_times(
     model: DiffusionLM,
     batches: Sequence[Batch],
     loss: LossTerm,
-    grid: Iterable[tuple[float, float]] = tuple(candidate_intervals()),
+    grid: Iterable[tuple[float, float]] = tuple(_candidate_intervals()),
     *,
     rng: Rng,
 ) -> StratifiedTimes:
     """Clips times to the interval whose loss varies least (Arriola et al. 2025, §5.2), with one time per block.
 
     Intervals are compared on the same rows with the same random numbers. Their losses have different means, so we
-    compare `relative_variance`. Train for a while, fit, then continue with the fitted sampler.
+    compare `_relative_variance`. Train for a while, fit, then continue with the fitted sampler.
     """
     samplers = [StratifiedTimes(low, high, model.block) for low, high in grid]
-    return min(samplers, key=lambda sampler: relative_variance(model, batches, Objective(loss, sampler), rng=rng))
+    return min(samplers, key=lambda sampler: _relative_variance(model, batches, Objective(loss, sampler), rng=rng))
 
 
 @torch.no_grad()
-def relative_variance(model: DiffusionLM, batches: Sequence[Batch], objective: Objective, *, rng: Rng) -> float:
+def _relative_variance(model: DiffusionLM, batches: Sequence[Batch], objective: Objective, *, rng: Rng) -> float:
     """Var/mean² of the nats per token of a row, over the rows of all batches.
 
     A loss with half the mean and half the deviation trains equally well, since optimizers normalize the gradient.

@@ -18,8 +18,10 @@ from xml.etree import ElementTree
 import pytest
 from test_page import Balance
 
-from redraft.apps import parse_verb
 from redraft.apps.cli import VERBS
+from redraft.apps.cli.arguments import (
+    parse_verb,
+)
 from redraft.apps.reports import demo, findings, page as report
 from redraft.apps.reports.demo import _next_commands
 from redraft.apps.reports.findings import _cut_story, _CutStory, _DemoModel, _fill_story

@@ -14,10 +14,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from redraft.apps import Command, Frame, Token
+from redraft.apps import (
+    Frame,
+    Token,
+)
 from redraft.apps.reports import charts, page as report, pictures
 from redraft.apps.reports.charts import _Bar, _Bars, _Chart, _Charts, _Curve
 from redraft.apps.reports.page import (
+    Command,
     _Commands,
     _DataTable,
     _Element,

@@ -11,7 +11,14 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from redraft.apps import Frame, display, frames, styled
+from redraft.apps import (
+    Frame,
+    display,
+    frames,
+)
+from redraft.apps.reports.watch import (
+    styled,
+)
 from redraft.core import ByteTokenizer, Canvas, CharTokenizer, Context, Masked, Tokenizer, WordTokenizer, rng
 from redraft.decoding import Ancestral, Blocks, Sampler, Unmask
 from redraft.models import BlockCausal, Causal, DiffusionLM

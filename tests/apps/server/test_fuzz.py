@@ -13,10 +13,17 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 
 from bench.requests import Answer, Client, bodies, cost_bombs
-from redraft.apps import ApiError, RequestLimits, Supervisor, build_app
+from redraft.apps import (
+    RequestLimits,
+    Supervisor,
+    build_app,
+)
 from redraft.apps.server import jobs, schemas
+from redraft.apps.server.errors import (
+    _ApiError,
+)
 from redraft.apps.server.jobs import _expanded_length
-from redraft.apps.server.schemas import parse_body
+from redraft.apps.server.schemas import _parse_body
 from tests.apps.server.served import Server
 
 ROUTES: dict[str, tuple[Any, Any]] = {
@@ -52,12 +59,12 @@ def test_strange_bodies_are_understood_or_refused() -> None:
     """A tenth of what `python -m bench.reliability i1` sends, up to where the model process would begin."""
     openapi = build_app(Supervisor({})).openapi()
     models = [{"id": "bytes", "steps": 64, "length": 96, "block": None}]
-    errors: list[ApiError] = []
+    errors: list[_ApiError] = []
     for path, raw in bodies(openapi, 2000, seed=7):
         kind, job = ROUTES[path]
         try:
-            job(parse_body(kind, raw), models, RequestLimits())
-        except ApiError as error:
+            job(_parse_body(kind, raw), models, RequestLimits())
+        except _ApiError as error:
             errors.append(error)
     assert {error.status for error in errors} == {400, 404}
     assert all(error.param for error in errors)

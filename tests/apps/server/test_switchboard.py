@@ -25,7 +25,14 @@ from redraft.decoding import (
     Unmask,
     final_canvas,
 )
-from redraft.models import BlockCausal, Causal, DiffusionLM, Full, TransformerConfig, project_ragged
+from redraft.models import (
+    BlockCausal,
+    Causal,
+    DiffusionLM,
+    Full,
+    TransformerConfig,
+)
+from redraft.models.networks.ragged_batch import project_ragged
 from redraft.tasks import count_calls
 from tests.conftest import Build
 

@@ -20,11 +20,10 @@ from redraft.models import (
     TransformerConfig,
     lora_disabled,
     lora_enabled,
-    lora_layers,
-    lora_parameters,
     with_weight_format,
     write_adapter,
 )
+from redraft.models.networks.linear import lora_layers, lora_parameters
 from redraft.training import (
     PackedRows,
     TextFiles,

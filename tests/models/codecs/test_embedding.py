@@ -42,8 +42,8 @@ from redraft.models import (
     TransformerSize,
     VectorHead,
     WithVariance,
-    cooccurrence_vectors,
 )
+from redraft.models.codecs.embedding import cooccurrence_vectors
 from redraft.training import (
     Bound,
     CodecObjective,

@@ -24,8 +24,8 @@ from redraft.models import (
     PredictX,
     TransformerConfig,
     TransformerSize,
-    cooccurrence_vectors,
 )
+from redraft.models.codecs.embedding import cooccurrence_vectors
 from redraft.training import (
     CodecObjective,
     DocumentRows,

@@ -25,8 +25,16 @@ from redraft.core import (
     Vocab,
     rng,
 )
-from redraft.models import AttentionPattern, BlockCausal, Causal, DiffusionLM, Full, TransformerConfig, TwoStreams
+from redraft.models import (
+    AttentionPattern,
+    BlockCausal,
+    Causal,
+    DiffusionLM,
+    Full,
+    TransformerConfig,
+)
 from redraft.models.checkpoints import serialization
+from redraft.models.networks.attention import _TwoStreams
 from redraft.training import (
     Bound,
     ImportanceTimes,
@@ -34,12 +42,16 @@ from redraft.training import (
     StratifiedTimes,
     TokenCrossEntropy,
     TrainStep,
-    candidate_intervals,
     fit_clipped_times,
     fit_importance_times,
     presets,
-    punch_holes,
-    relative_variance,
+)
+from redraft.training.objectives.conditioning import (
+    _punch_holes,
+)
+from redraft.training.objectives.fitted_times import (
+    _candidate_intervals,
+    _relative_variance,
 )
 
 Build = Callable[..., DiffusionLM]
@@ -163,7 +175,7 @@ def test_importance_has_the_mean_of_even_times_and_less_variance(build: Build) -
 
 
 def test_intervals_are_those_of_the_grid() -> None:
-    assert candidate_intervals(0.5, 0.25) == [
+    assert _candidate_intervals(0.5, 0.25) == [
         (0.0, 1.0),
         (0.0, 0.75),
         (0.25, 1.0),
@@ -171,14 +183,14 @@ def test_intervals_are_those_of_the_grid() -> None:
         (0.25, 0.75),
         (0.5, 1.0),
     ]
-    assert len(candidate_intervals()) == len(set(candidate_intervals())) == sum(range(1, 12))
+    assert len(_candidate_intervals()) == len(set(_candidate_intervals())) == sum(range(1, 12))
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.1, 1.0), (0.3, 0.8), (0.5, 1.0)])
 def test_relative_variance_of_the_even_guess(build: Build, low: float, high: float) -> None:
     """−log x̂ = log 6 everywhere: n/t·log 6 of n ~ Binomial(4, t) masks a block has the variance 4·(1 − t)/t·log² 6."""
     model, batch = even_guess(build(BlockCausal(4))), Batch.of(tokens(4000, 8))
-    found = relative_variance(
+    found = _relative_variance(
         model, [batch, batch], Objective(Bound(), StratifiedTimes(low, high, 4)), rng=rng(3, 4000)
     )
     t = torch.linspace(low, high, 10_001, dtype=torch.float64)
@@ -195,7 +207,7 @@ def test_clipped_takes_the_interval_that_varies_least(build: Build) -> None:
     """The even guess varies least where most is masked; with plain cross-entropy, whose mean is t, there as well."""
     model, batches = even_guess(build(BlockCausal(2))), [Batch.of(tokens(200, 6, seed)) for seed in range(2)]
     for loss in (Bound(), TokenCrossEntropy()):
-        best = fit_clipped_times(model, batches, loss, candidate_intervals(0.5, 0.1), rng=rng(1, 200))
+        best = fit_clipped_times(model, batches, loss, _candidate_intervals(0.5, 0.1), rng=rng(1, 200))
         assert best == StratifiedTimes(0.5, 1.0, block=2)
         best = fit_clipped_times(model, batches, loss, [(0.1, 0.6), (0.2, 0.7)], rng=rng(1, 200))
         assert best == StratifiedTimes(0.2, 0.7, block=2)
@@ -203,11 +215,11 @@ def test_clipped_takes_the_interval_that_varies_least(build: Build) -> None:
 
 def test_clipped_is_judged_by_other_draws_too(build: Build) -> None:
     """A network that sees: with new random numbers none of the intervals is much better."""
-    model, grid = build(BlockCausal(2)), candidate_intervals(0.5, 0.25)
+    model, grid = build(BlockCausal(2)), _candidate_intervals(0.5, 0.25)
     batches = [Batch.of(tokens(400, 6, seed)) for seed in range(2)]
     chosen = fit_clipped_times(model, batches, Bound(), grid, rng=rng(1, 400))
     judged = {
-        low_high: relative_variance(model, batches, Objective(Bound(), StratifiedTimes(*low_high, 2)), rng=rng(2, 400))
+        low_high: _relative_variance(model, batches, Objective(Bound(), StratifiedTimes(*low_high, 2)), rng=rng(2, 400))
         for low_high in grid
     }
     assert judged[chosen.low, chosen.high] <= 1.05 * min(judged.values())
@@ -217,7 +229,7 @@ def test_clipped_is_judged_by_other_draws_too(build: Build) -> None:
 def test_a_clipped_clock_is_a_setting(build: Build) -> None:
     """It is saved and read with the run, by its own name."""
     clock = fit_clipped_times(
-        build(BlockCausal(2)), [Batch.of(tokens(8, 4))], Bound(), candidate_intervals(0.8), rng=rng(0, 8)
+        build(BlockCausal(2)), [Batch.of(tokens(8, 4))], Bound(), _candidate_intervals(0.8), rng=rng(0, 8)
     )
     run = replace(presets.bd3_tiny(), objective=Objective(Bound(), clock))
     again = serialization.from_json(serialization.to_json(run))
@@ -278,14 +290,14 @@ def test_prompts_are_not_noised_by_a_chain_either(build: Build, steps: int) -> N
 def test_torn_texts_have_a_hole_or_two() -> None:
     """Only what was learnt is torn: prompts and padding stay; a text of no token stays as it is."""
     batch, empty = prompted(4000, 20, prompt=2, pad=4), Batch.of(tokens(3, 4), torch.ones(3, 4, dtype=torch.bool))
-    learn = punch_holes(batch, 0.3, rng=rng(0, 4000)).learn
+    learn = _punch_holes(batch, 0.3, rng=rng(0, 4000)).learn
     assert not bool((learn & ~batch.learn).any())
     whole = (learn == batch.learn).all(-1)
     assert float(whole.float().mean()) == pytest.approx(0.7, abs=0.03)
     holes = (torch.nn.functional.pad(learn[~whole].int(), (1, 0)).diff() == 1).sum(-1)
     assert set(holes.tolist()) == {1, 2}
     assert 1 <= int(learn[~whole].sum(-1).min()) <= 3, "short holes are the most frequent"
-    assert not bool(punch_holes(empty, 1.0, rng=rng(0, 3)).learn.any())
+    assert not bool(_punch_holes(empty, 1.0, rng=rng(0, 3)).learn.any())
 
 
 def test_what_is_left_of_a_torn_text_is_given(build: Build) -> None:
@@ -401,7 +413,7 @@ SMALL = Vocab(4, mask=3)
 SEQUENCES = torch.tensor(list(product(range(3), repeat=3)))
 
 
-class LeakyStreams(TwoStreams):
+class LeakyStreams(_TwoStreams):
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
         return super().sees(query, key) | (self.block[query] == self.block[key]) & self.clean[key]
 
@@ -409,7 +421,7 @@ class LeakyStreams(TwoStreams):
 class Leaky(BlockCausal):
     """Noisy tokens see the clean token of their own block: what must never happen."""
 
-    def streams(self, pos: Tensor) -> TwoStreams:
+    def streams(self, pos: Tensor) -> _TwoStreams:
         honest = super().streams(pos)
         return LeakyStreams(honest.block, honest.clean)
 

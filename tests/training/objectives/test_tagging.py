@@ -11,7 +11,16 @@ import torch.nn.functional as F
 
 from redraft.core import Batch, Context, Gaussian, rng
 from redraft.decoding import Ddim, GradientControl, SolverStep
-from redraft.models import BlockCausal, DiffusionLM, FutureTagger, TagSet, from_json, tag_log_prob, tag_logits, to_json
+from redraft.models import (
+    BlockCausal,
+    DiffusionLM,
+    TagSet,
+    from_json,
+    tag_log_prob,
+    to_json,
+)
+from redraft.models.auxiliary.tagger import FutureTagger
+from redraft.models.tagging import tag_logits
 from redraft.tasks import ArgumentError, TextModel, control
 from redraft.tasks.controlled.tags import _TagEnergy
 from redraft.training import (

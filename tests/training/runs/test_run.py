@@ -19,7 +19,17 @@ from train_child import small
 from redraft.core import Linear, Masked
 from redraft.models import CheckpointError, ConfigError, DiffusionLM, TransformerConfig
 from redraft.models.checkpoints import reader as stored, serialization, writer
-from redraft.training import Run, build_model, describe_run, export, fit, load, load_newest
+from redraft.training import (
+    Run,
+    describe_run,
+    export,
+    fit,
+    load,
+)
+from redraft.training.runs.loading import (
+    build_model,
+    load_newest,
+)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +49,7 @@ def says(model: DiffusionLM) -> torch.Tensor:
 def test_a_run_must_fit_together(tmp_path: Path) -> None:
     run = small(tmp_path)
     more = replace(run.tokenizer, alphabet=" abcde")
-    with pytest.raises(ValueError, match="the model knows 8 states, the tokenizer 9"):
+    with pytest.raises(ValueError, match="the model has 8 token ids, the tokenizer 9"):
         replace(run, tokenizer=more)
     for name in ("steps", "batch", "micro", "log_every", "save_every", "eval_every", "eval_rows", "keep"):
         with pytest.raises(ValueError, match=f"{name}=0; it must be at least 1"):
@@ -252,7 +262,7 @@ def test_no_two_weights_share_memory(trained: tuple[Run, Path, DiffusionLM]) -> 
 PEAK = """
 import re, sys
 from pathlib import Path
-from redraft.training.runs import load
+from redraft.training.runs.loading import load
 def peak(): return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 load(sys.argv[1])  # all that is imported on the way
 before = peak()

@@ -9,7 +9,12 @@ import torch
 
 from redraft.core import CharTokenizer
 from redraft.models import Causal, DiffusionLM
-from redraft.training import TINY, presets
+from redraft.training import (
+    presets,
+)
+from redraft.training.presets import (
+    TINY,
+)
 from redraft.training.runs import variations
 
 LETTERS = CharTokenizer("abc", ("bos", "eos", "mask"))
@@ -42,16 +47,16 @@ def _follows_the_letters(name: str) -> None:
 
 def test_a_start_token_of_another_vocabulary_is_forgotten() -> None:
     run = variations.with_network(presets.ar_tiny(), pattern=Causal(7))
-    assert run.model.ports.start == 7
-    assert variations.with_tokenizer(run, LETTERS).model.ports.start == LETTERS.vocab.mask
+    assert run.model.io.start == 7
+    assert variations.with_tokenizer(run, LETTERS).model.io.start == LETTERS.vocab.mask
 
 
 def test_the_network_follows_its_encoder_and_its_hints() -> None:
     genie, words = presets.genie_tiny(), presets.tencdm_tiny()
     assert genie.model.encoder is not None
     wide = variations.with_model(genie, encoder=replace(genie.model.encoder, width=24, heads=2))
-    assert (wide.model.ports.cross, variations.with_model(genie, encoder=None).model.ports.cross) == (24, None)
-    assert words.model.ports.reads == 2 * variations.with_model(words, hint=False).model.ports.reads
+    assert (wide.model.io.cross, variations.with_model(genie, encoder=None).model.io.cross) == (24, None)
+    assert words.model.io.reads == 2 * variations.with_model(words, hint=False).model.io.reads
 
 
 def test_noise_of_tokens_has_no_levels() -> None:

@@ -16,16 +16,16 @@ async function answer(box, path, body, render) {
 const probabilities = (rows) => make("ul", { class: "shares" }, ...rows.map(([names, probability]) => make("li", {}, make("span", {}, ...names), bar(probability), make("span", { class: "share" }, percent(probability)))));
 
 // The text with its changes marked, the probability of each change, and the corrected text.
-function corrected({ corrections: [{ given, changes, text }] }) {
+function corrected({ corrections: [{ input, changes, text }] }) {
   const marked = make("p", { class: "text" });
   let at = 0;
-  for (const { start, was, now } of changes) {
-    marked.append(given.slice(at, start), make("del", {}, was), " ", make("ins", {}, now));
-    at = start + was.length;
+  for (const { start, original, replacement } of changes) {
+    marked.append(input.slice(at, start), make("del", {}, original), " ", make("ins", {}, replacement));
+    at = start + original.length;
   }
-  marked.append(given.slice(at));
+  marked.append(input.slice(at));
   if (!changes.length) return [marked, make("p", { class: "note" }, "Nothing to correct.")];
-  return [marked, make("h3", {}, "Probability of each change"), probabilities(changes.map(({ was, now, probability }) => [[make("del", {}, was), " ", make("ins", {}, now)], probability])),
+  return [marked, make("h3", {}, "Probability of each change"), probabilities(changes.map(({ original, replacement, probability }) => [[make("del", {}, original), " ", make("ins", {}, replacement)], probability])),
     make("h3", {}, "Corrected"), make("p", { class: "text" }, text)];
 }
 

@@ -46,7 +46,7 @@ def e2e_corpus(folder: str | Path) -> CsvPairs:
     return CsvPairs((train,), (valid,), (test,))
 
 
-def parse_slots(source: str) -> dict[str, str]:
+def _parse_slots(source: str) -> dict[str, str]:
     """Parses a source: "name[The Eagle], food[French]" → {"name": "The Eagle", "food": "French"}."""
     slots = {name.strip(): value for name, value in _SLOT.findall(source)}
     if not slots:
@@ -56,7 +56,7 @@ def parse_slots(source: str) -> dict[str, str]:
 
 def slot_coverage(source: str, text: str) -> SourceCoverage:
     """Returns the fraction of the attributes that a text mentions, and whether it mentions all of them."""
-    mentioned = [_mentions(text, name, value) for name, value in parse_slots(source).items()]
+    mentioned = [_mentions(text, name, value) for name, value in _parse_slots(source).items()]
     return SourceCoverage(sum(mentioned) / len(mentioned), float(all(mentioned)))
 
 

@@ -15,16 +15,16 @@ from typing import NamedTuple
 
 from redraft.core.text.tokenizers import PUNCTUATION
 
-Phrase = tuple[str, ...]  # words; punctuation marks are words, too
-Entry = Mapping[str, Phrase]  # form → words: {"name": ("Anna",), "they": ("she",)}
+_Phrase = tuple[str, ...]  # words; punctuation marks are words, too
+_Entry = Mapping[str, _Phrase]  # form → words: {"name": ("Anna",), "they": ("she",)}
 _Topic = tuple[str, str]  # (slot, form)
-_Phrases = Mapping[_Topic, frozenset[Phrase]]  # all phrases that memory can hold under each topic
-_Remembered = frozenset[tuple[_Topic, Phrase]]  # the part of memory that a sum distinguishes
+_Phrases = Mapping[_Topic, frozenset[_Phrase]]  # all phrases that memory can hold under each topic
+_Remembered = frozenset[tuple[_Topic, _Phrase]]  # the part of memory that a sum distinguishes
 _States = dict[_Remembered, tuple[float, float]]  # memory → (mass, mass × mean cost) of all derivations with it
 _MASK = 2**64 - 1
 
 
-def _chars(words: Phrase) -> int:
+def _chars(words: _Phrase) -> int:
     """Returns the number of characters that words add to a text, including the space before each."""
     return sum(len(word) + (word not in PUNCTUATION) for word in words)
 
@@ -42,19 +42,19 @@ def _draws(seed: int, index: int) -> Iterator[int]:
 # --- traversals: which derivations to follow ---
 
 
-class PartialStory(NamedTuple):
+class _PartialStory(NamedTuple):
     """A partial derivation: the words so far, the memory, and the log-probability of the choices made."""
 
-    words: Phrase = ()
-    memory: Mapping[str, Entry] = MappingProxyType({})
+    words: _Phrase = ()
+    memory: Mapping[str, _Entry] = MappingProxyType({})
     log_prob: float = 0.0
 
-    def recall(self, topic: _Topic) -> Phrase:
+    def recall(self, topic: _Topic) -> _Phrase:
         """Returns a form of the entry in a slot."""
         return _recall(self.memory, topic)
 
 
-def _recall(memory: Mapping[str, Entry], topic: _Topic) -> Phrase:
+def _recall(memory: Mapping[str, _Entry], topic: _Topic) -> _Phrase:
     slot, form = topic
     if slot not in memory:
         raise ValueError(f"{{{slot}.{form}}} is used before {slot!r} is drawn; draw it earlier")
@@ -62,62 +62,62 @@ def _recall(memory: Mapping[str, Entry], topic: _Topic) -> Phrase:
 
 
 @dataclass
-class StoryDraft:
-    """A story while it is sampled: a mutable `PartialStory`, for speed."""
+class _StoryDraft:
+    """A story while it is sampled: a mutable `_PartialStory`, for speed."""
 
     draws: Iterator[int]
     words: list[str] = field(default_factory=list)
-    memory: dict[str, Entry] = field(default_factory=dict)
+    memory: dict[str, _Entry] = field(default_factory=dict)
     log_prob: float = 0.0
 
-    def pick(self, choice: Alternatives) -> Option:
+    def pick(self, choice: _Alternatives) -> _Option:
         """Draws an option by its weight."""
         cumulative = choice.cumulative_weights
         draw = next(self.draws) * cumulative[-1] >> 64  # uniform below the sum of weights
         return choice.options[bisect_right(cumulative, draw)]
 
 
-class Traversal(ABC):
+class _Traversal(ABC):
     """A rule for which derivations to follow."""
 
     @abstractmethod
-    def options(self, choice: Alternatives) -> Sequence[Option]:
+    def options(self, choice: _Alternatives) -> Sequence[_Option]:
         """Returns the options of a choice to follow."""
 
     @abstractmethod
-    def accepts(self, partial: PartialStory, words: Phrase) -> bool:
+    def accepts(self, partial: _PartialStory, words: _Phrase) -> bool:
         """Whether these words may come next."""
 
 
-class AllDerivations(Traversal):
+class _AllDerivations(_Traversal):
     """A traversal of all derivations."""
 
-    def options(self, choice: Alternatives) -> Sequence[Option]:
+    def options(self, choice: _Alternatives) -> Sequence[_Option]:
         return choice.options
 
-    def accepts(self, partial: PartialStory, words: Phrase) -> bool:
+    def accepts(self, partial: _PartialStory, words: _Phrase) -> bool:
         return True
 
 
 @dataclass
-class ParseTraversal(Traversal):
+class _ParseTraversal(_Traversal):
     """A traversal of the derivations of given words; also records how many leading words any of them matches."""
 
-    target: Phrase
+    target: _Phrase
     matched: int = 0  # the largest number of matching words
     # derivations that match this many words, before the step in which they fail
-    furthest: list[PartialStory] = field(default_factory=list)
+    furthest: list[_PartialStory] = field(default_factory=list)
 
-    def options(self, choice: Alternatives) -> Sequence[Option]:
+    def options(self, choice: _Alternatives) -> Sequence[_Option]:
         return choice.options
 
-    def accepts(self, partial: PartialStory, words: Phrase) -> bool:
+    def accepts(self, partial: _PartialStory, words: _Phrase) -> bool:
         at = len(partial.words)
         matching = _common_prefix(self.target[at : at + len(words)], words)
         self._record(partial, at + matching)
         return matching == len(words)
 
-    def _record(self, partial: PartialStory, matched: int) -> None:
+    def _record(self, partial: _PartialStory, matched: int) -> None:
         best = (self.matched, len(self.furthest[0].words) if self.furthest else 0)
         if (matched, len(partial.words)) > best:
             self.matched, self.furthest = matched, [partial]
@@ -125,7 +125,7 @@ class ParseTraversal(Traversal):
             self.furthest.append(partial)
 
 
-def _common_prefix(target: Phrase, words: Phrase) -> int:
+def _common_prefix(target: _Phrase, words: _Phrase) -> int:
     """Returns the number of equal leading words; `target` must not be longer than `words`."""
     n = 0
     while n < len(target) and target[n] == words[n]:
@@ -137,7 +137,7 @@ def _common_prefix(target: Phrase, words: Phrase) -> int:
 
 
 @dataclass(frozen=True)
-class DerivationSum:
+class _DerivationSum:
     """A sum over all derivations: their mass Π factor(p), and their cost Σ price(p) + Σ length(words) weighted by mass.
 
     Only the topics in `keep` are remembered. Derivations that agree on them are added up as one state, so a sum over
@@ -147,7 +147,7 @@ class DerivationSum:
     keep: frozenset[_Topic]
     factor: Callable[[float], float]
     price: Callable[[float], float] = lambda p: 0
-    length: Callable[[_Topic | None, Phrase], float] = lambda topic, words: 0
+    length: Callable[[_Topic | None, _Phrase], float] = lambda topic, words: 0
 
     def branch(self, states: _States, p: float) -> _States:
         """Returns the states after a choice with probability p."""
@@ -156,7 +156,7 @@ class DerivationSum:
             remembered: (mass * factor, (cost + mass * price) * factor) for remembered, (mass, cost) in states.items()
         }
 
-    def remember(self, remembered: _Remembered, slot: str, entry: Entry) -> _Remembered:
+    def remember(self, remembered: _Remembered, slot: str, entry: _Entry) -> _Remembered:
         """Returns the memory after an entry is stored in a slot."""
         others = {(topic, words) for topic, words in remembered if topic[0] != slot}
         return frozenset(others | {((slot, form), entry[form]) for form in entry if (slot, form) in self.keep})
@@ -172,31 +172,31 @@ def _merge(branches: Iterable[_States]) -> _States:
     return total
 
 
-class Node(ABC):
+class _Node(ABC):
     """A node of a grammar: a distribution over words and updates of memory, given the memory so far."""
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[_Node, ...]:
         """Returns the child nodes."""
         return ()
 
     @abstractmethod
-    def draw(self, draft: StoryDraft) -> None:
+    def draw(self, draft: _StoryDraft) -> None:
         """Samples a continuation and appends it to the draft."""
 
     @abstractmethod
-    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+    def expand(self, partial: _PartialStory, traversal: _Traversal) -> list[_PartialStory]:
         """Returns every continuation of `partial` that the traversal allows."""
 
     @abstractmethod
-    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+    def accumulate_states(self, states: _States, summation: _DerivationSum) -> _States:
         """Returns the states after this node, from those before it."""
 
     @abstractmethod
-    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[_Phrase]:
         """Returns the first k words of everything this node can emit, for any memory; shorter phrases are complete."""
 
 
-def _subtree(node: Node) -> Iterator[Node]:
+def _subtree(node: _Node) -> Iterator[_Node]:
     """Yields a node and all its descendants, each once."""
     todo, seen = [node], {node}
     while todo:
@@ -207,53 +207,53 @@ def _subtree(node: Node) -> Iterator[Node]:
 
 
 @dataclass(frozen=True, eq=False)
-class Terminal(Node):
+class _Terminal(_Node):
     """A node that emits fixed words."""
 
-    words: Phrase
+    words: _Phrase
 
-    def draw(self, draft: StoryDraft) -> None:
+    def draw(self, draft: _StoryDraft) -> None:
         draft.words += self.words
 
-    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+    def expand(self, partial: _PartialStory, traversal: _Traversal) -> list[_PartialStory]:
         if not traversal.accepts(partial, self.words):
             return []
-        return [PartialStory(partial.words + self.words, partial.memory, partial.log_prob)]
+        return [_PartialStory(partial.words + self.words, partial.memory, partial.log_prob)]
 
-    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+    def accumulate_states(self, states: _States, summation: _DerivationSum) -> _States:
         length = summation.length(None, self.words)
         return {remembered: (mass, cost + mass * length) for remembered, (mass, cost) in states.items()}
 
-    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[_Phrase]:
         return frozenset({self.words[:k]})
 
 
 @dataclass(frozen=True, eq=False)
-class Sequential(Node):
+class _Sequential(_Node):
     """A node that expands its parts in order."""
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[_Node, ...]
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[_Node, ...]:
         return self.nodes
 
-    def draw(self, draft: StoryDraft) -> None:
+    def draw(self, draft: _StoryDraft) -> None:
         for node in self.nodes:
             node.draw(draft)
 
-    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+    def expand(self, partial: _PartialStory, traversal: _Traversal) -> list[_PartialStory]:
         partials = [partial]
         for node in self.nodes:
             partials = [after for before in partials for after in node.expand(before, traversal)]
         return partials
 
-    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+    def accumulate_states(self, states: _States, summation: _DerivationSum) -> _States:
         for node in self.nodes:
             states = node.accumulate_states(states, summation)
         return states
 
-    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
-        done, open_ = frozenset[Phrase](), frozenset[Phrase]({()})
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[_Phrase]:
+        done, open_ = frozenset[_Phrase](), frozenset[_Phrase]({()})
         for node in self.nodes:
             grown = {head + tail for head in open_ for tail in node.openings(k - len(head), phrases)}
             done |= {head for head in grown if len(head) == k}
@@ -263,52 +263,52 @@ class Sequential(Node):
         return done | open_
 
 
-class Option(NamedTuple):
+class _Option(NamedTuple):
     """An alternative and its weight; its probability is weight / sum of weights."""
 
     weight: int
-    node: Node
+    node: _Node
 
 
 @dataclass(frozen=True, eq=False)
-class Alternatives(Node):
+class _Alternatives(_Node):
     """A node that expands one of several alternatives."""
 
-    options: tuple[Option, ...]
+    options: tuple[_Option, ...]
 
     @cached_property
     def cumulative_weights(self) -> list[int]:
         return list(accumulate(option.weight for option in self.options))
 
-    def probability(self, option: Option) -> float:
+    def probability(self, option: _Option) -> float:
         return option.weight / self.cumulative_weights[-1]
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[_Node, ...]:
         return tuple(option.node for option in self.options)
 
-    def draw(self, draft: StoryDraft) -> None:
+    def draw(self, draft: _StoryDraft) -> None:
         option = draft.pick(self)
         option.node.draw(draft)
         draft.log_prob += math.log(self.probability(option))
 
-    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+    def expand(self, partial: _PartialStory, traversal: _Traversal) -> list[_PartialStory]:
         return [
-            PartialStory(after.words, after.memory, after.log_prob + math.log(self.probability(option)))
+            _PartialStory(after.words, after.memory, after.log_prob + math.log(self.probability(option)))
             for option in traversal.options(self)
             for after in option.node.expand(partial, traversal)
         ]
 
-    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+    def accumulate_states(self, states: _States, summation: _DerivationSum) -> _States:
         branches = ((option.node, summation.branch(states, self.probability(option))) for option in self.options)
         return _merge(node.accumulate_states(branch, summation) for node, branch in branches)
 
-    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[_Phrase]:
         return frozenset().union(*(option.node.openings(k, phrases) for option in self.options))
 
-    def clash(self, k: int, phrases: _Phrases) -> Phrase | None:
+    def clash(self, k: int, phrases: _Phrases) -> _Phrase | None:
         """Returns an opening of up to k words that two alternatives share; None if k words decide between them."""
         heads = [option.node.openings(k, phrases) for option in self.options]
-        owners: dict[Phrase, set[int]] = {}
+        owners: dict[_Phrase, set[int]] = {}
         for owner, openings in enumerate(heads):
             for prefix in {opening[:n] for opening in openings for n in range(k + 1)}:
                 owners.setdefault(prefix, set()).add(owner)
@@ -316,76 +316,76 @@ class Alternatives(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Assign(Node):
+class _Assign(_Node):
     """A node that stores an entry in a slot of the memory and emits nothing."""
 
     slot: str
-    entry: Entry
+    entry: _Entry
 
-    def draw(self, draft: StoryDraft) -> None:
+    def draw(self, draft: _StoryDraft) -> None:
         draft.memory[self.slot] = self.entry
 
-    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
-        return [PartialStory(partial.words, {**partial.memory, self.slot: self.entry}, partial.log_prob)]
+    def expand(self, partial: _PartialStory, traversal: _Traversal) -> list[_PartialStory]:
+        return [_PartialStory(partial.words, {**partial.memory, self.slot: self.entry}, partial.log_prob)]
 
-    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+    def accumulate_states(self, states: _States, summation: _DerivationSum) -> _States:
         return _merge(
             {summation.remember(remembered, self.slot, self.entry): sums} for remembered, sums in states.items()
         )
 
-    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[_Phrase]:
         return frozenset({()})
 
 
 @dataclass(frozen=True, eq=False)
-class Emit(Node):
+class _Emit(_Node):
     """A node that emits a form of the entry in a slot."""
 
     topic: _Topic
 
-    def draw(self, draft: StoryDraft) -> None:
+    def draw(self, draft: _StoryDraft) -> None:
         draft.words += _recall(draft.memory, self.topic)
 
-    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+    def expand(self, partial: _PartialStory, traversal: _Traversal) -> list[_PartialStory]:
         words = partial.recall(self.topic)
         return (
-            [PartialStory(partial.words + words, partial.memory, partial.log_prob)]
+            [_PartialStory(partial.words + words, partial.memory, partial.log_prob)]
             if traversal.accepts(partial, words)
             else []
         )
 
-    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+    def accumulate_states(self, states: _States, summation: _DerivationSum) -> _States:
         if self.topic not in summation.keep:
             return states
         lengths = {remembered: summation.length(self.topic, dict(remembered)[self.topic]) for remembered in states}
         return {remembered: (mass, cost + mass * lengths[remembered]) for remembered, (mass, cost) in states.items()}
 
-    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[_Phrase]:
         return frozenset(words[:k] for words in phrases[self.topic])
 
 
 @dataclass(frozen=True, eq=False)
-class CaseOf(Node):
+class _CaseOf(_Node):
     """A node that chooses its child by a form of the entry in a slot."""
 
     topic: _Topic
-    cases: Mapping[Phrase, Node]
+    cases: Mapping[_Phrase, _Node]
 
-    def parts(self) -> tuple[Node, ...]:
+    def parts(self) -> tuple[_Node, ...]:
         return tuple(self.cases.values())
 
-    def draw(self, draft: StoryDraft) -> None:
+    def draw(self, draft: _StoryDraft) -> None:
         self.cases[_recall(draft.memory, self.topic)].draw(draft)
 
-    def expand(self, partial: PartialStory, traversal: Traversal) -> list[PartialStory]:
+    def expand(self, partial: _PartialStory, traversal: _Traversal) -> list[_PartialStory]:
         return self.cases[partial.recall(self.topic)].expand(partial, traversal)
 
-    def accumulate_states(self, states: _States, summation: DerivationSum) -> _States:
+    def accumulate_states(self, states: _States, summation: _DerivationSum) -> _States:
         groups = {
             words: {remembered: sums for remembered, sums in states.items() if (self.topic, words) in remembered}
             for words in self.cases
         }
         return _merge(self.cases[words].accumulate_states(group, summation) for words, group in groups.items())
 
-    def openings(self, k: int, phrases: _Phrases) -> frozenset[Phrase]:
+    def openings(self, k: int, phrases: _Phrases) -> frozenset[_Phrase]:
         return frozenset().union(*(node.openings(k, phrases) for node in self.cases.values()))

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 from redraft.core.text.tokenizers import split_words
 from redraft.training.data.corpora.grammar import (
-    Alternatives,
-    Assign,
-    CaseOf,
-    Emit,
-    Entry,
-    Node,
-    Option,
-    Sequential,
-    Terminal,
+    _Alternatives,
+    _Assign,
+    _CaseOf,
+    _Emit,
+    _Entry,
+    _Node,
+    _Option,
+    _Sequential,
+    _Terminal,
     _Topic,
 )
 
@@ -26,7 +26,7 @@ class DrawRule:
     """A rule that draws an entry of a table, stores it in a slot and emits one of its forms."""
 
     slot: str
-    table: Sequence[Entry]
+    table: Sequence[_Entry]
     form: str = "name"
 
 
@@ -50,9 +50,9 @@ class RuleBook:
     """
 
     rules: Mapping[str, _Rule]
-    built: dict[str, Node | None] = field(default_factory=dict, repr=False)  # None while a rule is being built
+    built: dict[str, _Node | None] = field(default_factory=dict, repr=False)  # None while a rule is being built
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> _Node:
         """Returns the node of a rule; a rule that is used several times is one node."""
         if name not in self.rules:
             raise ValueError(f"{name!r} is not a rule; add it, or write {{slot.form}} to emit a slot")
@@ -66,46 +66,46 @@ class RuleBook:
             )
         return node
 
-    def _build(self, rule: _Rule) -> Node:
+    def _build(self, rule: _Rule) -> _Node:
         match rule:
             case str():
                 return self._template(rule)
             case DrawRule(slot, table, form):
-                return _uniform(Sequential((Terminal(entry[form]), Assign(slot, entry))) for entry in table)
+                return _uniform(_Sequential((_Terminal(entry[form]), _Assign(slot, entry))) for entry in table)
             case CaseRule(topic, templates):
-                return CaseOf(topic, {split_words(word): self._template(t) for word, t in templates.items()})
+                return _CaseOf(topic, {split_words(word): self._template(t) for word, t in templates.items()})
             case Mapping():
-                return Alternatives(tuple(Option(weight, self._template(text)) for text, weight in rule.items()))
+                return _Alternatives(tuple(_Option(weight, self._template(text)) for text, weight in rule.items()))
             case _:
                 return _uniform(self._template(text) for text in rule)
 
-    def _template(self, template: str) -> Node:
+    def _template(self, template: str) -> _Node:
         """Parses a template to a node."""
         pieces = re.findall(r"\{[^}]*\}|[^{}]+", template)
         nodes = tuple(self._piece(piece) for piece in pieces if not piece.isspace())
-        return nodes[0] if len(nodes) == 1 else Sequential(nodes)
+        return nodes[0] if len(nodes) == 1 else _Sequential(nodes)
 
-    def _piece(self, piece: str) -> Node:
+    def _piece(self, piece: str) -> _Node:
         if not piece.startswith("{"):
-            return Terminal(split_words(piece))
+            return _Terminal(split_words(piece))
         parsed = re.fullmatch(r"\{(\w+)(?:([.=])(\w+))?\}", piece)
         if parsed is None:
             raise ValueError(f"{piece!r} is not a reference; write {{rule}}, {{slot.form}} or {{slot=word}}")
         name, operator, rest = parsed.groups()
         match operator:
             case ".":
-                return Emit((name, rest))
+                return _Emit((name, rest))
             case "=":
-                return Assign(name, entry(name=rest))
+                return _Assign(name, entry(name=rest))
             case _:
                 return self.node(name)
 
 
-def _uniform(nodes: Iterable[Node]) -> Alternatives:
-    return Alternatives(tuple(Option(1, node) for node in nodes))
+def _uniform(nodes: Iterable[_Node]) -> _Alternatives:
+    return _Alternatives(tuple(_Option(1, node) for node in nodes))
 
 
-def entry(**forms: str) -> Entry:
+def entry(**forms: str) -> _Entry:
     """Returns a table entry; a form with several phrases, "one / two", becomes the forms form1 and form2."""
     phrases = {form: text.split(" / ") for form, text in forms.items()}
     single = {form: split_words(texts[0]) for form, texts in phrases.items() if len(texts) == 1}

@@ -13,22 +13,22 @@ from itertools import count
 from redraft.core.text.tokenizers import join_words, split_words
 from redraft.training.data.annotations import AnnotatedCorpus, Judgment
 from redraft.training.data.corpora.grammar import (
-    AllDerivations,
-    Alternatives,
-    Assign,
-    CaseOf,
-    DerivationSum,
-    Emit,
-    Node,
-    ParseTraversal,
-    PartialStory,
-    Phrase,
-    StoryDraft,
-    Terminal,
+    _AllDerivations,
+    _Alternatives,
+    _Assign,
+    _CaseOf,
     _chars,
+    _DerivationSum,
     _draws,
+    _Emit,
+    _Node,
+    _ParseTraversal,
+    _PartialStory,
+    _Phrase,
     _Phrases,
+    _StoryDraft,
     _subtree,
+    _Terminal,
     _Topic,
 )
 from redraft.training.data.sources import SPLITS
@@ -62,21 +62,21 @@ class Language(AnnotatedCorpus):
     attribute if they differ from its value: {"plot": {"find": "found"}}.
     """
 
-    tale: Node
-    summary: Node
+    tale: _Node
+    summary: _Node
     topics: Mapping[str, _Topic]
     lengths: tuple[int, int]
     keywords: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for node in (*_subtree(self.tale), *_subtree(self.summary)):
-            if isinstance(node, Emit | CaseOf) and node.topic not in self._phrases:
+            if isinstance(node, _Emit | _CaseOf) and node.topic not in self._phrases:
                 raise ValueError(f"no entry has {{{'.'.join(node.topic)}}}; add it to an entry")
-            if isinstance(node, CaseOf) and (lacking := self._phrases[node.topic] - node.cases.keys()):
+            if isinstance(node, _CaseOf) and (lacking := self._phrases[node.topic] - node.cases.keys()):
                 raise ValueError(
                     f"the cases of {{{'.'.join(node.topic)}}} lack {sorted(map(join_words, lacking))}; add them"
                 )
-        if any(isinstance(node, Alternatives) for node in _subtree(self.summary)):
+        if any(isinstance(node, _Alternatives) for node in _subtree(self.summary)):
             raise ValueError(
                 "the summary has a choice, but it must be determined by the story; move the choice to the story"
             )
@@ -84,14 +84,14 @@ class Language(AnnotatedCorpus):
     def story(self, seed: int, index: int) -> Story:
         """Returns the story with this seed and index, a pure function of both."""
         draft = self._draft(seed, index)
-        return self._story(PartialStory(tuple(draft.words), draft.memory, draft.log_prob))
+        return self._story(_PartialStory(tuple(draft.words), draft.memory, draft.log_prob))
 
     def text(self, seed: int, index: int) -> str:
         """Returns only the text of a story, in two thirds of the time."""
         return join_words(self._draft(seed, index).words)
 
-    def _draft(self, seed: int, index: int) -> StoryDraft:
-        draft = StoryDraft(_draws(seed, index))
+    def _draft(self, seed: int, index: int) -> _StoryDraft:
+        draft = _StoryDraft(_draws(seed, index))
         self.tale.draw(draft)
         return draft
 
@@ -104,7 +104,7 @@ class Language(AnnotatedCorpus):
         words = split_words(text)
         if join_words(words) != text:
             return None
-        derivations = [d for d in self.tale.expand(PartialStory(), ParseTraversal(words)) if d.words == words]
+        derivations = [d for d in self.tale.expand(_PartialStory(), _ParseTraversal(words)) if d.words == words]
         if len(derivations) > 1:
             raise ValueError(f"the grammar derives {text!r} in {len(derivations)} ways; see Language.lookahead")
         return self._story(derivations[0]) if derivations else None
@@ -136,7 +136,7 @@ class Language(AnnotatedCorpus):
 
     def entropy(self) -> float:
         """Returns the exact entropy in nats per story, E[-ln p]; no model has a lower mean loss."""
-        return self._sum(DerivationSum(self._tested, factor=lambda p: p, price=lambda p: -math.log(p)))[1]
+        return self._sum(_DerivationSum(self._tested, factor=lambda p: p, price=lambda p: -math.log(p)))[1]
 
     def expected_chars(self) -> float:
         """Returns the exact mean number of characters of a story.
@@ -152,28 +152,28 @@ class Language(AnnotatedCorpus):
 
     def support(self) -> int:
         """Returns the exact number of different stories."""
-        return int(self._sum(DerivationSum(self._tested, factor=lambda p: 1))[0])
+        return int(self._sum(_DerivationSum(self._tested, factor=lambda p: 1))[0])
 
     def collision(self) -> float:
         """Returns the exact probability Σ p² that two independent stories are equal."""
-        return self._sum(DerivationSum(self._tested, factor=lambda p: p * p))[0]
+        return self._sum(_DerivationSum(self._tested, factor=lambda p: p * p))[0]
 
-    def words(self) -> Phrase:
+    def words(self) -> _Phrase:
         """Returns all words and punctuation marks of stories, summaries and attributes, sorted."""
         nodes = [*_subtree(self.tale), *_subtree(self.summary)]
-        texts = (node.words for node in nodes if isinstance(node, Terminal))
-        topics = {node.topic for node in nodes if isinstance(node, Emit)}
+        texts = (node.words for node in nodes if isinstance(node, _Terminal))
+        topics = {node.topic for node in nodes if isinstance(node, _Emit)}
         phrases = (words for topic in topics for words in self._phrases[topic])
         labels = (self.labels(name) for name in (*self.topics, "length"))
         return tuple(sorted({*self.topics, "length"}.union(*texts, *phrases, *labels)))
 
-    def labels(self, attribute: str) -> Phrase:
+    def labels(self, attribute: str) -> _Phrase:
         """Returns all values of an attribute, sorted."""
         if attribute == "length":
             return _LENGTHS
         return tuple(sorted(join_words(words) for words in self._phrases[self.topics[attribute]]))
 
-    def attributes(self) -> Mapping[str, Phrase]:
+    def attributes(self) -> Mapping[str, _Phrase]:
         return {name: self.labels(name) for name in self.topics}
 
     def keyword(self, attribute: str, value: str) -> str:
@@ -181,7 +181,7 @@ class Language(AnnotatedCorpus):
 
     def enumerate(self) -> Iterator[tuple[str, float]]:
         """Yields all stories as (text, log-probability); for small grammars."""
-        derivations = self.tale.expand(PartialStory(), AllDerivations())
+        derivations = self.tale.expand(_PartialStory(), _AllDerivations())
         return ((join_words(derivation.words), derivation.log_prob) for derivation in derivations)
 
     def lookahead(self, limit: int = 16) -> int:
@@ -190,10 +190,10 @@ class Language(AnnotatedCorpus):
         If no two alternatives of a choice can begin with the same words, at most one of them matches a given text, for
         any memory and any continuation. By induction from the first word, a text then has at most one derivation.
         """
-        choices = [node for node in _subtree(self.tale) if isinstance(node, Alternatives)]
+        choices = [node for node in _subtree(self.tale) if isinstance(node, _Alternatives)]
         return max(self._words_to_decide(choice, limit) for choice in choices)
 
-    def _words_to_decide(self, choice: Alternatives, limit: int) -> int:
+    def _words_to_decide(self, choice: _Alternatives, limit: int) -> int:
         k, clash = 1, choice.clash(1, self._phrases)
         while clash is not None:
             if len(clash) < k or k == limit:  # one alternative is a prefix of another, or they agree up to the limit
@@ -209,50 +209,50 @@ class Language(AnnotatedCorpus):
         matching = join_words(parse.target[: parse.matched])
         return next(n for n in range(len(matching), -1, -1) if text.startswith(matching[:n]))
 
-    def _follow(self, text: str) -> ParseTraversal:
+    def _follow(self, text: str) -> _ParseTraversal:
         """Returns a traversal that has followed the words of a text as far as they match some story."""
-        parse = ParseTraversal(split_words(text))
-        self.tale.expand(PartialStory(), parse)
+        parse = _ParseTraversal(split_words(text))
+        self.tale.expand(_PartialStory(), parse)
         return parse
 
-    def _story(self, derivation: PartialStory) -> Story:
+    def _story(self, derivation: _PartialStory) -> Story:
         """Returns the story of a complete derivation."""
-        (summary,) = self.summary.expand(PartialStory(memory=derivation.memory), AllDerivations())
+        (summary,) = self.summary.expand(_PartialStory(memory=derivation.memory), _AllDerivations())
         attributes = {name: join_words(derivation.recall(topic)) for name, topic in self.topics.items()}
         attributes["length"] = _LENGTHS[bisect_right(self.lengths, derivation.words.count(".") - 1)]
         return Story(join_words(derivation.words), attributes, join_words(summary.words), derivation.log_prob)
 
-    def _sum(self, summation: DerivationSum) -> tuple[float, float]:
+    def _sum(self, summation: _DerivationSum) -> tuple[float, float]:
         """Returns the total mass and cost of all derivations."""
         sums = self.tale.accumulate_states({frozenset(): (1, 0)}, summation).values()
         return sum(mass for mass, _ in sums), sum(cost for _, cost in sums)
 
     def _mean_chars(self, slot: str | None) -> float:
-        """Returns the mean number of characters that `Emit` takes from a slot, or, for None, that `Terminal` emits."""
+        """Returns the mean number of characters from a slot (emitted by `_Emit`), or, for None, of fixed words."""
 
-        def length(topic: _Topic | None, words: Phrase) -> float:
+        def length(topic: _Topic | None, words: _Phrase) -> float:
             return _chars(words) if (topic and topic[0]) == slot else 0
 
         keep = self._tested | {topic for topic in self._emitted if topic[0] == slot}
-        return self._sum(DerivationSum(keep, factor=lambda p: p, length=length))[1]
+        return self._sum(_DerivationSum(keep, factor=lambda p: p, length=length))[1]
 
     @cached_property
     def _emitted(self) -> frozenset[_Topic]:
-        return frozenset(node.topic for node in _subtree(self.tale) if isinstance(node, Emit))
+        return frozenset(node.topic for node in _subtree(self.tale) if isinstance(node, _Emit))
 
     @cached_property
     def _tested(self) -> frozenset[_Topic]:
-        return frozenset(node.topic for node in _subtree(self.tale) if isinstance(node, CaseOf))
+        return frozenset(node.topic for node in _subtree(self.tale) if isinstance(node, _CaseOf))
 
     @cached_property
     def _phrases(self) -> _Phrases:
-        phrases: dict[_Topic, set[Phrase]] = {}
+        phrases: dict[_Topic, set[_Phrase]] = {}
         for node in _subtree(self.tale):
-            if isinstance(node, Assign):
+            if isinstance(node, _Assign):
                 for form, words in node.entry.items():
                     phrases.setdefault((node.slot, form), set()).add(words)
         return {topic: frozenset(words) for topic, words in phrases.items()}
 
 
-def _recall_if_known(partial: PartialStory, topic: _Topic) -> Phrase | None:
+def _recall_if_known(partial: _PartialStory, topic: _Topic) -> _Phrase | None:
     return partial.recall(topic) if topic[0] in partial.memory else None

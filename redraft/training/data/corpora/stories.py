@@ -9,12 +9,12 @@ of seed s is a pure function of (s, i).
     STORY_LANGUAGE.log_prob(text)            # nats, exact
     STORY_LANGUAGE.entropy()                 # nats per story, exact
 
-There are six kinds of nodes. `Terminal` emits words; `Sequential` and `Alternatives` combine nodes; `Assign` stores an
-entry in a slot; `Emit` emits a form of it later (a name, a pronoun, the thing that was found); `CaseOf` branches on it.
-`Node.draw` samples a derivation. `Node.expand` follows the derivations that a traversal allows: those of a given text
-(`ParseTraversal`), or all of them (`AllDerivations`). `Node.accumulate_states` sums up entropy, mean length and support
-exactly. `Node.openings` proves the grammar unambiguous: the next few words decide every choice (`Language.lookahead`),
-so a text has at most one derivation, and its probability is that of the text.
+There are six kinds of nodes. `_Terminal` emits words; `_Sequential` and `_Alternatives` combine nodes; `_Assign`
+stores an entry in a slot; `_Emit` emits a form of it later (a name, a pronoun, the thing that was found); `_CaseOf`
+branches on it. `_Node.draw` samples a derivation. `_Node.expand` follows the derivations that a traversal allows:
+those of a given text (`_ParseTraversal`), or all of them (`_AllDerivations`). `_Node.accumulate_states` computes
+entropy, mean length and support exactly. `_Node.openings` proves the grammar unambiguous: the next few words decide
+every choice (`Language.lookahead`), so a text has at most one derivation, and its probability is that of the text.
 
 Training, validation and test stories come from independent streams: `split_seed(seed, "valid")`. They are not
 deduplicated, since the language is large: two stories are equal with probability `Language.collision()`, 6e-14 for
@@ -23,24 +23,24 @@ deduplicated, since the language is large: two stories are equal with probabilit
 
 from __future__ import annotations
 
-from redraft.training.data.corpora.grammar import Entry
+from redraft.training.data.corpora.grammar import _Entry
 from redraft.training.data.corpora.grammar_rules import CaseRule, DrawRule, RuleBook, _phrasings, entry
 from redraft.training.data.corpora.language import Language
 
 # --- the stories ---
 
 
-def _people(women: str, men: str) -> list[Entry]:
+def _people(women: str, men: str) -> list[_Entry]:
     she = [entry(name=name, they="she", They="She", them="her", their="her") for name in women.split()]
     he = [entry(name=name, they="he", They="He", them="him", their="his") for name in men.split()]
     return she + he
 
 
-def _names(names: str) -> list[Entry]:
+def _names(names: str) -> list[_Entry]:
     return [entry(name=name) for name in names.split()]
 
 
-def _places(where: str, *, spot: str, play: str) -> list[Entry]:
+def _places(where: str, *, spot: str, play: str) -> list[_Entry]:
     """Returns places of one kind, written "in the park / on the beach", with the same spots and pastimes."""
     return [entry(name=at.split()[-1], at=at, spot=spot, play=play) for at in where.split(" / ")]
 

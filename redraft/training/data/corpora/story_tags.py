@@ -56,7 +56,7 @@ def _tags() -> dict[str, str]:
 
 
 STORY_TAGS: Mapping[str, str] = _tags()
-TAGS = tuple(sorted(set(STORY_TAGS.values())))
+_TAGS = tuple(sorted(set(STORY_TAGS.values())))
 
 
 def tag_words(words: str | Sequence[str], lexicon: Mapping[str, str] = STORY_TAGS) -> tuple[str, ...]:

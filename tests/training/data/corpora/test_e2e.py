@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from redraft.training import DataStats, Pair, e2e_corpus, parse_slots, slot_coverage
+from redraft.training import (
+    DataStats,
+    Pair,
+    e2e_corpus,
+    slot_coverage,
+)
+from redraft.training.data.corpora.e2e_nlg import (
+    _parse_slots,
+)
 
 EAGLE = "name[The Eagle], eatType[coffee shop], food[French], priceRange[cheap], area[riverside], familyFriendly[no]"
 
@@ -20,12 +28,12 @@ def test_the_files_of_e2e(tmp_path: Path) -> None:
 
 
 def test_a_source_has_slots() -> None:
-    assert parse_slots("name[The Eagle], customer rating[5 out of 5]") == {
+    assert _parse_slots("name[The Eagle], customer rating[5 out of 5]") == {
         "name": "The Eagle",
         "customer rating": "5 out of 5",
     }
     with pytest.raises(ValueError, match="'a pub' has no attributes"):
-        parse_slots("a pub")
+        _parse_slots("a pub")
 
 
 def test_what_is_said_counts() -> None:

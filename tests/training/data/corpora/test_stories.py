@@ -14,22 +14,24 @@ from redraft.training import (
     SMALL_LANGUAGE,
     SPLITS,
     STORY_LANGUAGE,
-    Alternatives,
-    Assign,
-    CaseOf,
     DrawRule,
-    Emit,
-    Entry,
     Language,
-    Node,
     RuleBook,
-    Sequential,
     Story,
-    Terminal,
     entry,
     split_seed,
 )
 from redraft.training.data.corpora import grammar_rules as rules, stories
+from redraft.training.data.corpora.grammar import (
+    _Alternatives,
+    _Assign,
+    _CaseOf,
+    _Emit,
+    _Entry,
+    _Node,
+    _Sequential,
+    _Terminal,
+)
 
 TURN = 4  # the sentence in which the mood turns
 
@@ -47,28 +49,28 @@ def corpus(rules: RuleBook) -> Language:
     return Language(rules.node("story"), rules.node("summary"), topics={}, lengths=(1, 2))
 
 
-def derivations(node: Node, words: tuple[str, ...], at: int, memory: Mapping[str, Entry]) -> Iterator[tuple]:
+def derivations(node: _Node, words: tuple[str, ...], at: int, memory: Mapping[str, _Entry]) -> Iterator[tuple]:
     """All (end, memory, log-probability) of a node from a position on: a second parser, by exhaustive backtracking."""
     match node:
-        case Terminal(said):
+        case _Terminal(said):
             if words[at : at + len(said)] == said:
                 yield at + len(said), memory, 0.0
-        case Emit((slot, form)):
-            yield from derivations(Terminal(memory[slot][form]), words, at, memory)
-        case Assign(slot, remembered):
+        case _Emit((slot, form)):
+            yield from derivations(_Terminal(memory[slot][form]), words, at, memory)
+        case _Assign(slot, remembered):
             yield at, {**memory, slot: remembered}, 0.0
-        case CaseOf((slot, form), cases):
+        case _CaseOf((slot, form), cases):
             yield from derivations(cases[memory[slot][form]], words, at, memory)
-        case Alternatives(options):
+        case _Alternatives(options):
             total = sum(option.weight for option in options)
             for weight, option in options:
                 for end, after, log_prob in derivations(option, words, at, memory):
                     yield end, after, log_prob + math.log(weight / total)
-        case Sequential(()):
+        case _Sequential(()):
             yield at, memory, 0.0
-        case Sequential((first, *rest)):
+        case _Sequential((first, *rest)):
             for middle, between, p in derivations(first, words, at, memory):
-                for end, after, q in derivations(Sequential(tuple(rest)), words, middle, between):
+                for end, after, q in derivations(_Sequential(tuple(rest)), words, middle, between):
                     yield end, after, p + q
 
 

@@ -27,8 +27,9 @@ from redraft import tasks
 from redraft.core import ClampedLogSnr, PiecewiseLogSnr, TanD
 from redraft.decoding import Ancestral, Ddim, Renoise, Sampler
 from redraft.evaluation import noise_levels, unseen_bits, write_and_judge
-from redraft.models import MaskedEncoder, PredictX, Smoothing, latest_checkpoint
+from redraft.models import PredictX, Smoothing, latest_checkpoint
 from redraft.models.checkpoints import serialization
+from redraft.models.codecs.modules.encoder import MaskedEncoder
 from redraft.training import STORY_LANGUAGE, DocumentRows, Run, SquaredError, first_batches, load_rows, presets
 from redraft.training.runs import variations
 

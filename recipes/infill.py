@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from rows import Rows, cpu_timer, run_recipe
 
 from redraft.core import join_words, split_words
-from redraft.models import inserts_tokens
+from redraft.models.canvas_builder import inserts_tokens
 from redraft.tasks import TextModel, infill, open_model
 from redraft.training import STORY_LANGUAGE, split_seed
 

@@ -23,7 +23,8 @@ from rows import run_recipe
 from redraft.apps import frames, noise_text, picture, strip
 from redraft.core import CappedRate, Markov, mutual_information_schedule, nearest_words, randomness
 from redraft.decoding import Ancestral, AnyOrder, Sampler, SlidingWindow, Unmask, WithRemasking
-from redraft.models import DiffusionLM, cooccurrence_vectors, inference
+from redraft.models import DiffusionLM, inference
+from redraft.models.codecs.embedding import cooccurrence_vectors
 from redraft.training import first_batches, load, load_rows, load_with_run, presets
 from redraft.training.runs import variations
 

@@ -41,7 +41,8 @@ from redraft.core import (
 )
 from redraft.decoding import Ancestral, GuidedSampler
 from redraft.evaluation import write_and_judge
-from redraft.models import PredictEps, PredictV, PredictX, VectorHead, point_length
+from redraft.models import PredictEps, PredictV, PredictX, VectorHead
+from redraft.models.codecs.coordinates import point_length
 from redraft.tasks import open_model
 from redraft.training import HeldOut, OffsetSnrWeight, Run, SquaredError, excess_bits, likelihood, presets
 from redraft.training.runs import variations

@@ -30,7 +30,7 @@ class DiffusionLMConfig:
     head: Head | VectorHead = field(default_factory=Subs)
     level: TimeConditioning = field(default_factory=ConditionOnTime)
     errors: bool = False  # add a head that detects wrong tokens (G-Star)
-    codec: CodecConfig | None = None  # maps tokens to vectors and back, for Gaussian noise; None to noise the tokens
+    codec: CodecConfig | None = None  # maps tokens to vectors and back, for Gaussian noise; None if tokens are noised
     hint: bool = False  # the network also reads its previous x̂ (self-conditioning)
     encoder: TransformerConfig | None = None  # encodes a source for cross attention; None for a model without sources
     attributes: int = 0  # number of classes of an attribute classifier, for guidance; 0 for no classifier

@@ -31,7 +31,7 @@ from redraft.models.canvas_builder import (
 )
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import VectorHead
-from redraft.models.lazy_prediction import LazyPrediction
+from redraft.models.lazy_prediction import _LazyPrediction
 from redraft.models.networks.attention import BlockCausal, Causal
 from redraft.models.networks.transformer import Transformer
 
@@ -76,7 +76,7 @@ class DiffusionLM(nn.Module):
         if self.codec is not None:
             return self._predict_vectors(z, t, context)
         require_times(z, t)
-        return LazyPrediction(self, z, t, context)
+        return _LazyPrediction(self, z, t, context)
 
     def absorb(self, z: Tensor, context: Context = Context(), t: Tensor | None = None) -> Context:
         """Return the context with z added to the cache.

@@ -40,7 +40,7 @@ class _Model(Protocol):
     def block(self) -> int | None: ...
 
 
-class LazyPrediction(Prediction):
+class _LazyPrediction(Prediction):
     """The network's prediction, computed by each query for the queried positions.
 
     Each query is a forward pass, so query all positions that you need at once.

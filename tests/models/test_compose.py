@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from redraft.core import CharTokenizer, Insertion, Masked, Special
-from redraft.models import VariableHole, text_positions
-from redraft.models.canvas_builder import _CanvasBuilder, _parse_template, _prompt_mask
+from redraft.models import VariableHole
+from redraft.models.canvas_builder import _CanvasBuilder, _parse_template, _prompt_mask, text_positions
 
 ALL: tuple[Special, ...] = ("bos", "eos", "pad", "mask")
 LETTERS = CharTokenizer("abcd", ALL)

@@ -43,7 +43,7 @@ class SideDrafter:
 
 @dataclass(frozen=True)
 class SelfDrafter:
-    """The causal network drafts for itself: it reads masks after the text, with a LoRA adapter gated to the masks.
+    """The causal network as its own drafter: it reads masks after the text, and a LoRA adapter acts only there.
 
     At all other positions, and in all other uses, it is the network without its adapter, bit for bit.
     """

@@ -90,7 +90,7 @@ class ParagraphCodec(Codec):
         noisy = substitute_tokens(tokens, self.config.noise, self.vocab, rng=for_tokens)
         mean, log_variance = self.posterior(noisy, pad)
         z = mean + (log_variance / 2).exp() * randomness.normal_like(mean, for_noise)
-        kl = kl_to_standard_normal(mean, log_variance).sum((1, 2))
+        kl = _kl_to_standard_normal(mean, log_variance).sum((1, 2))
         return {
             "reconstruction": self.decoder.nll_with_forgetting(z, tokens, pad, self.config.forget, rng=for_forgetting),
             "kl": self.config.beta * _spread_over_tokens(kl, tokens, pad),
@@ -103,6 +103,6 @@ def _spread_over_tokens(nats: Tensor, tokens: Tensor, pad: Tensor | None) -> Ten
     return torch.where(not_pad, nats[:, None] / not_pad.sum(-1, keepdim=True).clamp(min=1), 0.0)
 
 
-def kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
+def _kl_to_standard_normal(mean: Tensor, log_variance: Tensor) -> Tensor:
     """KL(N(μ, σ²) ‖ N(0, 1)) = ½(μ² + σ² − 1 − ln σ²), elementwise."""
     return (mean.square() + torch.expm1(log_variance) - log_variance) / 2

@@ -61,13 +61,13 @@ class BlockCausal(AttentionPattern):
     def sees_all(self, first: int, end: int) -> bool:
         return first // self.block == (end - 1) // self.block
 
-    def streams(self, pos: Tensor) -> TwoStreams:
+    def streams(self, pos: Tensor) -> _TwoStreams:
         """The pattern of the 2L columns [noisy; clean], where both halves have the positions `pos` (L,)."""
-        return TwoStreams((pos // self.block).repeat(2), torch.arange(2 * len(pos), device=pos.device) >= len(pos))
+        return _TwoStreams((pos // self.block).repeat(2), torch.arange(2 * len(pos), device=pos.device) >= len(pos))
 
 
 @dataclass(frozen=True)
-class TwoStreams(AttentionPattern):
+class _TwoStreams(AttentionPattern):
     """Noisy tokens attend to their own noisy block and to clean earlier blocks; clean tokens only to clean ones.
 
     The fields are tensors rather than a block size and a row length, so that compiled code works for any values.
@@ -116,7 +116,7 @@ class AnnealedCausal(AttentionPattern):
 
 
 # (Lq, Lk) or (B, 1, Lq, Lk) bool, or the same as tiles for flex_attention; None if no pair is masked
-MaskTensor: TypeAlias = Tensor | BlockMask | None
+_MaskTensor: TypeAlias = Tensor | BlockMask | None
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class AttentionMask:
 
     def mask(self, head_width: int) -> Tensor | BlockMask:
         """The mask in the faster form for this device and size."""
-        tiles = use_flex_attention(self.query.device, torch.is_grad_enabled(), self.query.shape[-1], head_width)
+        tiles = _use_flex_attention(self.query.device, torch.is_grad_enabled(), self.query.shape[-1], head_width)
         return self.tiles() if tiles else self.dense()
 
     def dense(self) -> Tensor:
@@ -172,7 +172,7 @@ class AttentionMask:
         return create_block_mask(sees, rows, None, self.query.shape[-1], self.keys, device=self.query.device)
 
 
-def use_flex_attention(device: torch.device, grad: bool, queries: int, head_width: int) -> bool:
+def _use_flex_attention(device: torch.device, grad: bool, queries: int, head_width: int) -> bool:
     """Whether flex_attention is faster than a dense mask: in training on GPUs, where it skips empty tiles.
 
     On CPUs it has no backward pass, and its forward pass is no faster. Without gradients, shapes change from call to
@@ -190,7 +190,7 @@ def _flex(device: str) -> Callable[..., Any]:
     return flex_attention
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: MaskTensor) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: _MaskTensor) -> Tensor:
     """Attention: (B, H, Lq, d) queries, (B, Hkv, Lk, d) keys and values → (B, H, Lq, d).
 
     In bf16 on CPUs, plain matrix products are 20 % faster than the fused kernel; in all other cases the kernel wins.

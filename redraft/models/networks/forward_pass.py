@@ -12,7 +12,7 @@ from torch import Tensor
 from redraft.core.canvas import Context
 from redraft.models.networks.attention import AttentionMask
 from redraft.models.networks.kv_cache import KeyValue, KeyValueCache, TokenPositions
-from redraft.models.networks.layers import QueryPositions, TimeEmbeddings
+from redraft.models.networks.layers import _QueryPositions, _TimeEmbeddings
 
 
 @dataclass(frozen=True)
@@ -25,18 +25,18 @@ class ForwardPass:
     attention: AttentionMask | None  # None if no pair is masked
     context: Context = Context()
     past: KeyValueCache = KeyValueCache()
-    at: QueryPositions | None = None  # positions whose states are computed; None for all
+    at: _QueryPositions | None = None  # positions whose states are computed; None for all
 
 
 class PassOutput(NamedTuple):
     """The result of a pass, before the last norm."""
 
     h: Tensor  # (B, L, D) hidden states, or (N, D) at the query positions
-    time: TimeEmbeddings | None  # times of these states; None if the network does not see the time
+    time: _TimeEmbeddings | None  # times of these states; None if the network does not see the time
     key_values: list[KeyValue]  # keys and values of each layer, cached ones included
 
 
-class PassExecutor(Protocol):
+class _PassExecutor(Protocol):
     """Runs the passes of a network, possibly batched with those of other requests."""
 
     def trunk(self, forward_pass: ForwardPass) -> PassOutput:

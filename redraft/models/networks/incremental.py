@@ -15,22 +15,22 @@ from torch import Tensor
 
 from redraft.models.networks.attention import RotaryEmbedding
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.kv_cache import KeyValue, KeyValueBuffer, KeyValueCache
-from redraft.models.networks.layers import Attention, Block, _RowExecutor
+from redraft.models.networks.kv_cache import KeyValue, KeyValueCache, _KeyValueBuffer
+from redraft.models.networks.layers import Block, _Attention, _RowExecutor
 
 _STEP = 64  # with batch-invariant attention, a token reads its keys in multiples of this
 
 
-def _grow_buffer(past: KeyValueCache, config: TransformerConfig, new: int, like: Tensor) -> KeyValueBuffer:
+def _grow_buffer(past: KeyValueCache, config: TransformerConfig, new: int, like: Tensor) -> _KeyValueBuffer:
     """A buffer with room for `new` columns after those of a cache: the cache's own if possible, else a larger copy."""
     if past.buffer is not None and past.buffer.can_grow(past, new):
         return past.buffer
     columns = past.columns + new
     capacity = -(-2 * columns // _STEP) * _STEP
-    return KeyValueBuffer.of(past, (config.layers, config.groups, capacity, config.head_width), like)
+    return _KeyValueBuffer.of(past, (config.layers, config.groups, capacity, config.head_width), like)
 
 
-def _run_row(blocks: Iterable[Block], h: Tensor, buffer: KeyValueBuffer, *, batch_invariant: bool = False) -> Tensor:
+def _run_row(blocks: Iterable[Block], h: Tensor, buffer: _KeyValueBuffer, *, batch_invariant: bool = False) -> Tensor:
     """(1, n, D) embedded tokens right after those in the buffer → (1, n, D) states before the last norm.
 
     With `batch_invariant`, a token gets the same bits whether it is read alone or together with others.
@@ -95,7 +95,7 @@ class _IncrementalRow(_RowExecutor):
         end = self.first + h.shape[1]
         return h, (self.keys[None, :, :end], self.values[None, :, :end])
 
-    def _attend(self, attention: Attention, h: Tensor) -> Tensor:
+    def _attend(self, attention: _Attention, h: Tensor) -> Tensor:
         """(n, D) → (n, D). Queries that share a key–value head are grouped, so that no keys are repeated."""
         c, n, end = attention.config, len(h), self.first + len(h)
         d, groups, heads = c.head_width, c.groups, c.heads // c.groups

@@ -11,7 +11,7 @@ KeyValue = tuple[Tensor, Tensor]  # keys and values of one layer, each (B, Hkv, 
 
 
 @dataclass(frozen=True)
-class CachedStates:
+class _CachedStates:
     """Hidden states of whole rows, reusable while the tokens and noise levels are unchanged."""
 
     tokens: Tensor  # (B, K) ids
@@ -28,9 +28,9 @@ class CachedStates:
             same = same & (self.level.expand_as(self.tokens).gather(1, index) == level)
         return self.states.take_along_dim(index[..., None], 1) if bool(same.all()) else None
 
-    def rows(self, index: Tensor) -> CachedStates:
+    def rows(self, index: Tensor) -> _CachedStates:
         level = None if self.level is None else self.level[index]
-        return CachedStates(self.tokens[index], level, self.states[index], self.first)
+        return _CachedStates(self.tokens[index], level, self.states[index], self.first)
 
     def before(self, position: Tensor, tokens: Tensor) -> Tensor | None:
         """(B, L, D) the states of the tokens right before each of these consecutive positions (1, L).
@@ -44,14 +44,14 @@ class CachedStates:
             return None
         return self.states[:, lo:hi] if torch.equal(self.tokens[:, lo + 1 : hi], tokens[:, :-1]) else None
 
-    def crop(self, positions: int) -> CachedStates:
+    def crop(self, positions: int) -> _CachedStates:
         """The states of only the first `positions` positions."""
         end = max(0, positions - self.first)
         return replace(self, tokens=self.tokens[:, :end], states=self.states[:, :end])
 
 
 @dataclass
-class KeyValueBuffer:
+class _KeyValueBuffer:
     """Preallocated keys and values of one row; caches are views of its first columns.
 
     A cache that covers all filled columns grows in place, since no other cache uses the columns after it. Any other
@@ -66,7 +66,7 @@ class KeyValueBuffer:
     uncropped: int = 2**62  # number of leading columns that were never cropped
 
     @classmethod
-    def of(cls, past: KeyValueCache, shape: tuple[int, ...], like: Tensor) -> KeyValueBuffer:
+    def of(cls, past: KeyValueCache, shape: tuple[int, ...], like: Tensor) -> _KeyValueBuffer:
         """A buffer of this shape that holds a copy of a cache."""
         buffer = cls(like.new_zeros(shape), like.new_zeros(shape), past.columns)
         for i, (k, v) in enumerate(past.layers):
@@ -99,7 +99,7 @@ class KeyValueCache:
     """Keys and values of tokens read before, for each layer. Column j holds position j (after any start token).
 
     An immutable value: a pass joins old and new keys, and the result is the next cache. Older caches stay valid, so
-    caches may branch; a `KeyValueBuffer` is written in place, but only where no valid cache looks. Rows may hold
+    caches may branch; a `_KeyValueBuffer` is written in place, but only where no valid cache looks. Rows may hold
     different positions. The cache is exact if its keys and values are those that a pass over the whole row would
     compute, which needs an attention pattern in which finished tokens never attend to later ones.
     """
@@ -109,8 +109,8 @@ class KeyValueCache:
     last_state: Tensor | None = None  # (B, 1, D) state of each row's last token, which may predict the next one
     start_columns: int = 0  # columns before position 0: 1 for a causal network with a start token
     exact: bool = True  # keys and values equal those of a pass over the whole row
-    outputs: CachedStates | None = None  # states of the tokens read, reusable while nothing changes; None if not kept
-    buffer: KeyValueBuffer | None = None  # storage that the layers are views of; None if they own their memory
+    outputs: _CachedStates | None = None  # states of the tokens read, reusable while nothing changes; None if not kept
+    buffer: _KeyValueBuffer | None = None  # storage that the layers are views of; None if they own their memory
     crops: int = 0  # crop count of the buffer when this cache was made
 
     @property

@@ -14,10 +14,10 @@ from torch.autograd.function import once_differentiable
 
 from redraft.core import ops
 from redraft.core.ops import dropout
-from redraft.models.networks.attention import AttentionMask, MaskTensor, RotaryEmbedding, attend
+from redraft.models.networks.attention import AttentionMask, RotaryEmbedding, _MaskTensor, attend
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.kv_cache import KeyValue, TokenPositions
-from redraft.models.networks.linear import FusedLinear, _init_residual, _make_projection, init_weights
+from redraft.models.networks.linear import _FusedLinear, _init_residual, _make_projection, init_weights
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -98,7 +98,7 @@ class Norm(nn.Module):
             self.bias.zero_()
 
 
-class Attention(nn.Module):
+class _Attention(nn.Module):
     """Self-attention with grouped queries, rotary positions and a cache."""
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -111,7 +111,7 @@ class Attention(nn.Module):
         self.k_norm = Norm(config, d) if config.qk_norm else None
 
     def forward(
-        self, h: Tensor, inputs: LayerInputs, past: KeyValue | None, at: QueryPositions | None
+        self, h: Tensor, inputs: LayerInputs, past: KeyValue | None, at: _QueryPositions | None
     ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → (B, L, D), or (N, D) at query positions; and all keys and values, those in `past` included."""
         c, queries = self.config, inputs if at is None else inputs.at(at)
@@ -124,10 +124,10 @@ class Attention(nn.Module):
         mixed = mixed.transpose(1, 2).flatten(-2)
         return self.out(mixed if at is None else at.collect(mixed)), key_values
 
-    def _project(self, h: Tensor, at: QueryPositions | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(self, h: Tensor, at: _QueryPositions | None) -> tuple[Tensor, Tensor, Tensor]:
         """Queries at the query positions, or at all if None; keys and values of all tokens."""
         q_width, kv_width = self.config.heads * self.config.head_width, self.config.groups * self.config.head_width
-        if at is not None and isinstance(self.qkv, FusedLinear):
+        if at is not None and isinstance(self.qkv, _FusedLinear):
             k, v = self.qkv(h, 1).split(kv_width, -1)
             return at.spread(self.qkv(at.take(h), 0, 1)), k, v
         # a wrapped layer (LoRA, int8) cannot compute queries alone
@@ -142,7 +142,7 @@ class Attention(nn.Module):
                 norm.initialize()
 
 
-class CrossAttention(nn.Module):
+class _CrossAttention(nn.Module):
     """Cross attention to the states of an encoded source, or to a learned state if there is no source."""
 
     def __init__(self, config: TransformerConfig, source: int) -> None:
@@ -153,7 +153,7 @@ class CrossAttention(nn.Module):
         self.kv = nn.Linear(source, 2 * config.heads * d, bias=config.qkv_bias)
         self.out = nn.Linear(config.heads * d, config.width, bias=config.out_bias)
 
-    def forward(self, h: Tensor, source: EncodedSource, at: QueryPositions | None) -> Tensor:
+    def forward(self, h: Tensor, source: _EncodedSource, at: _QueryPositions | None) -> Tensor:
         """(B, L, D) states, or (N, D) at the query positions → the attention output, in the same shape."""
         q = self.q(self.norm(h))
         q = q if at is None else at.spread(q)
@@ -212,8 +212,8 @@ class Block(nn.Module):
         super().__init__()
         self.dropout = config.dropout
         self.norm1, self.norm2 = Norm(config, config.width), Norm(config, config.width)
-        self.attention, self.mlp = Attention(config), MLP(config)
-        self.cross = None if cross is None else CrossAttention(config, cross)
+        self.attention, self.mlp = _Attention(config), MLP(config)
+        self.cross = None if cross is None else _CrossAttention(config, cross)
         self.modulation = nn.Linear(config.time, 6 * config.width) if config.time else None
 
     def forward(
@@ -221,7 +221,7 @@ class Block(nn.Module):
         h: Tensor,
         inputs: LayerInputs | _RowExecutor,
         past: KeyValue | None = None,
-        at: QueryPositions | None = None,
+        at: _QueryPositions | None = None,
     ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → (B, L, D), or (N, D) at query positions; and all keys and values, those in `past` included."""
         if isinstance(inputs, _RowExecutor):
@@ -254,7 +254,7 @@ class Block(nn.Module):
 
 
 @dataclass(frozen=True)
-class TimeEmbeddings:
+class _TimeEmbeddings:
     """The embedded times of a batch: its K distinct times, and an index into them for each token.
 
     adaLN with a time per token would cost a matrix product per token, but distinct times are few (blocks, prompts).
@@ -267,18 +267,18 @@ class TimeEmbeddings:
         """(B, 1 or L, features): the layer's output for each token."""
         return layer(self.embedded)[self.index]
 
-    def at(self, query: QueryPositions) -> TimeEmbeddings:
+    def at(self, query: _QueryPositions) -> _TimeEmbeddings:
         """The times of only the query positions."""
         return replace(self, index=query.take(self.index))
 
 
-def _modulation(layer: nn.Linear | None, time: TimeEmbeddings | None, parts: int) -> list[Tensor | None]:
+def _modulation(layer: nn.Linear | None, time: _TimeEmbeddings | None, parts: int) -> list[Tensor | None]:
     """Shifts, scales and gates from the time, each (B, 1 or L, D), or None if the network does not see the time."""
     return [None] * parts if layer is None or time is None else list(time(layer).chunk(parts, -1))
 
 
 @dataclass(frozen=True)
-class EncodedSource:
+class _EncodedSource:
     """The encoder states that cross attention reads."""
 
     states: Tensor  # (B, C, width)
@@ -290,18 +290,18 @@ class LayerInputs:
     """The inputs that all layers of a pass share, besides the hidden states."""
 
     positions: TokenPositions
-    time: TimeEmbeddings | None  # None if the network does not see the time
+    time: _TimeEmbeddings | None  # None if the network does not see the time
     rotary: RotaryEmbedding | None  # None without rotary positions
     attention: AttentionMask | None  # None if no pair is masked
-    mask: MaskTensor  # `attention` as a tensor, made once for all layers
-    source: EncodedSource | None = None  # None without cross attention
+    mask: _MaskTensor  # `attention` as a tensor, made once for all layers
+    source: _EncodedSource | None = None  # None without cross attention
 
     def attend(self, q: Tensor, new: KeyValue, past: KeyValue | None, queries: LayerInputs) -> tuple[Tensor, KeyValue]:
         """(B, H, Lq, d) queries → (B, H, Lq, d) attention outputs, and the keys and values of all tokens."""
         k, v = self.positions.join(past, new)
         return attend(q, k, v, queries.mask), (k, v)
 
-    def at(self, query: QueryPositions) -> LayerInputs:
+    def at(self, query: _QueryPositions) -> LayerInputs:
         """The inputs of only the query positions.
 
         Their mask is dense: only one layer uses it, and block masks would be compiled for each number of queries.
@@ -314,7 +314,7 @@ class LayerInputs:
 
 
 @dataclass(frozen=True)
-class QueryPositions:
+class _QueryPositions:
     """The N positions of a batch whose states are computed in the last block.
 
     Token-wise layers compute only these. Attention needs a rectangle (B, M), where M is the largest number of queries
@@ -327,7 +327,7 @@ class QueryPositions:
     slot: Tensor | None  # (N,) index into the flattened rectangle; None if the queries fill it in order
 
     @classmethod
-    def of(cls, index: Tensor, rows: int, length: int) -> QueryPositions:
+    def of(cls, index: Tensor, rows: int, length: int) -> _QueryPositions:
         """The positions at `index` (N,), each row · length + column, ordered by row."""
         if rows == 1 and len(index):
             return cls(index, length, (1, len(index)), None)
@@ -363,7 +363,7 @@ class QueryPositions:
         return self.spread(self.index % self.length)
 
 
-class TimeEmbedding(nn.Module):
+class _TimeEmbedding(nn.Module):
     """Time embedding of the DiT: sinusoids of the noise level (cosines first, no scaling), a small MLP, then SiLU.
 
     The SiLU of a label's embedding is added to the result (UDLM). The last row of the label table means "no label": it
@@ -377,16 +377,16 @@ class TimeEmbedding(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(waves, width), nn.SiLU(), nn.Linear(width, width))
         self.label = None if classes is None else nn.Embedding(classes + 1, width, padding_idx=classes)
 
-    def forward(self, level: Tensor, label: Tensor | None = None) -> TimeEmbeddings:
+    def forward(self, level: Tensor, label: Tensor | None = None) -> _TimeEmbeddings:
         """(B, 1) or (B, L) noise levels and (B,) labels → their embeddings."""
         if label is None:
             distinct, index = level.float().unique(return_inverse=True)
-            return TimeEmbeddings(self._embed(distinct), index)
+            return _TimeEmbeddings(self._embed(distinct), index)
         assert self.label is not None
         pairs = torch.stack([level.float(), label[:, None].expand_as(level).float()], -1)
         distinct, index = pairs.flatten(0, 1).unique(dim=0, return_inverse=True)
         embedded_label = F.silu(self.label(distinct[:, 1].long()))
-        return TimeEmbeddings(self._embed(distinct[:, 0]) + embedded_label, index.view(level.shape))
+        return _TimeEmbeddings(self._embed(distinct[:, 0]) + embedded_label, index.view(level.shape))
 
     def _embed(self, level: Tensor) -> Tensor:
         """(K,) noise levels → (K, C)"""
@@ -404,7 +404,7 @@ class TimeEmbedding(nn.Module):
             self.label.weight[-1].zero_()
 
 
-class GapHead(nn.Module):
+class _GapHead(nn.Module):
     """The head for gaps: predicts from a token's state how many tokens are missing right before it, in fp32.
 
     It has the two forms of FlexMDM: logits of the counts, or the expected count, softplus(output) · longest gap, given
@@ -420,7 +420,7 @@ class GapHead(nn.Module):
         self.hidden = None if config.gap_counts else nn.Linear(width, width)
         self.output = nn.Linear(width, most + 1 if config.gap_counts else 1)
 
-    def forward(self, h: Tensor, time: TimeEmbeddings | None) -> Tensor:
+    def forward(self, h: Tensor, time: _TimeEmbeddings | None) -> Tensor:
         """(B, L, D) → (B, L) logs of expected counts, or (B, L, most + 1) logits of counts."""
         # the embedding was computed under autocast
         time = None if time is None else replace(time, embedded=time.embedded.float())

@@ -39,7 +39,7 @@ class LoraLinear(nn.Linear):
         return self.weight + self.scale * self.lora_b @ self.lora_a
 
 
-class LoraWrapper(nn.Module):
+class _LoraWrapper(nn.Module):
     """A LoRA adapter around an inference-only form of a layer's weights (int8, packed)."""
 
     def __init__(self, inner: nn.Module, layer: LoraLinear) -> None:
@@ -82,9 +82,9 @@ def lora_parameters(module: nn.Module) -> list[nn.Parameter]:
     return [*rows, *(p for layer in lora_layers(module) for p in (layer.lora_a, layer.lora_b))]
 
 
-def lora_layers(module: nn.Module) -> list[LoraLinear | LoraWrapper]:
+def lora_layers(module: nn.Module) -> list[LoraLinear | _LoraWrapper]:
     """The linear layers with a LoRA adapter in a module."""
-    return [part for part in module.modules() if isinstance(part, LoraLinear | LoraWrapper)]
+    return [part for part in module.modules() if isinstance(part, LoraLinear | _LoraWrapper)]
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def _init_residual(layer: nn.Linear, layers: int) -> None:
     init_weights(layer, (layer.in_features * 2 * layers) ** -0.5)
 
 
-class FusedLinear(nn.Linear):
+class _FusedLinear(nn.Linear):
     """Linear layers with the same input, fused into one matrix product; `layer(h, 0, 1)` computes only the first."""
 
     def __init__(self, inputs: int, sizes: Sequence[int], bias: bool = True) -> None:
@@ -150,4 +150,4 @@ def _make_projection(config: TransformerConfig, inputs: int, sizes: list[int], b
     """A linear layer of a block, fused if there are several sizes, with an adapter if the network uses LoRA."""
     if config.lora is not None:
         return LoraLinear(inputs, sum(sizes), bias, config.lora)
-    return nn.Linear(inputs, sizes[0], bias) if len(sizes) == 1 else FusedLinear(inputs, sizes, bias)
+    return nn.Linear(inputs, sizes[0], bias) if len(sizes) == 1 else _FusedLinear(inputs, sizes, bias)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from redraft.core.hardware.batch_invariance import least_invariant_rows
 from redraft.models.networks.layers import Block
-from redraft.models.networks.linear import LoraLinear, LoraWrapper
+from redraft.models.networks.linear import LoraLinear, _LoraWrapper
 from redraft.models.networks.transformer import Transformer
 
 # minimum number of rows for batch-invariant products, by (inputs, outputs, threads); None if no number is enough
@@ -65,7 +65,7 @@ def replace_linears(blocks: Iterable[nn.Module], kind: type[nn.Module]) -> None:
         for part, name in ((block.attention, "qkv"), (block.attention, "out"), (block.mlp, "up"), (block.mlp, "down")):
             layer = getattr(part, name)
             new = kind(layer.weight, layer.bias)
-            setattr(part, name, LoraWrapper(new, layer) if isinstance(layer, LoraLinear) else new)
+            setattr(part, name, _LoraWrapper(new, layer) if isinstance(layer, LoraLinear) else new)
 
 
 def prepack(network: Transformer) -> Transformer:

@@ -17,10 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.models.networks.attention import MaskTensor, RopeScaling, RotaryEmbedding, attend
+from redraft.models.networks.attention import RopeScaling, RotaryEmbedding, _MaskTensor, attend
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.kv_cache import KeyValue
-from redraft.models.networks.layers import QueryPositions, TimeEmbeddings
+from redraft.models.networks.layers import _QueryPositions, _TimeEmbeddings
 from redraft.models.networks.transformer import Transformer, _require_known_positions
 
 
@@ -129,7 +129,7 @@ class _SharedAttention:
         at = self.example.at if only_queries else None
         return mixed.flatten(0, 1) if at is None or len(self.passes) > 1 else at.collect(mixed)
 
-    def mask(self, head_width: int, only_queries: bool) -> MaskTensor:
+    def mask(self, head_width: int, only_queries: bool) -> _MaskTensor:
         attention, at = self.example.attention, self.example.at
         if attention is None:
             return None
@@ -201,7 +201,7 @@ class _RaggedBatch:
         return h + network.position(self._flatten(positions))
 
     def _rotary(self) -> RotaryEmbedding | None:
-        """Rotary embeddings of all tokens, from a table: a vectorized cosine may round by its index in the tensor."""
+        """Rotary embeddings of all tokens, from a table: a vectorized cosine may round differently by index."""
         c = self.network.config
         if c.rotary is None:
             return None
@@ -210,7 +210,7 @@ class _RaggedBatch:
         positions = self._flatten([p.positions.values for p in self.passes])
         return RotaryEmbedding(table.cos[positions], table.sin[positions])
 
-    def _time(self) -> TimeEmbeddings | None:
+    def _time(self) -> _TimeEmbeddings | None:
         """The times of all tokens, (1, N); unused times are added, so that at least `least` of them are distinct."""
         if self.network.time is None:
             return None
@@ -221,12 +221,12 @@ class _RaggedBatch:
         level = torch.cat([level, unused])
         if labels[0] is not None:
             label = F.pad(self._flatten([label[:, None] for label in labels if label is not None]), (0, len(unused)))
-            time: TimeEmbeddings = self.network.time(level[:, None], label)
+            time: _TimeEmbeddings = self.network.time(level[:, None], label)
             return replace(time, index=time.index[: -len(unused), 0][None])
         time = self.network.time(level[None])
         return replace(time, index=time.index[:, : -len(unused)])
 
-    def _query_positions(self) -> QueryPositions | None:
+    def _query_positions(self) -> _QueryPositions | None:
         """The query positions of all passes; None if all passes compute the states of all their tokens."""
         if all(p.at is None for p in self.passes):
             return None
@@ -238,14 +238,14 @@ class _RaggedBatch:
             first += rows * length
         index = torch.cat(parts)
         index = F.pad(index, (0, max(0, self.least - len(index))))
-        return QueryPositions.of(index, 1, self.token_count + self.padding)
+        return _QueryPositions.of(index, 1, self.token_count + self.padding)
 
-    def masks(self, only_queries: bool) -> tuple[MaskTensor, ...]:
+    def masks(self, only_queries: bool) -> tuple[_MaskTensor, ...]:
         """The attention mask of each group."""
         return tuple(group.mask(self.network.config.head_width, only_queries) for group in self.groups)
 
     def _split(
-        self, h: Tensor, time: TimeEmbeddings | None, key_values: Sequence[Sequence[KeyValue]]
+        self, h: Tensor, time: _TimeEmbeddings | None, key_values: Sequence[Sequence[KeyValue]]
     ) -> list[PassOutput]:
         """Split the (N, D) states, the times and the keys and values of each group into the outputs of each pass."""
         outputs, begin = [], 0
@@ -267,13 +267,13 @@ class _RaggedInputs:
     """The counterpart of `LayerInputs` for a ragged batch."""
 
     batch: _RaggedBatch
-    time: TimeEmbeddings | None  # None if the network does not see the time
+    time: _TimeEmbeddings | None  # None if the network does not see the time
     rotary: RotaryEmbedding | None  # None without rotary positions
-    masks: tuple[MaskTensor, ...]  # one per group
+    masks: tuple[_MaskTensor, ...]  # one per group
     layer: int = 0  # index of the layer that reads these inputs
     source: None = None
 
-    def at(self, query: QueryPositions) -> _RaggedInputs:
+    def at(self, query: _QueryPositions) -> _RaggedInputs:
         """The inputs of only the query positions."""
         rotary = None if self.rotary is None else self.rotary.at(query.rectangle)
         time = None if self.time is None else self.time.at(query)

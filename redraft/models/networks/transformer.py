@@ -23,18 +23,18 @@ from redraft.models.networks.attention import (
     RotaryEmbedding,
 )
 from redraft.models.networks.config import NetworkIO, TransformerConfig
-from redraft.models.networks.forward_pass import ForwardPass, PassExecutor, PassOutput
+from redraft.models.networks.forward_pass import ForwardPass, PassOutput, _PassExecutor
 from redraft.models.networks.incremental import _grow_buffer, _run_row
-from redraft.models.networks.kv_cache import CachedStates, KeyValue, KeyValueBuffer, KeyValueCache, TokenPositions
+from redraft.models.networks.kv_cache import KeyValue, KeyValueCache, TokenPositions, _CachedStates, _KeyValueBuffer
 from redraft.models.networks.layers import (
     Block,
-    EncodedSource,
-    GapHead,
     LayerInputs,
     Norm,
-    QueryPositions,
-    TimeEmbedding,
+    _EncodedSource,
+    _GapHead,
     _modulation,
+    _QueryPositions,
+    _TimeEmbedding,
 )
 from redraft.models.networks.linear import LoraEmbedding, init_weights
 
@@ -49,19 +49,19 @@ class Transformer(nn.Module):
         super().__init__()
         self.config, self.io = config, io
         self.recompute = False  # gradient checkpointing; set by the training loop
-        self.executor: PassExecutor | None = None  # batches the passes of concurrent requests; set by the server
+        self.executor: _PassExecutor | None = None  # batches the passes of concurrent requests; set by the server
         self.batch_invariant = False  # a token gets the same bits whatever is read with it; set with packed weights
         least = 0 if io.vectors else config.ids or 0
         self.embedding = _embedding(config, io, max(io.reads, least))
         self.nothing = None if io.cross is None else nn.Parameter(torch.zeros(io.cross))  # the state of "no source"
         self.position = nn.Embedding(config.positions, config.width) if config.positions else None
-        self.time = TimeEmbedding(config.time, config.classes) if config.time else None
+        self.time = _TimeEmbedding(config.time, config.classes) if config.time else None
         self.blocks = nn.ModuleList(Block(config, io.cross) for _ in range(config.layers))
         self.norm = Norm(config, config.width)
         self.modulation = nn.Linear(config.time, 2 * config.width) if config.time else None
         outputs = None if config.tied else io.writes
         self.output = None if outputs is None else nn.Linear(config.width, max(outputs, least), bias=config.head_bias)
-        self.gaps = None if config.gaps is None else GapHead(config, config.gaps)
+        self.gaps = None if config.gaps is None else _GapHead(config, config.gaps)
         self.initialize()
 
     def forward(
@@ -98,7 +98,7 @@ class Transformer(nn.Module):
         return self._run(tokens, level, context, at)[0]
 
     def with_gaps(self, tokens: Tensor, level: Tensor | None, context: Context = Context()) -> tuple[Tensor, Tensor]:
-        """(B, L) ids → (B, L, D) hidden states, and the outputs of `GapHead` for the gap before each token.
+        """(B, L) ids → (B, L, D) hidden states, and the outputs of `_GapHead` for the gap before each token.
 
         For the gap at the end of a text, append one more token (such as padding) to the ids.
         """
@@ -144,7 +144,7 @@ class Transformer(nn.Module):
             outputs = _cached_states(tokens, h, position, start) if causal else None
             return KeyValueCache(layers, missing, last_state, start, past.exact, outputs)
         whole = position is None and tokens.dim() == 2
-        outputs = CachedStates(tokens, None if self.time is None else level, h) if whole else None
+        outputs = _CachedStates(tokens, None if self.time is None else level, h) if whole else None
         return KeyValueCache(layers, missing, last_state, exact=False, outputs=outputs)
 
     def extend(self, tokens: Tensor, past: KeyValueCache = KeyValueCache()) -> tuple[Tensor, KeyValueCache]:
@@ -195,7 +195,7 @@ class Transformer(nn.Module):
         buffer.filled = filled
         return self.norm(states)
 
-    def _run_row(self, h: Tensor, buffer: KeyValueBuffer) -> Tensor:
+    def _run_row(self, h: Tensor, buffer: _KeyValueBuffer) -> Tensor:
         return _run_row(cast("list[Block]", list(self.blocks)), h, buffer, batch_invariant=self.batch_invariant)
 
     def logits(self, h: Tensor) -> Tensor:
@@ -206,14 +206,14 @@ class Transformer(nn.Module):
         """(…, D) states → (…, V) logits, without batching."""
         return F.linear(h, self.embedding.weight) if self.output is None else self.output(h)
 
-    def _source(self, context: Context, like: Tensor) -> EncodedSource | None:
+    def _source(self, context: Context, like: Tensor) -> _EncodedSource | None:
         """The input of cross attention: the encoded source, or the learned state of "no source"."""
         if self.nothing is None:
             return None
         if context.cond is None:
-            return EncodedSource(self.nothing.expand(len(like), 1, -1), None)
+            return _EncodedSource(self.nothing.expand(len(like), 1, -1), None)
         pad = context.cond_pad
-        return EncodedSource(context.cond, None if pad is None else ~pad[:, None, None])
+        return _EncodedSource(context.cond, None if pad is None else ~pad[:, None, None])
 
     def _shifted(self, tokens: Tensor, context: Context, at: Tensor | None) -> Tensor:
         """Hidden states of a causal network with a start token: slot i holds token i − 1 and predicts token i."""
@@ -255,7 +255,7 @@ class Transformer(nn.Module):
         attention = AttentionMask.of(pattern.streams(pos), columns, 0, 2 * L, both_pad)
         both = torch.cat([tokens, context.clean], 1)
         at_noisy = torch.arange(B * L, device=tokens.device) if at is None else at
-        query = QueryPositions.of(self.stream_index(at_noisy, L, pattern.block), B, 2 * L)
+        query = _QueryPositions.of(self.stream_index(at_noisy, L, pattern.block), B, 2 * L)
         positions = TokenPositions(B, pos.repeat(2), 2 * L, 0)
         h = self._layers(ForwardPass(both, level, positions, attention, context, at=query))[0]
         return h.unflatten(0, (B, L)) if at is None else h
@@ -278,7 +278,7 @@ class Transformer(nn.Module):
         missing = positions.missing(past, context.pad)
         pattern = context.pattern if isinstance(context.pattern, AttentionPattern) else self.config.pattern
         attention = AttentionMask.of(pattern, positions.values, positions.first or 0, positions.keys, missing)
-        query = None if at is None else QueryPositions.of(at, *tokens.shape[:2])
+        query = None if at is None else _QueryPositions.of(at, *tokens.shape[:2])
         h, key_values = self._layers(ForwardPass(tokens, level, positions, attention, context, past, query))
         return h, key_values, missing
 
@@ -367,7 +367,7 @@ def record_layer_states(network: Transformer) -> Iterator[list[Tensor]]:
 
 
 @runtime_checkable
-class HasHiddenMatrices(Protocol):
+class _HasHiddenMatrices(Protocol):
     """A module that knows which of its matrices map hidden states to hidden states."""
 
     def hidden_matrices(self) -> list[nn.Parameter]: ...
@@ -375,7 +375,7 @@ class HasHiddenMatrices(Protocol):
 
 def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
     """The matrices between hidden states, in all networks of a model; Muon trains these."""
-    return [p for module in model.modules() if isinstance(module, HasHiddenMatrices) for p in module.hidden_matrices()]
+    return [p for module in model.modules() if isinstance(module, _HasHiddenMatrices) for p in module.hidden_matrices()]
 
 
 def _require_known_positions(position: Tensor, pad: Tensor | None, count: int) -> Tensor:
@@ -429,11 +429,11 @@ def _prepend_start(
     return F.pad(tokens, (1, 0), value=start), None if pad is None else F.pad(pad, (1, 0)), F.pad(slot, (1, 0))
 
 
-def _cached_states(tokens: Tensor, h: Tensor, slot: Tensor | None, start_columns: int) -> CachedStates | None:
+def _cached_states(tokens: Tensor, h: Tensor, slot: Tensor | None, start_columns: int) -> _CachedStates | None:
     """The states of tokens read in one pass; None if the rows have different positions."""
     if slot is not None and len(slot) > 1:
         return None
-    return CachedStates(tokens, None, h, -start_columns if slot is None else int(slot[0, 0]) - start_columns)
+    return _CachedStates(tokens, None, h, -start_columns if slot is None else int(slot[0, 0]) - start_columns)
 
 
 def _last_state(h: Tensor, pad: Tensor | None, old: Tensor | None) -> Tensor:

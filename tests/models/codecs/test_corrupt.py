@@ -8,7 +8,14 @@ import pytest
 import torch
 
 from redraft.core import Vocab, rng
-from redraft.models import add_noise, add_random_noise, drop_features, drop_positions, mask_tokens, substitute_tokens
+from redraft.models.codecs.modules.corruption import (
+    _add_noise,
+    add_random_noise,
+    drop_features,
+    drop_positions,
+    mask_tokens,
+    substitute_tokens,
+)
 
 ROWS, L, D = 200, 50, 8
 VOCAB = Vocab(100, mask=99)
@@ -17,10 +24,10 @@ KEYS = rng(0, ROWS)
 
 def test_blur_keeps_the_variance() -> None:
     x = KEYS.normal(L, D).float()
-    z = add_noise(x, 0.6, rng=KEYS.fold(1))
+    z = _add_noise(x, 0.6, rng=KEYS.fold(1))
     assert float(z.var()) == pytest.approx(1, abs=0.02)
     assert float((x * z).mean()) == pytest.approx(0.8, abs=0.02)
-    assert add_noise(x, 0.0, rng=KEYS).equal(x)
+    assert _add_noise(x, 0.0, rng=KEYS).equal(x)
 
 
 def test_each_row_has_a_blur_of_its_own() -> None:

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from redraft.core import Batch, Context, Gaussian, Vocab, WordTokenizer, rng
 from redraft.models import (
-    AutoregressiveDecoder,
     Codec,
     CodecConfig,
     Compressed,
@@ -30,11 +29,12 @@ from redraft.models import (
     Smooth,
     SmoothCodec,
     Smoothing,
-    Standardizer,
     TransformerConfig,
     TransformerSize,
-    kl_to_standard_normal,
 )
+from redraft.models.codecs.modules.decoder import AutoregressiveDecoder
+from redraft.models.codecs.modules.standardize import Standardizer
+from redraft.models.codecs.paragraph import _kl_to_standard_normal
 from redraft.training import CodecObjective, Objective, SquaredError, TrainStep, export, load
 
 M = TypeVar("M", bound=nn.Module)
@@ -322,7 +322,7 @@ def test_the_kl_is_that_of_normal_distributions() -> None:
     ours = torch.distributions.Normal(mean, (log_variance / 2).exp())
     standard = torch.distributions.Normal(torch.zeros_like(mean), torch.ones_like(mean))
     torch.testing.assert_close(
-        kl_to_standard_normal(mean, log_variance), torch.distributions.kl_divergence(ours, standard)
+        _kl_to_standard_normal(mean, log_variance), torch.distributions.kl_divergence(ours, standard)
     )
 
 
@@ -330,7 +330,7 @@ def test_the_kl_counts_in_nats_per_token() -> None:
     made, tokens = codec("paragraph"), texts(3)
     assert isinstance(made, ParagraphCodec)
     quiet = shaken(ParagraphCodec(replace(made.config, noise=0.0, beta=0.5), VOCAB))
-    kl = kl_to_standard_normal(*quiet.posterior(tokens)).sum((1, 2))
+    kl = _kl_to_standard_normal(*quiet.posterior(tokens)).sum((1, 2))
     torch.testing.assert_close(quiet.losses(tokens, None, rng=rng(0, 3))["kl"].sum(-1), 0.5 * kl)
     assert float(made.encode(tokens).detach().abs().max()) < 1
 

@@ -11,8 +11,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from redraft.core import Vocab, rng
-from redraft.models import Bert, MiniLM
+from redraft.models import MiniLM
 from redraft.models.codecs.modules import minilm
+from redraft.models.codecs.modules.minilm import _Bert
 
 V, D, F, POSITIONS = 11, 8, 12, 6
 Weights = dict[str, Tensor]
@@ -52,7 +53,7 @@ def config(weights: Weights, tmp_path_factory: pytest.TempPathFactory) -> MiniLM
 
 
 @pytest.fixture(scope="module")
-def encoder(config: MiniLM) -> Bert:
+def encoder(config: MiniLM) -> _Bert:
     return config.build(Vocab(V, mask=3)).eval()
 
 
@@ -83,20 +84,20 @@ def formula(weights: Weights, ids: list[int]) -> Tensor:
     return h
 
 
-def test_states_are_those_of_the_formula(encoder: Bert, weights: Weights) -> None:
+def test_states_are_those_of_the_formula(encoder: _Bert, weights: Weights) -> None:
     ids = [1, 4, 9, 4]
     with torch.no_grad():
         torch.testing.assert_close(encoder.raw(torch.tensor([ids]))[0], formula(weights, ids), atol=1e-4, rtol=1e-4)
 
 
-def test_padding_is_not_seen(encoder: Bert, weights: Weights) -> None:
+def test_padding_is_not_seen(encoder: _Bert, weights: Weights) -> None:
     tokens, pad = torch.tensor([[1, 4, 9, 7, 7]]), torch.tensor([[False, False, False, True, True]])
     with torch.no_grad():
         states = encoder.raw(tokens, pad)[0, :3]
     torch.testing.assert_close(states, formula(weights, [1, 4, 9]), atol=1e-4, rtol=1e-4)
 
 
-def test_what_is_given_has_unit_scale_and_no_gradient(encoder: Bert) -> None:
+def test_what_is_given_has_unit_scale_and_no_gradient(encoder: _Bert) -> None:
     states = encoder(torch.tensor([[1, 4, 9]]))
     assert not states.requires_grad
     torch.testing.assert_close(states.square().mean(-1), torch.ones(1, 3), atol=1e-3, rtol=0)
@@ -104,7 +105,7 @@ def test_what_is_given_has_unit_scale_and_no_gradient(encoder: Bert) -> None:
     assert encoder.losses(torch.tensor([[4]]), None, rng=rng(0)) == {}
 
 
-def test_fewer_layers_are_the_first_ones(config: MiniLM, encoder: Bert) -> None:
+def test_fewer_layers_are_the_first_ones(config: MiniLM, encoder: _Bert) -> None:
     first = MiniLM(config.path, 1, V, D, 2, F, POSITIONS).build(Vocab(V))
     assert len(first.blocks) == 1
     assert first.blocks[0].q.weight.equal(encoder.blocks[0].q.weight)
@@ -115,7 +116,7 @@ def test_on_the_meta_device_no_file_is_read() -> None:
         assert MiniLM("nowhere").build(Vocab(30_522)).word.weight.shape == (30_522, 384)
 
 
-def test_wrong_files_and_vocabularies_are_refused(config: MiniLM, encoder: Bert, tmp_path: Path) -> None:
+def test_wrong_files_and_vocabularies_are_refused(config: MiniLM, encoder: _Bert, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="12 ids, but MiniLM reads 11"):
         config.build(Vocab(12))
     with pytest.raises(ValueError, match=r"no model\.safetensors"):

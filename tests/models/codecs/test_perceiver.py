@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.models import Resampler, ResamplerBlock, TransformerSize
-from redraft.models.codecs.modules.perceiver import _window_states
+from redraft.models import TransformerSize
+from redraft.models.codecs.modules.perceiver import Resampler, _ResamplerBlock, _window_states
 
 SIZE = TransformerSize(width=8, layers=2, heads=2)
 
@@ -22,7 +22,7 @@ def rms(h: Tensor) -> Tensor:
 def test_queries_read_inputs_and_one_another() -> None:
     """softmax(q·kᵀ/√d)·v with keys and values of [inputs; queries], head by head, then the MLP."""
     torch.manual_seed(0)
-    block = ResamplerBlock(SIZE.network(5))
+    block = _ResamplerBlock(SIZE.network(5))
     h, inputs = torch.randn(1, 3, 8), torch.randn(1, 5, 8)
     both = torch.cat([rms(inputs), rms(h)], 1)[0]
     q, (k, v) = rms(h)[0] @ block.q.weight.T, (both @ block.kv.weight.T).chunk(2, -1)

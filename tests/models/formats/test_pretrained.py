@@ -36,7 +36,6 @@ from redraft.core import (
 )
 from redraft.core.processes.sedd import _absorbing_limit
 from redraft.models import (
-    AttentionMask,
     BlockCausal,
     Causal,
     ConditionOnSigma,
@@ -59,6 +58,7 @@ from redraft.models.formats.gpt2 import _gpt2_layout
 from redraft.models.formats.llada import _llada_layout
 from redraft.models.formats.llama import _llama_layout, _qwen2_layout
 from redraft.models.formats.storage.tensors import LayoutError
+from redraft.models.networks.attention import AttentionMask
 from redraft.training import Bound, TokenCrossEntropy
 
 Loaded = tuple[TransformerConfig, dict[str, Tensor]]

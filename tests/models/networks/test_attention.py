@@ -12,20 +12,16 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from redraft.models import (
-    AttentionMask,
     AttentionPattern,
     BlockCausal,
     Causal,
     Full,
-    KeyValue,
     KeyValueCache,
     RopeScaling,
-    RotaryEmbedding,
-    TokenPositions,
-    attend,
-    use_flex_attention,
 )
 from redraft.models.networks import attention
+from redraft.models.networks.attention import AttentionMask, RotaryEmbedding, _use_flex_attention, attend
+from redraft.models.networks.kv_cache import KeyValue, TokenPositions
 
 sizes = st.integers(1, 5)
 lengths = st.integers(1, 9)
@@ -144,17 +140,17 @@ def test_tiles_that_nobody_sees_are_left_out() -> None:
 
 def test_tiles_are_for_training_on_gpus() -> None:
     gpu, cpu = torch.device("cuda"), torch.device("cpu")
-    assert use_flex_attention(gpu, grad=True, queries=256, head_width=64)
-    assert not use_flex_attention(cpu, grad=True, queries=256, head_width=64), "no backward pass"
-    assert not use_flex_attention(gpu, grad=False, queries=256, head_width=64), "a compilation for every shape"
-    assert not use_flex_attention(gpu, grad=True, queries=128, head_width=64), "one row of tiles"
-    assert not use_flex_attention(gpu, grad=True, queries=256, head_width=8), "no such kernel"
+    assert _use_flex_attention(gpu, grad=True, queries=256, head_width=64)
+    assert not _use_flex_attention(cpu, grad=True, queries=256, head_width=64), "no backward pass"
+    assert not _use_flex_attention(gpu, grad=False, queries=256, head_width=64), "a compilation for every shape"
+    assert not _use_flex_attention(gpu, grad=True, queries=128, head_width=64), "one row of tiles"
+    assert not _use_flex_attention(gpu, grad=True, queries=256, head_width=8), "no such kernel"
     assert isinstance(AttentionMask(Causal(0), torch.arange(256), 256).mask(64), Tensor)
 
 
 def test_the_chosen_form_is_the_one_that_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(attention, "use_flex_attention", lambda *case: asked.append(case) or True)
+    monkeypatch.setattr(attention, "_use_flex_attention", lambda *case: asked.append(case) or True)
     assert isinstance(AttentionMask(Causal(0), torch.arange(4), 4).mask(16), BlockMask)
     with torch.no_grad():
         AttentionMask(Causal(0), torch.arange(2, 4), 4).mask(8)

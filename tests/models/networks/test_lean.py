@@ -13,7 +13,14 @@ from torch import Tensor
 import redraft
 from redraft.core import Canvas, Context
 from redraft.decoding import Ancestral, Blocks, PromptLookup, Sampler, SpeculativeSampler, final_canvas
-from redraft.models import Causal, DiffusionLM, Int8Linear, KeyValueCache, Shift, TransformerConfig
+from redraft.models import (
+    Causal,
+    DiffusionLM,
+    KeyValueCache,
+    Shift,
+    TransformerConfig,
+)
+from redraft.models.networks.int8 import Int8Linear
 
 Build = Callable[..., DiffusionLM]
 IDS = torch.tensor([[1, 4, 2, 0, 3, 5, 1, 1, 2, 4]])

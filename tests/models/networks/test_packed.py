@@ -12,7 +12,14 @@ import torch
 import redraft
 from redraft.core import Canvas, Context, least_invariant_rows
 from redraft.decoding import Ancestral, Blocks, PromptLookup, SharedGumbelRule, SpeculativeSampler, Unmask, final_canvas
-from redraft.models import Causal, DiffusionLM, KeyValueCache, PrepackedLinear, Shift, TransformerConfig
+from redraft.models import (
+    Causal,
+    DiffusionLM,
+    KeyValueCache,
+    Shift,
+    TransformerConfig,
+)
+from redraft.models.networks.prepacked import PrepackedLinear
 
 Build = Callable[..., DiffusionLM]
 KINDS = ("int8", "packed")

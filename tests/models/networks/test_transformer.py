@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from covering import all_pairs
+from conftest import pairwise
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask
 
@@ -21,14 +21,13 @@ from redraft.models import (
     Causal,
     DiffusionLM,
     Full,
-    MaskTensor,
     NetworkIO,
-    Norm,
     Transformer,
     TransformerConfig,
-    attend,
 )
 from redraft.models.networks import attention, layers
+from redraft.models.networks.attention import _MaskTensor, attend
+from redraft.models.networks.layers import Norm
 
 Build = Callable[..., DiffusionLM]
 Net = Callable[..., Transformer]
@@ -176,7 +175,7 @@ def test_two_streams_equal_one_stream_read_block_by_block(net: Net, pattern: Blo
 # --- rows and padding ---
 
 
-@pytest.mark.parametrize(("layout", "pattern", "streams"), all_pairs(list(LAYOUTS), [Full(), BlockCausal(3)], [1, 2]))
+@pytest.mark.parametrize(("layout", "pattern", "streams"), pairwise(list(LAYOUTS), [Full(), BlockCausal(3)], [1, 2]))
 def test_a_row_does_not_depend_on_its_batch(net: Net, pattern: AttentionPattern, layout: str, streams: int) -> None:
     network, z, x, t = net(pattern, layout), tokens(5, 8), tokens(5, 8, seed=1), levels(5, 8)
     pad = torch.arange(8) >= torch.tensor([[8], [8], [5], [3], [1]])
@@ -318,7 +317,7 @@ def cuts_of(done: int, size: int) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     ("pattern", "layout", "ragged"),
-    all_pairs(BLOCKS, ["plain", "grouped queries", "learned positions", "normed queries", "time"], [False, True]),
+    pairwise(BLOCKS, ["plain", "grouped queries", "learned positions", "normed queries", "time"], [False, True]),
 )
 def test_a_cached_block_equals_an_uncached_one(net: Net, pattern: BlockCausal, layout: str, ragged: bool) -> None:
     network, z, size = net(pattern, layout), tokens(3, 12), pattern.block
@@ -513,12 +512,12 @@ def test_tiles_give_what_a_dense_mask_gives(
             found.append(network(z[:, 4:], None, replace(seen, pad=None if pad is None else pad[:, 4:])))
         return found
 
-    def counted(q: Tensor, k: Tensor, v: Tensor, mask: MaskTensor) -> Tensor:
+    def counted(q: Tensor, k: Tensor, v: Tensor, mask: _MaskTensor) -> Tensor:
         masks[type(mask)] += 1
         return attend(q, k, v, mask)
 
     dense = passes()
-    monkeypatch.setattr(attention, "use_flex_attention", lambda *case: True)
+    monkeypatch.setattr(attention, "_use_flex_attention", lambda *case: True)
     monkeypatch.setattr(layers, "attend", counted)
     assert all(close(a, b) for a, b in zip(dense, passes(), strict=True))
     assert (masks[BlockMask] > 0) == (ragged or not isinstance(pattern, Full))

@@ -18,7 +18,7 @@ def require_fraction(name: str, value: float) -> None:
         raise ValueError(f"{name}={value}; the amount of corruption must be from 0 (none) to 1")
 
 
-def add_noise(x: Tensor, sigma: Tensor | float, *, rng: Rng) -> Tensor:
+def _add_noise(x: Tensor, sigma: Tensor | float, *, rng: Rng) -> Tensor:
     """√(1 − σ²)·x + σ·ξ with ξ ~ N(0, I), which preserves unit variance; σ is a number or (B, 1, 1)."""
     sigma = torch.as_tensor(sigma, dtype=x.dtype, device=x.device)
     return (1 - sigma.square()).sqrt() * x + sigma * randomness.normal_like(x, rng)
@@ -34,7 +34,7 @@ def add_random_noise(x: Tensor, most: float, spread: float = 1.0, *, rng: Rng) -
     for_level, for_noise = rng.split(2)
     largest = math.atan(math.tan(math.asin(most)) / spread)
     angle = (spread * (largest * for_level.uniform(1, 1)).tan()).atan()
-    return add_noise(x, angle.sin(), rng=for_noise), angle.cos().to(x.dtype)
+    return _add_noise(x, angle.sin(), rng=for_noise), angle.cos().to(x.dtype)
 
 
 def drop_positions(x: Tensor, fraction: float, *, rng: Rng) -> Tensor:

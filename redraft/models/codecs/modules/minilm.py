@@ -75,18 +75,18 @@ class MiniLM(EncoderConfig):
     def states(self) -> int:
         return self.width
 
-    def build(self, vocab: Vocab) -> Bert:
+    def build(self, vocab: Vocab) -> _Bert:
         if vocab.size != self.vocab:
             raise ValueError(
                 f"the vocabulary has {vocab.size} ids, but MiniLM reads {self.vocab}; use its own tokenizer.json"
             )
-        encoder = Bert(self)
+        encoder = _Bert(self)
         if not encoder.word.weight.is_meta:  # on the meta device, the weights will come from a checkpoint
             encoder.load(_minilm_folder() if self.path is None else Path(self.path))
         return encoder
 
 
-class BertBlock(nn.Module):
+class _BertBlock(nn.Module):
     """h ← norm(h + attention(h)), then h ← norm(h + mlp(h)), with the exact GELU."""
 
     def __init__(self, config: MiniLM) -> None:
@@ -102,7 +102,7 @@ class BertBlock(nn.Module):
         return self.norm2(h + self.down(F.gelu(self.up(h))))
 
 
-class Bert(Encoder):
+class _Bert(Encoder):
     """BERT: word and position embeddings, then blocks; the second token type, for pairs of texts, is not used."""
 
     def __init__(self, config: MiniLM) -> None:
@@ -112,7 +112,7 @@ class Bert(Encoder):
         self.position = nn.Embedding(config.positions, config.width)
         self.kind = nn.Embedding(2, config.width)
         self.norm = nn.LayerNorm(config.width, _EPS)
-        self.blocks = nn.ModuleList(BertBlock(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(_BertBlock(config) for _ in range(config.layers))
 
     @torch.no_grad()
     def forward(self, tokens: Tensor, pad: Tensor | None = None) -> Tensor:

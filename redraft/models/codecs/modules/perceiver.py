@@ -12,7 +12,7 @@ from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.layers import MLP, Norm
 
 
-class ResamplerBlock(nn.Module):
+class _ResamplerBlock(nn.Module):
     """h += attention(h → [inputs; h]), then h += mlp(h); the queries attend to the inputs and to each other."""
 
     def __init__(self, config: TransformerConfig) -> None:
@@ -51,7 +51,7 @@ class Resampler(nn.Module):
         self.inputs = nn.Linear(reads, config.width)
         self.position = nn.Parameter(torch.empty(length, config.width).normal_(0, 0.5))
         self.queries = nn.Parameter(torch.empty(count, config.width).normal_())
-        self.blocks = nn.ModuleList(ResamplerBlock(config) for _ in range(config.layers))
+        self.blocks = nn.ModuleList(_ResamplerBlock(config) for _ in range(config.layers))
         self.norm = Norm(config, config.width)
         self.output = nn.Linear(config.width, writes)
 

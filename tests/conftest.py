@@ -23,7 +23,7 @@ from hypothesis import settings
 from tokenizers import models, pre_tokenizers
 from torch import Tensor
 
-from redraft.apps.cli import main
+from redraft.apps.cli import main, user_code
 from redraft.core import (
     Canvas,
     Context,
@@ -218,6 +218,8 @@ def redraft_here(*words: object, given: str | None = None, where: Path = Path())
             os.dup2(kept, 0)
             os.close(kept)
             sys.stdin = stdin
+            for file in user_code._IMPORTED:  # the next command is another process, which has imported nothing yet
+                sys.modules.pop(Path(file).stem, None)
     assert isinstance(code, int)
     return subprocess.CompletedProcess(["redraft", *map(str, words)], code, out.getvalue(), err.getvalue())
 

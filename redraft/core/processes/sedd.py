@@ -82,9 +82,11 @@ def score_entropy(log_score: Tensor, z: Tensor, x: Tensor, sigma: Tensor, limit:
 def euler_probs(log_score: Tensor, z: Tensor, change: Tensor, limit: Tensor) -> Tensor:
     """(B, L, V) p(z → y) = change·π_z·s_y, and the remainder for staying; change (B, 1) = Δt·σ'_t.
 
-    If the step is too long, the remainder is negative; `clip_and_normalize` restores a distribution.
+    If the step is too long, the remainder is negative; `clip_and_normalize` restores a distribution. A token that the
+    noise never leads to has rate zero, even where its score is infinite (x̂ = 0 there).
     """
-    p = change[..., None] * limit[z][..., None] * log_score.exp()
+    rate = change[..., None] * limit[z][..., None]
+    p = torch.where(rate > 0, rate * log_score.exp(), 0.0)
     p = p.scatter(-1, z[..., None], 0.0)
     return p.scatter(-1, z[..., None], 1 - p.sum(-1, keepdim=True))
 

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from conftest import GOLDEN
-from covering import all_pairs
+from conftest import GOLDEN, pairwise
 from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
@@ -109,7 +108,7 @@ def test_the_bound_is_the_price_of_wrong_ratios(process: Interpolating, free: bo
 
 @pytest.mark.parametrize(
     ("process", "times", "free"),
-    all_pairs(PROCESSES, [(0.3, 0.6), (0.0, 0.2), (0.999, 1.0), (0.4, 0.401)], [False, True]),
+    pairwise(PROCESSES, [(0.3, 0.6), (0.0, 0.2), (0.999, 1.0), (0.4, 0.401)], [False, True]),
 )
 def test_a_step_costs_the_kl_of_its_posteriors(process: Interpolating, times: tuple[float, float], free: bool) -> None:
     s, t = times
@@ -137,7 +136,7 @@ def test_many_steps_tend_to_the_bound(process: Interpolating) -> None:
 
 
 @pytest.mark.parametrize(
-    ("process", "times", "free"), all_pairs(PROCESSES, [(0.3, 0.6), (0.0, 0.2), (0.9, 1.0)], [False, True])
+    ("process", "times", "free"), pairwise(PROCESSES, [(0.3, 0.6), (0.0, 0.2), (0.9, 1.0)], [False, True])
 )
 def test_a_step_draws_from_bayes(
     process: Interpolating, times: tuple[float, float], free: bool, p_value: PValue

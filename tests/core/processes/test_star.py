@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 import torch
-from covering import all_pairs
+from conftest import pairwise
 from hypothesis import given, strategies as st
 from torch import Tensor
 
@@ -72,7 +72,7 @@ def guess(seed: int, *shape: int) -> TablePrediction:
 # --- the law of the step ---
 
 
-@pytest.mark.parametrize(("base", "rate", "times"), all_pairs(BASES, RATES, [(0.4, 0.7), (0.0, 0.3), (0.5, 0.5)]))
+@pytest.mark.parametrize(("base", "rate", "times"), pairwise(BASES, RATES, [(0.4, 0.7), (0.0, 0.3), (0.5, 0.5)]))
 def test_marginals_stay_as_they_are(base: Masked | Interpolating, rate: RemaskRate, times: tuple[float, float]) -> None:
     """z_t ~ q_t(· | x), then a step with x known: z_s ~ q_s(· | x)."""
     s, t = times

@@ -58,8 +58,11 @@ class CorrectionResult:
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that begins with the text."""
-        changes = [vars(change) for change in self.changes]
-        return {"text": self.text, "given": self.given, "changes": changes, "row": self.row}
+        changes = [
+            {"start": c.start, "original": c.was, "replacement": c.now, "probability": c.probability}
+            for c in self.changes
+        ]
+        return {"text": self.text, "input": self.given, "changes": changes, "index": self.row}
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,7 @@ def evaluate_tasks(
     """
     from lm_eval.evaluator import simple_evaluate
 
-    if lm.layout.in_chat and not chat:
-        raise ValueError(
-            f"{lm.layout.model.display_name} was trained on chats; ask in its chat template: chat=True, or --chat"
-        )
+    _require_chat(lm, chat)
     with _quiet():
         manager = _task_manager(tasks, include, progress)
         progress.begin("reading the questions", 0)
@@ -87,6 +84,14 @@ def evaluate_tasks(
                 "internet connection"
             ) from error
     return list(_figures(results, lm))
+
+
+def _require_chat(lm: _Redraft, chat: bool) -> None:
+    """Raise if a model that was trained on chats is asked without its chat template."""
+    if lm.layout.in_chat and not chat:
+        raise ValueError(
+            f"{lm.layout.model.display_name} was trained on chats; ask in its chat template: chat=True, or --chat"
+        )
 
 
 def require_package() -> None:

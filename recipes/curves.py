@@ -98,10 +98,10 @@ class Panel:
         return f'<g class="s{number}"><polyline points="{line}"/>{errors}{dots}</g>'
 
     def _along(self, x: float) -> float:
-        return LEFT + (WIDTH - RIGHT - LEFT) * self.x.share(x)
+        return LEFT + (WIDTH - RIGHT - LEFT) * self.x.fraction(x)
 
     def _up(self, y: float) -> float:
-        return HEIGHT - FOOT - (HEIGHT - FOOT - HEAD) * min(1.0, max(0.0, self.y.share(y)))
+        return HEIGHT - FOOT - (HEIGHT - FOOT - HEAD) * min(1.0, max(0.0, self.y.fraction(y)))
 
 
 def drawn(panels: Sequence[Panel]) -> str:

@@ -44,7 +44,7 @@ ABLATIONS = {
 }
 GIDD = {"gidd_0": "0", "gidd_10": "0.1", "gidd_20": "0.2"}
 REMASKING = {
-    "mdlm": "MDLM: nothing is remasked",
+    "mdlm": "MDLM without remasking",
     "remdm": "ReMDM, cap 0.05",
     "star": "star, 0.05 ≤ t ≤ 0.55",
     "star_exact": "star with exact counts",
@@ -65,15 +65,15 @@ SYSTEMS = {
     "cosmos": "COSMOS",
 }
 VARIANTS = {
-    "diffusion_lm no kinds": "Diffusion-LM, vectors begun at random",
-    "diffuseq joint": "DiffuSeq, source noised too",
-    "genie without cross attention": "GENIE without cross attention",
+    "diffusion_lm no kinds": "Diffusion-LM, random initial vectors",
+    "diffuseq joint": "DiffuSeq, source also noised",
+    "genie without cross attention": "GENIE without cross-attention",
     "ssd 34": "SSD-LM, blocks of 34",
     "ssd 68": "SSD-LM, one block",
     "tencdm tan": "TEncDM, tan-7",
     "tencdm no hint": "TEncDM without self-conditioning",
     "ld4tg half": "LD4TG, half as many latents",
-    "ld4tg class": "LD4TG told the mood (class)",
+    "ld4tg class": "LD4TG given the mood (class)",
     "planner strict": "PLANNER, a hundred times the KL, wrong words",
     "cosmos strong": "COSMOS, strong smoothing, tan-3",
     "cosmos rough": "COSMOS without smoothing, tan-3",
@@ -92,8 +92,8 @@ PATIENT = {
 SAMPLERS = {
     "ancestral 64": "the reverse process, 64 steps (`Ancestral`)",
     "ancestral 256": "the same, 256 steps",
-    "ddim 64": "without new noise, 64 steps (`Ddim`)",
-    "renoise 64": "words drawn, then noised anew, 64 steps (`Renoise`)",
+    "ddim 64": "without noise, 64 steps (`Ddim`)",
+    "renoise 64": "draw words and noise them again, 64 steps (`Renoise`)",
 }
 CODECS = ("tencdm", "ld4tg", "planner", "cosmos", "ld4tg half", "planner strict", "cosmos strong", "cosmos rough")
 REAL = {
@@ -114,7 +114,7 @@ STRIDES = {
     "ar 256": "left to right: the judge itself",
 }
 SEEDS = (16, 64, 256)  # steps of a whole text, where several seeds are compared
-ELSEWHERE = {"own": "WikiText-2, as learnt", "ptb": "PTB", "tinystories": "TinyStories", "shakespeare": "Shakespeare"}
+ELSEWHERE = {"own": "WikiText-2 (in-domain)", "ptb": "PTB", "tinystories": "TinyStories", "shakespeare": "Shakespeare"}
 LETTERS = ("ar_tiny", "mdlm_tiny", "udlm_tiny", "multinomial_tiny")
 
 
@@ -285,7 +285,7 @@ def systems_table(title: str, labels: Mapping[str, str], held: Held) -> str:
         lambda row: f"{row['seconds_per_sample']:.3f}",
         trained,
     )
-    head = ["codec and back, %", "bits/token", "bits/char", "right, %", "attributes, %", "CPU s per text"]
+    head = ["reconstruction, %", "bits/token", "bits/char", "right, %", "attributes, %", "CPU s per text"]
     rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in labels.items())
     return markdown([title, *head, "training steps"], rows)
 
@@ -301,14 +301,14 @@ def patient_table(held: Held) -> str:
         lambda row: percent(row["different"]),
         trained,
     )
-    head = ["minutes", "codec and back, %", "bits/char", "right, %", "attributes, %", "different, %", "training steps"]
+    head = ["minutes", "reconstruction, %", "bits/char", "right, %", "attributes, %", "different, %", "training steps"]
     rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in PATIENT.items())
     return markdown(["system", *head], rows)
 
 
 def samplers_table(held: Held) -> str:
     rows = ([label, right(held.get(name)), cost(held.get(name))] for name, label in SAMPLERS.items())
-    return markdown(["Diffusion-LM written by", "right, %", "CPU s per text"], rows)
+    return markdown(["sampler of Diffusion-LM", "right, %", "CPU s per text"], rows)
 
 
 def codecs_table(held: Held) -> str:
@@ -320,7 +320,7 @@ def codecs_table(held: Held) -> str:
         lambda row: percent(row["different"]),
         lambda row: MISSING if row["guessing"] is None else percent(row["guessing"]),
     )
-    head = ["AuBLEU", "tokens right at σ = 0.25, %", "0.5", "1", "half way, %", "different, %", "encoder guesses, %"]
+    head = ["AuBLEU", "tokens right at σ = 0.25, %", "0.5", "1", "midpoints right, %", "different, %", "encoder guesses, %"]
     names = {name: label for name, label in (SYSTEMS | VARIANTS).items() if name in CODECS}
     rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in names.items())
     return markdown(["latents of", *head], rows)
@@ -337,11 +337,11 @@ def real_table(held: Held) -> str:
         trained,
     )
     head = [
-        "codec and back, %",
+        "reconstruction, %",
         "bits/token",
         "bits/char",
-        "slots, % (people's)",
-        "BLEU (people's)",
+        "slots, % (human)",
+        "BLEU (human)",
         "minutes",
         "steps",
     ]

@@ -21,8 +21,6 @@ from redraft.decoding.constraints.schema.objects import _object
 from redraft.decoding.constraints.schema.values import _Compiler
 
 _DRAFTS = {"draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": 2020}
-_LARGEST = 20_000  # byte states
-_WORK = 60_000  # states that all pieces together may have
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def _no_number(text: str) -> float:
 
 def _with_limits(schema: _Schema, limits: _Limits) -> CompiledSchema | None:
     """None if no text is left."""
-    compiler = _Compiler(limits, _Budget(_WORK, _LARGEST), {"array": _array, "object": _object})
+    compiler = _Compiler(limits, _Budget(limits.work, limits.largest), {"array": _array, "object": _object})
     fragment = compiler.value(compiler.demand(_demanded(schema), (), None))
     if fragment.empty:
         return None
@@ -106,7 +104,7 @@ def _anywhere(schema: Any, has: Any) -> bool:
 
 
 def _automaton(fragment: _Fragment) -> _Dfa:
-    machine = _Machine(_Budget(10 * _WORK, 2 * _LARGEST))
+    machine = _Machine(_Budget(np.inf, 10 * len(fragment.table) + 10))
     end = machine.reserve()
     start = machine.place(fragment, [end])
     final = np.zeros(machine.count, np.bool_)

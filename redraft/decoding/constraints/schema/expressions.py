@@ -92,21 +92,19 @@ class _Reader:
         return _Expression("repeat", (part,), counts=counts)
 
     def counts(self) -> tuple[int, int | None] | None:
-        for sign, counts in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+        for sign, least, most in (("*", 0, None), ("+", 1, None), ("?", 0, 1)):
             if self.take(sign):
-                return counts
+                return least, most
         end = self.source.find("}", self.at)
         if not self.peek("{") or end < 0:
             return None
-        least, comma, most = self.source[self.at + 1 : end].partition(",")
-        if not comma and not least.isdecimal():
-            return None  # a brace that means itself
-        if not least.isdecimal() or (most and not most.isdecimal()):
-            if least.strip() or not (most.isdecimal() or not most):
-                return None
+        low, comma, high = self.source[self.at + 1 : end].partition(",")
+        if comma and not low and (high.isdecimal() or not high):
             raise _Unreadable("has {,n}, which engines read differently; write {0,n}")
+        if not low.isdecimal() or (high and not high.isdecimal()):
+            return None  # a brace that means itself
         self.at = end + 1
-        counts = int(least), int(least) if not comma else int(most) if most else None
+        counts = int(low), int(low) if not comma else int(high) if high else None
         if max(counts[0], counts[1] or 0) > _MOST_REPEATS:
             raise _Unreadable(f"repeats something more than {_MOST_REPEATS:,} times")
         if counts[1] is not None and counts[1] < counts[0]:

@@ -1,4 +1,4 @@
-"""Formats of strings: for each a set that every checker accepts, and a wider one outside of which every checker refuses.
+"""Formats of strings: for each a set that every checker accepts, and a wider one that has all that any accepts.
 
 Strings between the two are left out of the texts that may be written, since readers disagree about them.
 """
@@ -70,4 +70,4 @@ def _format(name: str) -> _Formula:
     inner, outer = (_pattern(source) for source in (rf"^({_FORMATS[name][0]})$", _FORMATS[name][1]))
     certain = _any_of([inner, _negated(outer)])
     (atom,) = inner.atoms
-    return _within(atom.words, certain).all  # type: ignore[attr-defined]
+    return _within(atom.words, certain).all

@@ -12,7 +12,7 @@ class _Formula:
 
     __slots__ = ("__weakref__", "args", "atoms", "op")
 
-    def __init__(self, op: str, args: tuple[Any, ...], atoms: frozenset[Hashable]) -> None:
+    def __init__(self, op: str, args: tuple[Any, ...], atoms: frozenset[Any]) -> None:
         self.op, self.args, self.atoms = op, args, atoms
 
     def __repr__(self) -> str:

@@ -38,15 +38,21 @@ _EMPTY = _Fragment(np.zeros((0, 256), np.int32), (), ())
 
 @dataclass
 class _Budget:
-    """How many states may still be made, in all pieces together, and how many one piece may have."""
+    """How much work may still be done, and how many states one piece may have.
 
-    states: int
+    The unit is a state of a piece; a step of a string's automaton, or a formula that is rewritten, is a part of it.
+    """
+
+    work: float
     largest: int
 
-    def spend(self, count: int) -> None:
-        self.states -= count
-        if self.states < 0:
+    def spend(self, count: float) -> None:
+        self.work -= count
+        if self.work < 0:
             raise AutomatonTooLarge("the JSON schema takes too long to compile")
+
+    def step(self, count: int) -> None:
+        self.spend(count / 2)
 
     def require(self, count: int) -> None:
         if count > self.largest:

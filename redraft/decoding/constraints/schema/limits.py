@@ -14,12 +14,15 @@ class _Limits:
     characters: int = 64  # of strings whose length is counted
     items: int = 8  # of arrays whose length is counted
     optional_depth: int | None = None  # optional properties are written above this level; None: everywhere
+    largest: int = 20_000  # states of the automaton
+    work: int = 80_000  # of the compiler, in units of its budget
 
 
 _TIERS = (
-    _Limits(),
-    _Limits(recursion=2, untyped=1, characters=32, items=3),
-    _Limits(recursion=1, untyped=1, characters=12, items=1),
+    _Limits(largest=12_000),
+    _Limits(recursion=3, untyped=1, characters=32, items=4, largest=12_000),
+    _Limits(recursion=2, untyped=1, characters=24, items=2),
+    _Limits(recursion=1, untyped=1, characters=12, items=1, work=200_000),
     _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=3),
     _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=2),
     _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=1),

@@ -6,9 +6,9 @@ compared with an integer of at most 15 digits: rounding cannot take them across 
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from decimal import Decimal
 from functools import lru_cache
+from typing import Any
 
 from redraft.decoding.constraints.dfa import AutomatonTooLarge
 from redraft.decoding.constraints.schema.expressions import _parsed
@@ -48,7 +48,7 @@ def _visible() -> _Formula:
 
 @lru_cache(1)
 def _integer() -> _Formula:
-    return _within(next(iter(_like("^-?[0-9]+$").atoms)).words, _short_or_integer()).all  # type: ignore[attr-defined]
+    return _within(next(iter(_like("^-?[0-9]+$").atoms)).words, _short_or_integer()).all
 
 
 def _universe(value: Decimal) -> _Formula:
@@ -94,8 +94,8 @@ class _Comparison:
     def __init__(self, whole: str, fraction: str, negative: bool) -> None:
         self.whole, self.fraction, self.negative = whole, fraction, negative
 
-    def step(self, state: Hashable, letter: int) -> Hashable | None:
-        sign, part, count, order = state  # type: ignore[misc]
+    def step(self, state: Any, letter: int) -> Any | None:
+        sign, part, count, order = state
         if letter == 0:
             return ("-", "whole", 0, "=") if state == self.start else None
         if letter == 1:
@@ -118,9 +118,9 @@ class _Comparison:
         """The order of the whole parts."""
         return "<" if count < len(self.whole) else ">" if order == "longer" else order
 
-    def order(self, state: Hashable) -> str:
+    def order(self, state: Any) -> str:
         """The order of the number to the bound, if it ends here."""
-        sign, part, count, order = state  # type: ignore[misc]
+        sign, part, count, order = state
         if part == "whole":
             order, count = self._ended(count, order), 0
         if order == "=" and count < len(self.fraction):
@@ -139,8 +139,8 @@ def _multiple_of(divisor: Decimal) -> _Formula:
     if whole * (places + 1) > _MOST_REMAINDERS:
         raise AutomatonTooLarge(f"has more than {_MOST_REMAINDERS:,} remainders")
 
-    def step(state: Hashable, letter: int) -> Hashable | None:
-        remainder, place = state  # type: ignore[misc]
+    def step(state: Any, letter: int) -> Any | None:
+        remainder, place = state
         if letter == 0:
             return state
         if letter == 1:
@@ -149,8 +149,8 @@ def _multiple_of(divisor: Decimal) -> _Formula:
             return None  # the last digit of a fraction is never 0
         return (10 * remainder + letter - 2) % whole, None if place is None else place + 1
 
-    def final(state: Hashable) -> bool:
-        remainder, place = state  # type: ignore[misc]
+    def final(state: Any) -> bool:
+        remainder, place = state
         return remainder * 10 ** (places - (place or 0)) % whole == 0
 
     return _within(_by_steps(_LETTERS, (0, None), step, final), _short()).all

@@ -141,6 +141,7 @@ class _Object:
 
     def _absent(self, formulas: _Formulas, name: str) -> _Formulas:
         """What remains if a name does not come."""
+        self.compiler.budget.step(sum(map(_size, formulas)))
         changes = {atom: _constant(isinstance(atom, _Property)) for atom in self._about(formulas, name)}
         return tuple(_substituted(formula, changes) for formula in formulas)
 
@@ -256,6 +257,7 @@ class _Object:
         changes: dict[Any, _Formula] = {}
         if name is not None:
             changes = {atom: _TRUE for atom in self._by_name.get(name, ())}
+        self.compiler.budget.step(sum(map(_size, formulas)))
         for atom in concerned:
             holds = truth.get(atom.value, atom.value is _TRUE)
             if isinstance(atom, _Property) or not holds:
@@ -290,6 +292,10 @@ class _Object:
 
 def _counts(atom: Any, distinct: bool) -> bool:
     return isinstance(atom, _Count) and atom.distinct == distinct
+
+
+def _size(formula: _Formula) -> int:
+    return 1 + len(formula.args)
 
 
 def _parts(formula: _Formula) -> tuple[_Formula, ...]:

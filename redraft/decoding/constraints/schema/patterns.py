@@ -6,8 +6,9 @@ two of it. Where ECMAScript and Python read an expression differently, the strin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import lru_cache, reduce
+from typing import Any
 
 from redraft.decoding.constraints.dfa import AutomatonTooLarge
 from redraft.decoding.constraints.schema.expressions import _Expression, _parsed, _Unreadable
@@ -51,7 +52,7 @@ def _branch(branch: _Expression, source: str, universe: _Formula) -> _Formula:
 def _undisputed(disputed: tuple[tuple[int, int], ...], ends: bool) -> _Words:
     """Strings without disputed characters; with a $, none that ends with a line break, which Python lets it precede."""
 
-    def step(state: Hashable, which: int) -> Hashable | None:
+    def step(state: Any, which: int) -> Any | None:
         return None if which == 0 else which == 1 and ends
 
     return _by_steps([list(disputed), [(10, 10)], [(0, 9), (11, 0x10FFFF)]], False, step, lambda state: not state)
@@ -158,23 +159,23 @@ def _searched(tree: _Expression, source: str) -> _Words:
     alphabet, member = _alphabet(steps.sets or [[]])
     again = steps.closure({start}, ())
 
-    def step(kind: int) -> Callable[[Hashable], Hashable]:
+    def step(kind: int) -> Callable[[Any], Any]:
         has, memo = member[kind], {}
 
-        def one(state: Hashable) -> Hashable:
+        def one(state: Any) -> Any:
             if state is _FOUND:
                 return _FOUND
-            moved = frozenset(a for p in state[1] for number, a in steps.on[p] if has[number])  # type: ignore[index]
+            moved = frozenset(a for p in state[1] for number, a in steps.on[p] if has[number])
             if moved not in memo:
                 memo[moved] = steps.closure(set(moved), ()) | again
             return _FOUND if last in memo[moved] else (False, memo[moved])
 
         return one
 
-    def final(state: Hashable) -> int:
+    def final(state: Any) -> int:
         if state is _FOUND:
             return 0
-        first, places = state  # type: ignore[misc]
+        first, places = state
         return 0 if last in steps.closure(set(places), ("end", "begin") if first else ("end",)) else -1
 
     begun = steps.closure({start}, ("begin",))

@@ -1,4 +1,4 @@
-"""`unevaluatedProperties` and `unevaluatedItems`: what no other keyword beside them, or in a branch that holds, sees."""
+"""`unevaluatedProperties` and `unevaluatedItems`: for what no other keyword, and no branch that holds, sees."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class _Compiler:
         """Strings or numbers that obey the first formula, sorted by the watched ones."""
         if text:
             first = _capped(first, watched, self.limits.characters)
-        return _sorted(first, watched, _TEXT if text else _NUMERALS)
+        return _sorted(first, watched, _TEXT if text else _NUMERALS, self.budget.step)
 
     def key(self, first: _Formula, watched: _Formulas) -> _Fragment:
         """Names of properties, behind the opening quotation mark."""

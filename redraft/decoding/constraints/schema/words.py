@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from redraft.decoding.constraints.schema.formula import (
 
 _Ints = NDArray[np.int64]
 _BEYOND = 0x110000  # the first number that is no code point
-_MOST_WORD_STATES = 4_000
+_MOST_WORD_STATES = 20_000
 _Ranges = list[tuple[int, int]]  # (first, last) code points
 
 
@@ -98,10 +98,11 @@ class _Rest(NamedTuple):
 
 def _explored(
     alphabet: _Alphabet,
-    start: Hashable,
-    step: Callable[[int], Callable[[Hashable], Hashable | None]],
-    final: Callable[[Hashable], int],
+    start: Any,
+    step: Callable[[int], Callable[[Any], Any | None]],
+    final: Callable[[Any], int],
     what: str = "a set of strings",
+    spend: Callable[[int], None] = lambda count: None,
 ) -> tuple[list[list[int]], list[int]]:
     """The table of the states that can be reached, and what `final` says of each; equal states are one."""
     number, states, rows = {start: 0}, [start], []
@@ -115,6 +116,7 @@ def _explored(
                 states.append(after)
             row.append(-1 if after is None else number[after])
         rows.append(row)
+        spend(len(row))
         if len(states) > _MOST_WORD_STATES:
             raise AutomatonTooLarge(f"{what} needs more than {_MOST_WORD_STATES:,} states")
     table = np.array(rows, np.int64).reshape(len(states), -1)
@@ -127,7 +129,7 @@ def _smallest(table: _Ints, label: _Ints) -> tuple[list[list[int]], list[int]]:
     group, count = np.unique(label, return_inverse=True)[1], 0
     while int(group.max()) >= count:
         count = int(group.max()) + 1
-        group = np.unique(np.column_stack([group, group[table]]), axis=0, return_inverse=True)[1].reshape(-1)
+        group = _numbered(np.column_stack([group, group[table]]))
     first = np.unique(group, return_index=True)[1]
     first = np.sort(first[group[first] != group[-1]])  # all but those that accept nothing; state 0 stays the first
     place = np.full(count, -1)
@@ -135,11 +137,20 @@ def _smallest(table: _Ints, label: _Ints) -> tuple[list[list[int]], list[int]]:
     return place[group[table[first]]].tolist(), label[first].tolist()
 
 
+def _numbered(rows: _Ints) -> _Ints:
+    """(n, k) → (n,) equal numbers for equal rows, by hashes of 64 bits that are checked."""
+    weights = np.asarray(np.random.Philox(0).random_raw(rows.shape[1])).astype(np.int64)
+    _, first, group = np.unique((rows + 2) @ weights, return_index=True, return_inverse=True)
+    if bool((rows != rows[first][group]).any()):
+        raise RuntimeError("two rows had the same hash; this should never happen")
+    return group
+
+
 def _by_steps(
     sets: Sequence[_Ranges],
-    start: Hashable,
-    step: Callable[[Hashable, int], Hashable | None],
-    final: Callable[[Hashable], bool],
+    start: Any,
+    step: Callable[[Any, int], Any | None],
+    final: Callable[[Any], bool],
 ) -> _Words:
     """An automaton from a function of a state and the number of a set of characters; other characters lead nowhere."""
     alphabet, member = _alphabet(sets)
@@ -165,13 +176,13 @@ def _among(texts: tuple[str, ...]) -> _Words:
         at[""] = {}
     nodes = {id(node): node}
 
-    def step(state: Hashable, letter: int) -> Hashable | None:
-        after = nodes[state].get(letters[letter])  # type: ignore[index]
+    def step(state: Any, letter: int) -> Any | None:
+        after = nodes[state].get(letters[letter])
         if after is not None:
             nodes[id(after)] = after
         return None if after is None else id(after)
 
-    return _by_steps(_characters(letters) or [[]], id(node), step, lambda state: "" in nodes[state])  # type: ignore[index]
+    return _by_steps(_characters(letters) or [[]], id(node), step, lambda state: "" in nodes[state])
 
 
 @lru_cache(256)
@@ -190,10 +201,7 @@ def _within(words: _Words, universe: _Formula) -> _Words:
 def _capped(first: _Formula, watched: tuple[_Formula, ...], most: int) -> _Formula:
     """The first formula, and no more than so many characters if longer ones would have to be counted."""
     lengths = {
-        len(atom.words.table) - 1
-        for formula in (first, *watched)
-        for atom in formula.atoms
-        if atom.words.counts  # type: ignore[attr-defined]
+        len(atom.words.table) - 1 for formula in (first, *watched) for atom in formula.atoms if atom.words.counts
     }
     needed = [
         len(lit.args[0].words.table) - 1 for lit in _literals(first) if lit.op == "fact" and lit.args[0].words.counts
@@ -215,28 +223,30 @@ class _Sorted:
     labels: tuple[tuple[bool, ...], ...]  # the truth of each watched formula
 
 
-def _sorted(first: _Formula, watched: tuple[_Formula, ...], letters: _Alphabet) -> _Sorted:
+def _sorted(
+    first: _Formula, watched: tuple[_Formula, ...], letters: _Alphabet, spend: Callable[[int], None]
+) -> _Sorted:
     """The strings of which the first formula is true, by the truth of the watched ones.
 
-    Formulas are about `_Rest`. Strings about which readers disagree are left out.
+    Formulas are about `_Rest`. Strings about which readers disagree are left out. spend: is told of steps made.
     """
     formulas = (_all_of([first, *_universes((first, *watched))]), *watched)
     sets = list(dict.fromkeys(atom.words for formula in formulas for atom in _in_order(formula)))
     alphabet, kinds = _common(sets, letters)
     found: dict[tuple[bool, ...], int] = {}
 
-    def step(kind: int) -> Callable[[Hashable], Hashable | None]:
-        return lambda state: _read(state, memo[kind], place, kinds[kind])  # type: ignore[arg-type]
+    def step(kind: int) -> Callable[[Any], Any | None]:
+        return lambda state: _read(state, memo[kind], place, kinds[kind])
 
-    def label(state: Hashable) -> int:
-        ended = [_ended(formula) for formula in state]  # type: ignore[attr-defined]
+    def label(state: Any) -> int:
+        ended = [_ended(formula) for formula in state]
         return found.setdefault(tuple(ended[1:]), len(found)) if ended[0] else -1
 
     place = {words: i for i, words in enumerate(sets)}
     memo: list[dict[_Formula, _Formula]] = [{} for _ in kinds]
     if formulas[0] is _FALSE:
         return _Sorted(alphabet, [], [], ())
-    table, labels = _explored(alphabet, formulas, step, label, "a string with all of its patterns")
+    table, labels = _explored(alphabet, formulas, step, label, "a string with all of its patterns", spend)
     return _Sorted(alphabet, table, labels, tuple(found))
 
 

@@ -72,7 +72,7 @@ def outcome(it: TextModel, given: Sequence[str], draw: Random, seed: int) -> str
     try:
         (found,) = infill(it, template, seed=seed, steps=1, draws=1)
     except ValueError as error:
-        return "refused" if "does not know" in str(error) or "without a word" in str(error) else str(error)
+        return "refused" if "does not know" in str(error) or "need a word between" in str(error) else str(error)
     whole = "".join(part + fill for part, fill in zip(given, [*found.fills, ""], strict=True))
     return "kept" if found.text.encode() == whole.encode() else f"changed: {given!r} -> {found.text!r}"
 

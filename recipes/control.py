@@ -1,4 +1,4 @@
-"""Parts of speech → text: how well they are kept, and what it costs in fluency, over the strength of guidance γ.
+"""Text with given parts of speech: accuracy and fluency against the guidance scale γ.
 
     redraft train mdlm_tiny && redraft train ar_tiny
     redraft train diffusion_lm_tiny --steps 11000 --out runs/diffusion_lm
@@ -10,14 +10,14 @@
     python recipes/control.py --judge runs/ar_tiny --wishes runs/mdlm_tiny --layer runs/mdlm_who …
     python recipes/control.py --write docs/pictures/control.svg --table docs/control.md
 
-Targets are the parts of speech of held-out stories, from the grammar itself. Every model writes one text for each, by a
-lexicon alone (at each place x̂ is weighed by p(part of speech | word)^γ), or by a trained tagger besides: of noisy
-tokens (first order), of noisy vectors (gradient control of Diffusion-LM), of what is to come (FUDGE). "Demanded" allows
-no other words. A model of mask noise writes the places first that are nearly decided; its second curve is any order.
-All take about one network call per word. Fluency is the truth of the embedded language: the share of texts that are
-stories, and their log-probability per word; the judge's perplexity covers all texts. With --wishes attributes,
-lengths, keywords and patterns, by constraint and by guidance. Rows go to recipes/results/control.jsonl and
-control_wishes.jsonl; a row that is there is not measured again.
+The targets are the parts of speech of held-out stories, from the grammar. Each model writes one text per target, guided
+by a lexicon (x̂ is weighted by p(part of speech | word)^γ at each position) or also by a trained tagger: of noisy tokens
+(first order), of noisy vectors (gradient control of Diffusion-LM), or of the future (FUDGE). "Demanded" forbids all
+other words. A mask model writes the most certain positions first; its second curve is for random order. All methods
+take about one network call per word. Fluency is exact: the fraction of texts that are stories of the embedded language,
+and their log-probability per word. The judge's perplexity covers all texts. --wishes measures attributes, lengths,
+keywords and patterns instead, by constraints and by guidance. Rows go to recipes/results/control.jsonl and
+control_wishes.jsonl; existing rows are not measured again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SCALES: Mapping[str, dict[str, Any]] = {
 
 
 def measured(it: TextModel, judge: Path, options: dict[str, Any], count: int) -> dict[str, Any]:
-    """One text for the parts of speech of each held-out story."""
+    """Measures one text for the parts of speech of each held-out story."""
     stories = [STORY_LANGUAGE.text(split_seed(0, "test"), index) for index in range(count)]
     found, texts = written(it, judge, [tag_words(story) for story in stories], options)
     true = [STORY_LANGUAGE.log_prob(text) for text in texts]
@@ -105,16 +105,16 @@ WISHES: Mapping[str, list[dict[str, Any]]] = {
     "where": [{"attributes": (f"where={place}",)} for place in ("lake", "park", "beach", "farm", "hill")],
     "mood": [{"attributes": (f"mood={mood}",)} for mood in ("sad", "bored", "lonely", "tired", "worried")],
     "season": [{"attributes": (f"season={season}",)} for season in ("spring", "summer", "autumn", "winter")],
-    "length": [{"length": length} for length in (55, 61, 67)],  # stories have no other
+    "length": [{"length": length} for length in (55, 61, 67)],  # no other lengths occur in stories
     "keyword": [{"required": (word,)} for word in ("lantern", "goose", "whales", "stones")],
     "pattern": [{"pattern": f"One {season} .*"} for season in ("spring", "autumn")],
 }
 
 DEMANDS: Mapping[str, dict[str, Any]] = {
-    "demanded": {},  # what a rule demands is written first
+    "demanded": {},  # required words are written first
     "demanded in any order": {"sampler": "any-order", "steps": 68},
 }
-GUIDED = {  # γ of an attribute layer, which judges each word that may be written
+GUIDED = {  # γ of the attribute classifier
     "γ = 1": 1.0,
     "γ = 2": 2.0,
     "γ = 0.5": 0.5,
@@ -124,7 +124,7 @@ GUIDED = {  # γ of an attribute layer, which judges each word that may be writt
 
 
 def fulfilled(it: TextModel, judge: Path, wishes: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
-    """Texts with each of some wishes: which share fulfils it, beside fluency."""
+    """Measures texts with each of these conditions: the fraction that fulfills it, and fluency."""
     texts, met = [], []
     with cpu_timer() as clock:
         for seed, wish in enumerate(wishes):
@@ -215,32 +215,32 @@ def _y(share: float) -> float:
 
 # --- tables ---
 
-E2E = {  # directory → how the table of real text calls it
-    "mdlm": "diffusion of tokens, lexicon",
-    "mdlm_tagger": "diffusion of tokens, tagger of noisy tokens",
-    "ar": "left to right, lexicon (FUDGE, present word)",
-    "ar_tagger": "left to right, look-ahead (FUDGE)",
+E2E = {  # directory → its label in the table of real text
+    "mdlm": "token diffusion, lexicon",
+    "mdlm_tagger": "token diffusion, tagger of noisy tokens",
+    "ar": "autoregressive, lexicon (FUDGE, present word)",
+    "ar_tagger": "autoregressive, look-ahead (FUDGE)",
 }
-NAMES = {  # directory → how the table calls it
-    "mdlm_tiny": "diffusion of tokens, lexicon",
-    "mdlm_tiny in any order": "the same in any order",
-    "mdlm_tagger": "diffusion of tokens, tagger of noisy tokens",
+NAMES = {  # directory → its label in the table
+    "mdlm_tiny": "token diffusion, lexicon",
+    "mdlm_tiny in any order": "token diffusion, lexicon, random order",
+    "mdlm_tagger": "token diffusion, tagger of noisy tokens",
     "diffusion_lm": "Diffusion-LM, lexicon",
     "diffusion_lm_tagger": "Diffusion-LM, gradient control",
-    "ar_tiny": "left to right, lexicon (FUDGE, present word)",
-    "ar_tagger": "left to right, look-ahead (FUDGE)",
+    "ar_tiny": "autoregressive, lexicon (FUDGE, present word)",
+    "ar_tagger": "autoregressive, look-ahead (FUDGE)",
 }
 
 
 def tabled(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """All methods side by side, on the stories."""
+    """The table of all methods on the stories."""
     heads = ("method", "control", "tags right", "whole sequences", "stories", "nats", "judge", "calls", "CPU s")
     lines = [[*found, *_kept(row), *_fluent(row), *_cost(row)] for found, row in _by_method(NAMES, rows)]
     return markdown(heads, lines)
 
 
 def real_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """The same on sentences about restaurants, which have no grammar to ask."""
+    """The table of sentences about restaurants, which have no grammar to check."""
     heads = ("method", "control", "tags right", "whole sequences", "judge", "calls", "CPU s")
     people = ["people", "", "", "", f"{rows['people']['perplexity']:.2f}", "", ""] if "people" in rows else []
     lines = [[*found, *_kept(row), f"{row['perplexity']:.2f}", *_cost(row)] for found, row in _by_method(E2E, rows)]
@@ -248,10 +248,10 @@ def real_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def wished(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """Attributes, lengths, words and patterns, each in all ways."""
+    """The table of attributes, lengths, words and patterns, with all methods."""
     order = [f"{wish}, {way}" for wish in ("none", *WISHES) for way in ("free", *DEMANDS, *sorted(GUIDED))]
     told = [(name.split(", ", 1), rows[name]) for name in order if name in rows]
-    heads = ("wish", "way", "fulfilled", "stories", "nats per word of stories", "judge", "CPU s")
+    heads = ("condition", "method", "fulfilled", "stories", "nats per word of stories", "judge", "CPU s")
     return markdown(
         heads,
         [[*name, _percent(row, "success"), *_fluent(row), f"{row['seconds_per_text']:.1f}"] for name, row in told],
@@ -261,7 +261,7 @@ def wished(rows: Mapping[str, Mapping[str, Any]]) -> str:
 def _by_method(
     names: Mapping[str, str], rows: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
-    """What the table calls a row, and the row."""
+    """The labels of a row, and the row."""
     for model, told in names.items():
         yield from (((told, way), rows[f"{model}, {way}"]) for way in SCALES if f"{model}, {way}" in rows)
 
@@ -334,7 +334,7 @@ def measure_guided(layers: Sequence[Path], judge: Path, texts: int, results: Pat
 
 
 def _first_order(it: TextModel, label: int, scale: float) -> dict[str, Any]:
-    """The same by one gradient for all words, instead of trying them."""
+    """Guidance by one gradient for all words, instead of trying each word."""
     sampler = GuidedSampler(Unmask(68, AnyOrder()), FirstOrderClassifier(it.lm.attribute(label), scale))
     return {"sampler": sampler, "scale": 0.0}  # nothing else guides
 
@@ -345,16 +345,14 @@ def _value(wish: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--model", type=Path, action="append", default=[], help="a trained model of words; several are fine"
-    )
-    parser.add_argument("--wishes", type=Path, help="a trained model that writes texts with attributes, lengths, words")
-    parser.add_argument("--layer", type=Path, action="append", default=[], help="a model with an attribute layer")
+    parser.add_argument("--model", type=Path, action="append", default=[], help="a trained word model; repeatable")
+    parser.add_argument("--wishes", type=Path, help="a trained model, to measure attributes, lengths and words")
+    parser.add_argument("--layer", type=Path, action="append", default=[], help="a model with an attribute classifier")
     parser.add_argument("--judge", type=Path, help="a trained causal model")
     parser.add_argument("--targets", type=int, default=40)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--write", type=Path, help="draw the rows into this file")
-    parser.add_argument("--table", type=Path, help="write the tables into this page")
+    parser.add_argument("--write", type=Path, help="draw the picture to this file")
+    parser.add_argument("--table", type=Path, help="fill the tables into this page")
     options = parser.parse_args(argv)
     measure(options.model, options.judge, options.targets, options.results)
     if options.wishes is not None:

@@ -1,12 +1,12 @@
-"""How well misspelt texts are corrected: our models, and two other ways, in one table.
+"""Measures spelling correction: Redraft's models and two baselines, in one table.
 
-    python recipes/spelling.py                                              # stories: trains what is missing, measures
+    python recipes/spelling.py                                              # stories: trains, then measures
     python recipes/spelling.py --prose PATH --wiki PATH                     # and English: books, WikiText-2 (folders)
-    python recipes/spelling.py --write docs/correct.md                      # puts the rows into the page
-    python recipes/spelling.py --channel redraft/tasks/correction/channel.json      # learns the channel anew
+    python recipes/spelling.py --write docs/correct.md                      # fills the rows into the page
+    python recipes/spelling.py --channel redraft/tasks/correction/channel.json      # learns the error channel
 
-Rows go to recipes/results/spelling.jsonl as they are finished, models to runs/spelling; called again it goes on where
-it stopped. Human misspellings and SymSpell: pip install --no-deps nlpaug symspellpy editdistpy
+Rows go to recipes/results/spelling.jsonl as they are finished, models to runs/spelling; an interrupted recipe continues
+where it stopped. Human misspellings and SymSpell need: pip install --no-deps nlpaug symspellpy editdistpy
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ MEANT = (
 )
 LABELS = {
     "words": "masked diffusion of words",
-    "chars": "masked diffusion of letters",
+    "chars": "masked diffusion of characters",
     "ar": "candidates × autoregressive",
     "prose": "masked diffusion of words",
     "prose_ar": "candidates × autoregressive",
-    "letters": "hybrid noise of letters: its own channel",
+    "letters": "hybrid noise of characters: its own channel",
     "symspell": "SymSpell, word by word",
     "symspell_compound": "SymSpell, compound with bigrams",
 }
@@ -228,7 +228,7 @@ def rendered(results: Path) -> dict[str, str]:
 def table(held: Mapping[str, Mapping[str, Any]], parts: Sequence[str], ours: Sequence[str]) -> str:
     head = ["corrector"]
     for part in parts:
-        head += [f"{title(part)}: restored, %", "spoilt, %", "real words, %"]
+        head += [f"{title(part)}: restored, %", "spoiled, %", "real words, %"]
     measured = {name.removeprefix(f"{part} ") for part in parts for name in held if name.startswith(f"{part} ")}
     names = [name for name in (*ours, "symspell", "symspell_compound") if name in measured]
     found = ([LABELS[name], *(cell for part in parts for cell in cells(held.get(f"{part} {name}")))] for name in names)
@@ -246,14 +246,16 @@ def mexico(held: Mapping[str, Mapping[str, Any]]) -> str:
         for was, meant, *found in asked
         if {was, meant, *found} != {was}
     )
-    return markdown(["given", "meant", "becomes", "becomes, words known"][: 2 + len(texts)], lines)
+    return markdown(["given", "meant", "becomes", "becomes, with known words"][: 2 + len(texts)], lines)
 
 
 def title(part: str) -> str:
     if part == "letters":
-        return f"{100 * LETTER_RATE:.0f} % of letters"
+        return f"{100 * LETTER_RATE:.0f} % of characters"
     rate = part.removeprefix("stories ")
-    return f"{100 * float(rate):.0f} % of letters" if rate != part else f"{part} errors"
+    if rate != part:
+        return f"{100 * float(rate):.0f} % of characters"
+    return {"made": "synthetic errors", "human": "human errors"}[part]
 
 
 def cells(row: Mapping[str, Any] | None) -> list[str]:
@@ -283,15 +285,20 @@ def kinds(held: Mapping[str, Mapping[str, Any]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prose", type=Path, help="a folder with books as plain text")
-    parser.add_argument("--wiki", type=Path, help="the folder of WikiText-2: train.txt and valid.txt")
+    parser.add_argument("--prose", type=Path, help="a directory of books as plain text")
+    parser.add_argument("--wiki", type=Path, help="the directory of WikiText-2, with train.txt and valid.txt")
     parser.add_argument(
-        "--only", nargs="+", choices=LABELS, metavar="NAME", default=[], help="models and correctors; default: all"
+        "--only",
+        nargs="+",
+        choices=LABELS,
+        metavar="NAME",
+        default=[],
+        help="models and correctors; default: all",
     )
-    parser.add_argument("--out", type=Path, default=Path("runs/spelling"), help="where the models go")
-    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
-    parser.add_argument("--write", type=Path, help="the page for the rows; nothing is measured")
-    parser.add_argument("--channel", type=Path, help="learn the channel and write it here; nothing is measured")
+    parser.add_argument("--out", type=Path, default=Path("runs/spelling"), help="directory for the models")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
+    parser.add_argument("--write", type=Path, help="fill the rows into this page; measures nothing")
+    parser.add_argument("--channel", type=Path, help="learn the error channel and write it here; measures nothing")
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
     if told.write:
@@ -302,7 +309,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         return
     for folder in filter(None, (told.prose, told.wiki)):
         if not folder.is_dir():
-            raise ValueError(f"{folder} is no folder with text; say where the text is, or leave the option out")
+            raise ValueError(f"{folder} is not a directory; give a directory with text files, or omit the option")
     rows = Rows(told.results / "spelling.jsonl")
     spellers.train(told.only, told.prose, told.wiki, told.out)
     story_rows(rows, told.out, told.only)

@@ -34,7 +34,8 @@ from redraft import (
 from redraft.core import Tokenizer, train_bpe
 from redraft.decoding import AnyOrder, GuidedSampler, TextRule, final_canvas
 from redraft.decoding.constraints import placement, rules
-from redraft.decoding.constraints.compiler import _compile_regex, _compile_schema
+from redraft.decoding.constraints.compiler import _compile_regex
+from redraft.decoding.constraints.schema import compile as schemas
 
 RESULTS = Path(__file__).parent / "results" / "constraints.jsonl"
 VOCAB, LENGTH, STEPS = 8192, 64, 16
@@ -102,8 +103,8 @@ def compilation(model: DiffusionLM, words: Tokenizer) -> Iterator[Row]:
 def compiled(model: DiffusionLM, words: Tokenizer, rule: TextRule) -> Canvas:
     placement._program.cache_clear()
     rules._compiled.cache_clear()
-    for function in (_compile_regex, _compile_schema):
-        sys.modules[function.__module__]._compiled.cache_clear()
+    sys.modules[_compile_regex.__module__]._compile.cache_clear()
+    schemas._compiled.cache_clear()
     return constrain(model.canvas(new=LENGTH), rule, words)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,8 @@ class _NotTokenizable(ValueError):
     """Raised if no sequence of tokens of the vocabulary spells a text that obeys the rule."""
 
 
-_MAX_CELLS = 10**8  # states × tokens, while an automaton is built
+_MAX_CELLS = 10**8  # states × groups of tokens, while an automaton is built
+_MAX_EDGES = 10**8  # transitions by tokens, while they are grouped
 
 _Ints = NDArray[np.int64]
 
@@ -81,40 +82,68 @@ def _token_automaton(dfa: _Dfa, token_bytes: _TokenBytes, vocab: Vocab, text_beg
     It accepts every tokenization of the accepted texts, and allows the end token after them. `text_begins` says whether
     the constrained part is at the beginning of the text, where some tokenizers write no space.
     """
-    inner, first = _trie(token_bytes.inner), _trie(token_bytes.at(text_begins))
+    first, inner = _trie(token_bytes.at(text_begins)), _trie(token_bytes.inner)
     table = np.vstack([dfa.table, np.full((1, 256), -1, np.int32)])  # −1 is the last row
-    rows = [first.read(table, np.zeros(1, np.int64))]
-    index_of, states = {}, [0]  # token state 0 reads the first token; every other one is a state of the byte automaton
-    done = 0
-    while done < len(rows):
-        for state in np.unique(np.concatenate(rows[done:])).tolist():
-            if state >= 0 and state not in index_of:
-                index_of[state] = len(states)
-                states.append(state)
-        done = len(rows)
-        if len(states) * vocab.size > _MAX_CELLS:
-            raise AutomatonTooLarge(
-                f"the pattern has more than {_MAX_CELLS // vocab.size:,} states for a vocabulary of {vocab.size:,}; "
-                "use a simpler one, with smaller counts {m,n}"
-            )
-        if new := states[sum(map(len, rows)) :]:
-            rows.append(inner.read(table, np.array(new)))
-    renumber = np.full(len(dfa) + 1, -1, np.int64)
-    renumber[list(index_of)] = list(index_of.values())
-    return _group_tokens(renumber[np.concatenate(rows)], dfa.final[states], vocab)
+    states, group, representative = _explore(table, first, inner)
+    if len(states) * len(representative) > _MAX_CELLS:
+        raise AutomatonTooLarge(
+            f"the pattern has {len(states):,} states with {len(representative):,} kinds of tokens; use a simpler one, "
+            "with smaller counts {m,n}"
+        )
+    renumber = np.full(len(table), -1, np.int64)
+    renumber[states[1:]] = np.arange(1, len(states))
+    pieces = (
+        tuple(token_bytes.at(text_begins)[token] for token in representative),
+        tuple(token_bytes.inner[token] for token in representative),
+    )
+    rows = [_new_trie(pieces[0]).read(table, states[:1]), _new_trie(pieces[1]).read(table, states[1:])]
+    return _with_end(renumber[np.concatenate(rows)], group, dfa.final[states], vocab)
 
 
-def _group_tokens(table: _Ints, final: NDArray[np.bool_], vocab: Vocab) -> _TokenAutomaton:
-    """Group tokens into classes, from next states (S, V), −1 for none; adds the end token and the state after it."""
-    ended = len(table)
-    table = np.vstack([table, np.full((1, table.shape[1]), -1)])
-    final = np.append(final, False)
+def _explore(table: NDArray[np.int32], first: _Trie, inner: _Trie) -> tuple[_Ints, _Ints, _Ints]:
+    """Find the states that tokens reach, and group the tokens that lead everywhere to the same states.
+
+    Returns the state of the byte automaton for each token state, the group of each token (−1 if it leads nowhere), and
+    one token of each group. Tokens are compared by two random sums of 64 bits over (state, next state).
+    """
+    sums, live = np.zeros((2, len(first.node)), np.int64), np.zeros(len(first.node), np.bool_)
+    weights = np.asarray(np.random.Philox(0).random_raw(2 * len(table) + 2)).astype(np.int64).reshape(2, -1)
+    states, known, edges = [np.zeros(1, np.int64)], np.zeros(len(table), np.bool_), 0
+    wave, trie, done = states[0], first, 0
+    while len(wave):
+        fresh = known.copy()
+        for part in np.array_split(wave, len(wave) // 64 + 1):
+            source, token, target = trie.walk(table, part)
+            for total, weight in zip(sums, weights, strict=True):
+                np.add.at(total, token, weight[done + source] * (target + 1))
+            live[token], fresh[target] = True, True
+            done, edges = done + len(part), edges + len(token)
+            if edges > _MAX_EDGES:
+                raise AutomatonTooLarge(
+                    f"the pattern allows more than {_MAX_EDGES:,} transitions by tokens; use a simpler one, with "
+                    "smaller counts {m,n}"
+                )
+        wave, known, trie = np.flatnonzero(fresh & ~known), fresh, inner
+        states.append(wave)
+    tokens = np.flatnonzero(live)
+    representative, kind = np.unique(sums[:, tokens], axis=1, return_index=True, return_inverse=True)[1:]
+    group = np.full(len(live), -1, np.int64)
+    group[tokens] = kind.reshape(-1)
+    return np.concatenate(states), group, tokens[representative]
+
+
+def _with_end(table: _Ints, group: _Ints, final: NDArray[np.bool_], vocab: Vocab) -> _TokenAutomaton:
+    """Turn groups of tokens into classes, from next states (S, groups), −1 for none; adds the end token."""
+    ended, kinds = table.shape
     fillers = sorted({token for token in (vocab.eos, vocab.pad) if token is not None and vocab.eos is not None})
-    if vocab.eos is not None:
-        table[final, vocab.eos] = ended
-        table[ended, fillers] = ended
-    group, first = _unique_columns(table)
-    columns = table[:, first]
+    columns = np.full((ended + 1, kinds + len(fillers)), -1)
+    columns[:ended, :kinds] = table
+    final, group = np.append(final, False), group.copy()
+    for column, token in enumerate(fillers, kinds):
+        group[token] = column
+        columns[ended, column] = ended
+        if token == vocab.eos:
+            columns[final, column] = ended
     useful = np.append(_can_reach(columns, final), False)
     useful[ended] = vocab.eos is not None
     if not useful[0]:
@@ -123,9 +152,10 @@ def _group_tokens(table: _Ints, final: NDArray[np.bool_], vocab: Vocab) -> _Toke
     merged, shared = _unique_columns(columns)
     live = (columns[:, shared] >= 0).any(0)
     class_index = np.where(live, np.cumsum(live) - 1, -1)  # only classes with a transition are numbered
-    class_of, columns = class_index[merged][group], columns[:, shared[live]]
+    class_of = np.where(group < 0, -1, class_index[merged][group])
+    columns = columns[:, shared[live]]
     end = None if vocab.eos is None else int(class_of[vocab.eos])
-    after = np.where(columns < 0, len(table), columns)
+    after = np.where(columns < 0, len(columns), columns)
     return _TokenAutomaton(class_of, after, final, end, tuple(sorted({int(class_of[token]) for token in fillers})))
 
 
@@ -149,9 +179,52 @@ class _Trie:
         nowhere = np.full((len(states), 1), -1, np.int32)
         return np.concatenate([*levels, nowhere], 1)[:, self.node].astype(np.int64)
 
+    def walk(self, table: NDArray[np.int32], states: _Ints) -> tuple[_Ints, _Ints, _Ints]:
+        """All transitions of some states: (index of the state, token, next state); dead ends are never followed."""
+        source, node, state = np.arange(len(states)), np.zeros(len(states), np.int64), states
+        found, offset = [], 1
+        for (_, byte), begin in zip(self.levels, self._children, strict=True):
+            parent, child = _expand(begin, node)
+            after = table[state[parent], byte[child]]
+            kept = after >= 0
+            source, node, state = source[parent[kept]], child[kept], after[kept].astype(np.int64)
+            pair, token = _expand(self._tokens[1], offset + node)
+            found.append(np.stack([source[pair], self._tokens[0][token], state[pair]]))
+            offset += len(byte)
+        source, token, after = np.concatenate(found, 1) if found else np.zeros((3, 0), np.int64)
+        return source, token, after
+
+    @cached_property
+    def _children(self) -> tuple[_Ints, ...]:
+        """For each level, where the children of each node of the level above begin."""
+        sizes = [1, *(len(byte) for _, byte in self.levels)]
+        return tuple(
+            np.searchsorted(parent, np.arange(size + 1)) for size, (parent, _) in zip(sizes, self.levels, strict=False)
+        )
+
+    @cached_property
+    def _tokens(self) -> tuple[_Ints, _Ints]:
+        """The tokens in the order of the nodes at which they end, and where those of each node begin."""
+        order = np.argsort(self.node, kind="stable")
+        order = order[self.node[order] >= 0]
+        count = 1 + sum(len(byte) for _, byte in self.levels)
+        return order, np.searchsorted(self.node[order], np.arange(count + 1))
+
+
+def _expand(begin: _Ints, chosen: _Ints) -> tuple[_Ints, _Ints]:
+    """The members of some groups, which begin at `begin`: the position of each group in `chosen`, and the member."""
+    counts = begin[chosen + 1] - begin[chosen]
+    position = np.repeat(np.arange(len(chosen)), counts)
+    first = np.cumsum(counts) - counts
+    return position, np.arange(len(position)) - first[position] + begin[chosen][position]
+
 
 @lru_cache(8)
 def _trie(pieces: Sequence[bytes | None]) -> _Trie:
+    return _new_trie(pieces)
+
+
+def _new_trie(pieces: Sequence[bytes | None]) -> _Trie:
     """Build the prefix tree of the bytes of each token; None for tokens without bytes."""
     levels: list[tuple[_Ints, NDArray[np.uint8]]] = []
     node = np.full(len(pieces), -1, np.int64)

@@ -1,4 +1,4 @@
-"""A script that compiles regular expressions and JSON schemas to automata on bytes, in a process of its own.
+"""A script that compiles regular expressions to automata on bytes, in a process of its own.
 
 Compilation cannot be interrupted and has no limits: a pattern of 23 characters can take minutes. So it runs in this
 process, which has limited memory and is killed after a timeout. It imports neither redraft nor torch.
@@ -33,7 +33,7 @@ def _compile(request: dict) -> tuple[array.array, dict]:
     """Return the edges of an automaton of texts that end with _END, and its start state and final states."""
     from outlines_core import Index, Vocabulary
 
-    regex = request["regex"] if "regex" in request else _schema_regex(request["schema"])
+    regex = request["regex"]
     vocabulary = Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})
     Index(regex, vocabulary)  # compiled alone first, so that a ")" that would close our group is an error
     index = Index(f"(?:{regex}){_END}", vocabulary)
@@ -43,12 +43,6 @@ def _compile(request: dict) -> tuple[array.array, dict]:
             if byte < 256:
                 edges.extend((state, byte, after))
     return edges, {"start": index.get_initial_state(), "final": sorted(index.get_final_states())}
-
-
-def _schema_regex(schema: str) -> str:
-    from outlines_core.json_schema import build_regex_from_schema
-
-    return build_regex_from_schema(schema)
 
 
 if __name__ == "__main__":

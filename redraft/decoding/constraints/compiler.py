@@ -1,4 +1,4 @@
-"""Compiles regular expressions and JSON schemas to automata on bytes, in a child process with a timeout."""
+"""Compiles regular expressions to automata on bytes, in a child process with a timeout."""
 
 from __future__ import annotations
 
@@ -17,18 +17,13 @@ from redraft.decoding.constraints.dfa import _MAX_STATES, AutomatonTooLarge, _Df
 
 _SECONDS = 10.0  # timeout of the child process
 _MEGABYTES = 1024  # memory limit of the child process
-_MAX_CHARACTERS = 20_000  # of a pattern or a schema, encoded as JSON
+_MAX_CHARACTERS = 20_000  # of a pattern, encoded as JSON
 _SIMPLER = "use a simpler one, with smaller counts {m,n}"
 
 
 def _compile_regex(regex: str, seconds: float = _SECONDS) -> _Dfa:
     """Compile a regular expression that must match the whole text (Rust's syntax; no look-around or backreferences)."""
     return _compile(json.dumps({"regex": _strip_anchors(regex)}), f"the pattern {_shorten(regex)}", seconds)
-
-
-def _compile_schema(schema: str, seconds: float = _SECONDS) -> _Dfa:
-    """Compile a JSON schema: the JSON is on one line, with keys in the order of the schema."""
-    return _compile(json.dumps({"schema": schema}), f"the JSON schema {_shorten(schema)}", seconds)
 
 
 def _strip_anchors(regex: str) -> str:
@@ -50,7 +45,7 @@ def _compile(request: str, name: str, seconds: float) -> _Dfa:
             f"{name} has {len(request):,} characters; {_SIMPLER}, at most {_MAX_CHARACTERS:,} characters"
         )
     if importlib.util.find_spec("outlines_core") is None:
-        raise ValueError("patterns and JSON schemas need an extra package: pip install 'redraft[patterns]'")
+        raise ValueError("patterns need an extra package: pip install 'redraft[patterns]'")
     reply, edges = _run_child(request, name, seconds)
     if "error" in reply:
         raise _explain(reply["error"], name)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 from redraft.decoding.constraints import dfa
-from redraft.decoding.constraints.compiler import _compile_regex, _compile_schema
+from redraft.decoding.constraints.compiler import _compile_regex
 from redraft.decoding.constraints.dfa import _Dfa
+from redraft.decoding.constraints.schema.compile import compile_schema
 
 
 class Rule(ABC):
@@ -58,8 +59,11 @@ class Regex(TextRule):
 class Json(TextRule):
     """The text is JSON that follows a schema; give the schema as a mapping or as a JSON string.
 
-    The JSON is on one line, with keys in the order of the schema and at most one space between its parts. Recursive
-    references end after three levels.
+    The compiled schema is exact: every text is valid, and a keyword that cannot be obeyed exactly is an error that
+    names it. The JSON is on one line, with keys in the order of the schema and at most one space between its parts.
+    Properties that the schema does not mention are written only if it speaks of them (`additionalProperties`,
+    `patternProperties`). Schemas that contain themselves end after four levels, counted strings after 64 characters and
+    counted arrays after 8 items, earlier if the schema is large.
     """
 
     schema: str
@@ -75,7 +79,7 @@ class Json(TextRule):
             raise ValueError(f"the JSON schema is {self.schema:.60}; give an object such as {_EXAMPLE}")
 
     def automaton(self) -> _Dfa:
-        return _compile_schema(self.schema)
+        return compile_schema(self.schema).dfa
 
 
 _EXAMPLE = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}'

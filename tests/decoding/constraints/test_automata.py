@@ -13,7 +13,7 @@ from redraft.core import ByteTokenizer, CharTokenizer, Tokenizer, WordTokenizer,
 from redraft.decoding import AutomatonTooLarge, Banned, Json, OneOf, Required
 from redraft.decoding.constraints import dfa
 from redraft.decoding.constraints.automaton import _token_automaton, _TokenAutomaton
-from redraft.decoding.constraints.compiler import _compile_regex, _compile_schema
+from redraft.decoding.constraints.compiler import _compile_regex
 from redraft.decoding.constraints.dfa import _Dfa
 from redraft.decoding.constraints.rules import compile_rule
 from redraft.decoding.constraints.token_bytes import _token_bytes
@@ -84,7 +84,7 @@ def test_the_smallest_automaton_is_found() -> None:
 
 def test_schemas_become_json_texts() -> None:
     schema = {"type": "object", "properties": {"age": {"type": "integer"}, "ok": {"type": "boolean"}}}
-    automaton = _compile_schema(Json({**schema, "required": ["age", "ok"]}).schema)
+    automaton = compile_rule(Json({**schema, "required": ["age", "ok"]}))
     assert automaton.accepts(b'{"age": 7, "ok": true}')
     assert not automaton.accepts(b'{"age": 07, "ok": true}')
     assert not automaton.accepts(b'{"age": 7}')

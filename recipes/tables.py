@@ -320,7 +320,8 @@ def codecs_table(held: Held) -> str:
         lambda row: percent(row["different"]),
         lambda row: MISSING if row["guessing"] is None else percent(row["guessing"]),
     )
-    head = ["AuBLEU", "tokens right at σ = 0.25, %", "0.5", "1", "midpoints right, %", "different, %", "encoder guesses, %"]
+    sigmas = ["tokens right at σ = 0.25, %", "0.5", "1"]
+    head = ["AuBLEU", *sigmas, "midpoints right, %", "different, %", "encoder guesses, %"]
     names = {name: label for name, label in (SYSTEMS | VARIANTS).items() if name in CODECS}
     rows = ([label, *(cell(held.get(name), show) for show in shown)] for name, label in names.items())
     return markdown(["latents of", *head], rows)

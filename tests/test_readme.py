@@ -279,7 +279,7 @@ def _variants(template: str) -> Iterator[list[str | None]]:
 
 def _fits(template: list[str | None]) -> bool:
     guide = Fits(template)
-    STORY_LANGUAGE.tale.tell(_PartialStory(), guide)
+    STORY_LANGUAGE.tale.expand(_PartialStory(), guide)
     return guide.found
 
 

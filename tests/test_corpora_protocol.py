@@ -162,7 +162,7 @@ def test_its_attributes_can_be_asked_for() -> None:
     asked = ControlRequest(model, ControlSettings(attributes=("sky=cloudy", "glow=shine")))
     assert asked.fulfillment("Monday shone cloudy") == {"sky": 1.0, "glow": 1.0}
     assert asked.fulfillment("cloudy clear shone") == {"sky": 0.0, "glow": 1.0}  # two skies show none
-    with pytest.raises(ArgumentError, match="have no 'mood'; choose from sky, glow"):
+    with pytest.raises(ArgumentError, match="have no attribute 'mood'; choose from sky, glow"):
         control(model, attributes="mood=sad")
     with pytest.raises(ArgumentError, match="sky=green: choose from clear, cloudy"):
         control(model, attributes="sky=green")
@@ -224,7 +224,7 @@ def test_other_wishes_are_still_obeyed(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert len(control(model, pos="* *")[0].tokens) == 2
     with pytest.raises(ArgumentError, match="give lexicon="):
         control(model, pos="NOUN VERB")
-    with pytest.raises(ArgumentError, match="have no 'sky'; choose from none"):
+    with pytest.raises(ArgumentError, match="have no attribute 'sky'; choose from none"):
         control(model, attributes="sky=clear")
     assert model.run is not None
     with pytest.raises(ValueError, match="give a lexicon"):

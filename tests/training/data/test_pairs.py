@@ -415,7 +415,7 @@ def test_sources_where_there_are_none() -> None:
     assert genie.encoder is not None
     with pytest.raises(ValueError, match="time=None"):
         replace(genie, encoder=replace(genie.encoder, time=8))
-    with pytest.raises(ValueError, match="Sourced or Spans"):
+    with pytest.raises(ValueError, match="EncoderRows or SpanRows"):
         variations.with_encoder(presets.diffuseq_tiny())
 
 

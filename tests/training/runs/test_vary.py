@@ -25,7 +25,7 @@ TAGGERS = [name for name in TINY if "_tagger_" in name]
 
 @pytest.mark.parametrize("name", TAGGERS)
 def test_a_tagger_keeps_the_words_of_its_lexicon(name: str) -> None:
-    with pytest.raises(ValueError, match=r"for others build it by vary\.with_tagger"):
+    with pytest.raises(ValueError, match=r"build the tags for this vocabulary with"):
         variations.with_tokenizer(TINY[name](), LETTERS)
 
 

@@ -29,8 +29,7 @@ from jsonschema import validators
 
 from bench import limit
 from bench.race import Row, report, tell
-from redraft.decoding import AutomatonTooLarge
-from redraft.decoding.constraints.dfa import _Dfa
+from redraft.decoding.constraints.dfa import AutomatonTooLarge, _Dfa
 from redraft.decoding.constraints.schema.compile import CompiledSchema, compile_schema
 
 RESULTS = Path(__file__).parent / "results" / "schemas.jsonl"

@@ -23,6 +23,7 @@ from redraft.apps.server.schemas import (
     StrictModel,
     TraceBody,
 )
+from redraft.apps.server.structure import _structure
 from redraft.tasks.arguments.aliases import ALIASES, settings_from
 from redraft.tasks.arguments.rules import ArgumentError
 from redraft.tasks.arguments.settings import (
@@ -331,11 +332,12 @@ def _options(body: CommonBody) -> tuple[_JsonObject, dict[str, str]]:
     }
     names |= {name: f"diffusion.{name}" for name in own} | {"room": "diffusion.room"}
     names |= {ALIASES[name].name: f"diffusion.{name}" for name in own if name in ALIASES}
+    names["choices"] = "diffusion.choices"
+    if isinstance(body, OpenAIBody) and (structure := _structure(body)) is not None:
+        name, own[name], names[name] = structure
     if (choices := own.pop("choices", None)) is not None:
-        own["pattern"] = _one_of(choices, own)
-        names["pattern"] = "diffusion.choices"
-    if (schema := _schema(body)) is not None:
-        own["schema"], names["schema"] = schema, "response_format"
+        own["pattern"] = _one_of(choices, own, names["choices"])
+        names["pattern"] = names["choices"]
     if isinstance(own.get("schema"), dict):
         own["schema"] = json.dumps(own["schema"])
     _take_vllm(own, names)
@@ -364,23 +366,13 @@ def _take_vllm(own: _JsonObject, names: dict[str, str]) -> None:
             raise _bad_request(names[name], f"{name} needs a text to edit; give it as diffusion.start_text")
 
 
-def _one_of(choices: Sequence[str], own: _JsonObject) -> str:
+def _one_of(choices: Sequence[str], own: _JsonObject, name: str) -> str:
     """Returns a regular expression that matches exactly these texts."""
     if "pattern" in own:
-        raise _bad_request("diffusion.choices", "choices and pattern cannot be combined; use only one of them")
+        raise _bad_request(name, "choices and pattern cannot be combined; use only one of them")
     if not choices or not all(choices):
-        raise _bad_request("diffusion.choices", "choices must not be empty or contain an empty text; give at least one")
+        raise _bad_request(name, "choices must not be empty or contain an empty text; give at least one")
     return "|".join(_META.sub(r"\\\1", choice) for choice in choices)
-
-
-def _schema(body: CommonBody) -> str | None:
-    """Returns the JSON schema of `response_format`; None if the text is free."""
-    wanted = getattr(body, "response_format", None)
-    if wanted is None or wanted.type == "text":
-        return None
-    if wanted.json_schema is None:
-        raise _bad_request("response_format", "type json_schema needs a schema; add json_schema: {schema: {...}}")
-    return json.dumps(wanted.json_schema.schema_)
 
 
 def _require_neutral(body: OpenAIBody) -> None:

@@ -117,10 +117,19 @@ class JsonSchema(StrictModel):
 
 
 class ResponseFormat(StrictModel):
-    """The format of the text: free, or JSON that matches a schema."""
+    """The format of the text: free, any JSON object, or JSON that matches a schema exactly."""
 
-    type: Literal["text", "json_schema"]
+    type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(StrictModel):
+    """The structure of the text in vLLM's API; exactly one of them."""
+
+    json_: str | dict[str, Any] | None = Field(None, alias="json", description="A JSON schema.")
+    regex: str | None = Field(None, max_length=_MAX_TEXT, description="The whole text matches it.")
+    choice: list[str] | None = Field(None, max_length=256, description="The text is one of these.")
+    json_object: bool | None = Field(None, description="Any JSON object.")
 
 
 class StreamOptions(StrictModel):
@@ -152,6 +161,10 @@ class OpenAIBody(CommonBody):
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
     response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | None = Field(None, description="Name of structured_outputs.json in older vLLM.")
+    guided_regex: str | None = Field(None, max_length=_MAX_TEXT, description="Name of structured_outputs.regex.")
+    guided_choice: list[str] | None = Field(None, max_length=256, description="Name of structured_outputs.choice.")
     diffusion: Extras | None = None  # type: ignore[valid-type]
 
 

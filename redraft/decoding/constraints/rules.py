@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -57,7 +59,7 @@ class Regex(TextRule):
 
 @dataclass(frozen=True)
 class Json(TextRule):
-    """The text is JSON that follows a schema; give the schema as a mapping or as a JSON string.
+    """The text is JSON that follows a schema: a mapping, a JSON string, a pydantic model or a dataclass.
 
     The compiled schema is exact: every text is valid, and a keyword that cannot be obeyed exactly is an error that
     names it. The JSON is on one line, with keys in the order of the schema and at most one space between its parts.
@@ -68,7 +70,8 @@ class Json(TextRule):
 
     schema: str
 
-    def __init__(self, schema: str | Mapping[str, object]) -> None:
+    def __init__(self, schema: str | Mapping[str, object] | type) -> None:
+        schema = _schema_of_class(schema) if isinstance(schema, type) else schema
         object.__setattr__(self, "schema", schema if isinstance(schema, str) else _schema_json(schema))
         _require_text(self.schema, "a JSON schema")
         try:
@@ -81,8 +84,22 @@ class Json(TextRule):
     def automaton(self) -> _Dfa:
         return compile_schema(self.schema).dfa
 
+    def __str__(self) -> str:
+        return f"Json({self.schema})" if len(self.schema) <= 80 else f"Json({self.schema[:77]}…)"
+
 
 _EXAMPLE = '{"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]}'
+
+
+def _schema_of_class(kind: type) -> Mapping[str, object]:
+    """The JSON schema of a pydantic model or a dataclass."""
+    if not (dataclasses.is_dataclass(kind) or hasattr(kind, "model_json_schema")):
+        raise ValueError(f"the JSON schema is {kind!r:.60}; give a pydantic model, a dataclass, or {_EXAMPLE}")
+    if importlib.util.find_spec("pydantic") is None:
+        raise ValueError("the schema of a dataclass needs an extra package: pip install pydantic")
+    import pydantic
+
+    return pydantic.TypeAdapter(kind).json_schema()
 
 
 def _schema_json(schema: object) -> str:

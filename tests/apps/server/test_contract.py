@@ -243,6 +243,37 @@ def test_response_format_is_a_schema(client: OpenAI) -> None:
     assert isinstance(json.loads(content)["ok"], bool)
 
 
+STRUCTURES: tuple[tuple[dict[str, Any], Any], ...] = (
+    ({"response_format": {"type": "json_object"}}, dict),
+    ({"structured_outputs": {"json": {"type": "integer", "minimum": 10, "maximum": 99}}}, int),
+    ({"guided_json": '{"enum": [7, 8]}'}, int),
+    ({"structured_outputs": {"choice": ["true", "false"]}}, bool),
+    ({"guided_regex": "[1-9]{3}"}, int),
+    ({"guided_choice": ["[1]", "[2]"]}, list),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "null"}, "strict": True}}},
+        type(None),
+    ),
+)
+
+
+def test_every_name_of_a_structure_is_obeyed(client: OpenAI) -> None:
+    for asked, kind in STRUCTURES:
+        found = client.completions.create(model="bytes", prompt="x", max_tokens=12, seed=1, extra_body=QUICK | asked)
+        assert type(json.loads(found.choices[0].text)) is kind, asked
+
+
+def test_a_structure_that_cannot_be_obeyed_is_a_400(client: OpenAI) -> None:
+    needs = {"type": "object", "properties": {"name": {"enum": ["Ada"]}}, "required": ["name"]}
+    for asked, line in (
+        ({"guided_json": needs}, "has at least 14 tokens, but there is room for 5"),
+        ({"guided_json": {"$dynamicRef": "#a"}}, r"'\$dynamicRef' at #"),
+        ({"guided_regex": "a", "response_format": {"type": "json_object"}}, "cannot be combined"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=line):
+            client.completions.create(model="bytes", prompt="x", max_tokens=5, extra_body=QUICK | asked)
+
+
 # --- chat ---
 
 

@@ -6,13 +6,16 @@ import itertools
 import json
 import random
 import re
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+import pydantic
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from bench.schemas import Reader, Walk, oracle
+from redraft.decoding.constraints.rules import Json, Length, Regex, compile_rule
 from redraft.decoding.constraints.schema import formats
 from redraft.decoding.constraints.schema.compile import CompiledSchema, compile_schema
 from redraft.decoding.constraints.schema.numbers import _below, _integer, _multiple_of, _text
@@ -181,6 +184,29 @@ def test_readings_of_other_drafts_are_obeyed_too() -> None:
     beside = {"$ref": "#/definitions/a", "minimum": 1, "definitions": {"a": {"maximum": 3}}}
     reader = Reader(compiled({"$schema": "http://json-schema.org/draft-07/schema#", **beside}).dfa)
     assert [value for value in range(-1, 6) if reader.accepts(value)] == [1, 2, 3]
+
+
+@dataclass
+class Invoice:
+    number: int
+    paid: bool = False
+    lines: list[str] = field(default_factory=list)
+
+
+class Model(pydantic.BaseModel):
+    name: str
+    age: int = pydantic.Field(ge=0, le=150)
+    invoice: Invoice | None = None
+
+
+def test_classes_are_schemas() -> None:
+    """And rules about JSON combine with others."""
+    reader = Reader(compile_rule(Json(Model)))
+    assert reader.accepts({"name": "A", "age": 150, "invoice": {"number": 1, "paid": True, "lines": ["x"]}})
+    assert not reader.accepts({"name": "A", "age": 151})
+    assert Reader(compile_rule(Json(Invoice) & Regex(".*7.*") & Length(4))).accepts({"number": 17})
+    with pytest.raises(ValueError, match="no text obeys all of"):
+        compile_rule(Json({"type": "integer"}) & Regex("[a-z]+"))
 
 
 # --- schemas made by hypothesis ---

@@ -21,17 +21,17 @@ FILES = ("claims", "lengths", "guided", "predicting")
 PLACES = (10, 20, 30, 40, 50)
 STORY_WORDS = 66  # of the longest: where the curves end
 Measure = Callable[[Row | None], str]
-NAMES = {"mdlm_tiny": "masked diffusion", "ar_tiny": "left to right"}
+NAMES = {"mdlm_tiny": "masked diffusion", "ar_tiny": "autoregressive"}
 KINDS = {"mask": "masks", "uniform": "uniform noise", "vectors": "vectors (Diffusion-LM)"}
 HEADS = {"x": "x₀", "eps": "ε", "v": "v"}
 LEVELS = {"linear": "linear β", "cosine": "cosine", "even": "even log-SNR"}
 STORIES = {
     "words even": "words, cross-entropy, even log-SNR",
-    "words sqrt": "the same, sqrt schedule",
-    "words cosine": "the same, cosine schedule",
+    "words sqrt": "words, cross-entropy, sqrt schedule",
+    "words cosine": "words, cross-entropy, cosine schedule",
     **{f"{head} even": f"{said}, even log-SNR" for head, said in HEADS.items()},
 }
-HINTS = {"hints without": "without self-conditioning", "hints with": "with it"}
+HINTS = {"hints without": "without self-conditioning", "hints with": "with self-conditioning"}
 SEEN = (1, 16, 32, 48)  # steps whose entropy the table tells
 
 
@@ -69,7 +69,7 @@ def pictures(results: Path) -> dict[str, str]:
     }
 
 
-# --- left to right ---
+# --- autoregressive models ---
 
 
 def errors_table(rows: Held) -> str:
@@ -78,7 +78,7 @@ def errors_table(rows: Held) -> str:
         row = rows.get(f"{model}, errors")
         at = (cell(row, lambda row, at=at: f"{100 * row[f'right_at_{at}']:.0f}") for at in PLACES)
         lines.append([said, *at, right(row, "right")])
-    return markdown(["% right up to word", *map(str, PLACES), "the end"], lines)
+    return markdown(["% correct up to word", *map(str, PLACES), "the end"], lines)
 
 
 def planning_table(rows: Held) -> str:
@@ -86,7 +86,7 @@ def planning_table(rows: Held) -> str:
         [said, right(row, "right"), cell(row, lambda row: f"{row['nfe']:.0f}")]
         for said, row in ((said, rows.get(f"{model}, planning")) for model, said in NAMES.items())
     ]
-    return markdown(["way", "% right stories", "network calls"], lines)
+    return markdown(["method", "% correct stories", "network calls"], lines)
 
 
 def lengths_table(rows: Held) -> str:
@@ -102,11 +102,11 @@ def lengths_table(rows: Held) -> str:
         ]
         for name, way in lengths.WAYS.items()
     ]
-    return markdown(["way", *head, *(f"CPU s, {n}" for n in lengths.LENGTHS)], lines)
+    return markdown(["method", *head, *(f"CPU s, {n}" for n in lengths.LENGTHS)], lines)
 
 
 def left_to_right(claims: Held, cost: Held) -> list[Panel]:
-    """Stories right so far against the place, and what a text costs against its length."""
+    """Correct stories so far by position, and the cost of a text by its length."""
     right = {said: _so_far(claims.get(f"{model}, errors")) for model, said in NAMES.items()}
     words = _Scale(0, STORY_WORDS, log=False)
     ways = {way.name: _over_lengths(cost, name) for name, way in lengths.WAYS.items()}
@@ -114,7 +114,7 @@ def left_to_right(claims: Held, cost: Held) -> list[Panel]:
     least = min((p.y for points in ways.values() for p in points), default=0.1)
     tokens = _Scale(lengths.LENGTHS[0] / 1.1, lengths.LENGTHS[-1] * 1.1, log=True)
     return [
-        Panel("stories right so far, %", "by word", right, words, _Scale(0, 100, log=False), (0, *PLACES)),
+        Panel("correct stories so far, %", "by word", right, words, _Scale(0, 100, log=False), (0, *PLACES)),
         Panel(
             "CPU seconds per text",
             "by tokens; both axes are logarithmic",
@@ -144,13 +144,13 @@ def _over_lengths(rows: Held, name: str) -> list[Point]:
 def guided_table(rows: Held) -> str:
     hit: Measure = lambda row: right(row, "fidelity")  # noqa: E731
     measures: dict[str, Measure] = {
-        "class as asked, %": hit,
-        "stories right, %": right,
+        "requested class, %": hit,
+        "correct stories, %": right,
         "entropy of words, nats": lambda row: cell(row, lambda row: f"{row['entropy']:.2f}"),
     }
     kinds = [(kind, said, measures) for kind, said in KINDS.items()]
     width: Measure = lambda row: cell(row, lambda row: f"{row['width']:.2f}")  # noqa: E731
-    kinds.append(("points", "points, exact", {"class as asked, %": hit, "width / that of the class": width}))
+    kinds.append(("points", "points, exact", {"requested class, %": hit, "width / width of the class": width}))
     lines = [
         [said, name, *(show(rows.get(f"{kind} {scale:g}")) for scale in guided.SCALES)]
         for kind, said, shown in kinds
@@ -167,7 +167,7 @@ def guidance(rows: Held) -> list[Panel]:
     ticks = guided.SCALES
     return [
         Panel(
-            "class as asked, %",
+            "requested class, %",
             "by γ; exact points for comparison",
             hit | {"points, exact": _points(rows)},
             scales,
@@ -195,7 +195,7 @@ def _over_scales(rows: Held, kind: str, key: str, factor: float) -> list[Point]:
     return [Point(s, factor * row[key], factor * row[f"{key}_stderr"]) for s, row in found if row is not None]
 
 
-# --- what is predicted, at which levels, with hints ---
+# --- prediction targets, noise levels, self-conditioning ---
 
 
 def heads_table(rows: Held) -> str:
@@ -204,7 +204,7 @@ def heads_table(rows: Held) -> str:
 
 
 def over_seeds(rows: Held, head: str, level: str) -> tuple[float, float] | None:
-    """The mean of the seeds and its error, if all are measured."""
+    """Mean over seeds and its standard error; None unless all are measured."""
     names = [f"points {head} {level} {seed}" for seed in range(predicting.SEEDS)]
     if not all(name in rows for name in names):
         return None
@@ -231,7 +231,7 @@ def hints_table(rows: Held) -> str:
         ]
         for name, said in HINTS.items()
     ]
-    head = ["Diffusion-LM", *(f"entropy at step {n}" for n in SEEN), "bits/char above the truth", "right, %"]
+    head = ["Diffusion-LM", *(f"entropy at step {n}" for n in SEEN), "bits/char above the truth", "correct, %"]
     return markdown(head, lines)
 
 
@@ -251,7 +251,7 @@ def prediction(rows: Held) -> list[Panel]:
     ticks = f"log scale; schedules: {', '.join(f'{n} {said}' for n, said in enumerate(LEVELS.values(), 1))}"
     return [
         Panel(
-            "bits of a point above the truth",
+            "bits per point above the truth",
             ticks,
             above,
             _Scale(0.7, 3.3, log=False),
@@ -259,8 +259,8 @@ def prediction(rows: Held) -> list[Panel]:
             (1, 2, 3),
         ),
         Panel(
-            "entropy of x̂ while writing, bits per token",
-            "by step of 64",
+            "entropy of x̂ during sampling, bits per token",
+            "by sampling step, of 64",
             sure,
             _Scale(1, 64, log=False),
             _Scale(0, most, log=False),

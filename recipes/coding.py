@@ -103,7 +103,7 @@ def rendered(results: Path) -> str:
     """The table: a row for each way, columns for the holes."""
     held = Rows(results / "coding.jsonl").read()
     ways = {"diffusion": "masked diffusion, 8 steps"} | {
-        f"left {k}": "left to right" if k == 1 else f"left to right, {k} candidates" for k in CANDIDATES
+        f"left {k}": "autoregressive" if k == 1 else f"autoregressive, {k} candidates" for k in CANDIDATES
     }
     lines = []
     for way, name in ways.items():
@@ -111,7 +111,7 @@ def rendered(results: Path) -> str:
         lines.append(
             [name, *(right(row, "right") for row in found), next((f"{row['nfe']:.1f}" for row in found if row), "–")]
         )
-    return markdown(["way", *(f"{hole} statement, % right" for hole in HOLES), "network calls"], lines)
+    return markdown(["method", *(f"{hole} statement, % right" for hole in HOLES), "network calls"], lines)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

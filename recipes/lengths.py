@@ -1,11 +1,11 @@
-"""What a text costs against its length: network calls and seconds of a core, left to right, by diffusion, by blocks.
+"""The cost of a text by its length: network calls and CPU seconds of autoregressive, diffusion and block samplers.
 
     python recipes/lengths.py
 
-The same network of 4 layers × 256 with fresh weights: cost does not depend on what is written, so nothing is learnt and
-nothing is said about quality. One text at a time, no end token, one thread. Left to right and by blocks the network
-remembers what it has read (an exact cache); masked diffusion reads the whole text at every step.
-Rows go to recipes/results/lengths.jsonl, one per way and length; a row that is there is not measured again.
+All use the same network of 4 layers of width 256 with random weights: the cost does not depend on the words, so nothing
+is trained, and this says nothing about quality. One text at a time, no end token, one thread. Autoregressive and block
+samplers have an exact cache; masked diffusion reads the whole text at every step.
+Rows go to recipes/results/lengths.jsonl, one per method and length; existing rows are not measured again.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from redraft.training.runs import variations
 
 LENGTHS = (64, 128, 256, 512)
 BLOCK = 16
-TIMES, LONG = 2, 4.0  # a text that takes less than so many seconds is written again; the least time counts
+TIMES, LONG = 2, 4.0  # repeats; a text that takes more than LONG seconds is not repeated
 
 
 class Way(NamedTuple):
-    """How a text is written: who sees whom, and by which sampler for so many tokens."""
+    """How a text is written: the attention pattern, and the sampler for a number of tokens."""
 
     name: str
     pattern: AttentionPattern
@@ -39,10 +39,10 @@ class Way(NamedTuple):
 
 
 WAYS = {
-    "left": Way("left to right, cache", Causal(), lambda size: Blocks(Ancestral(1))),
-    "blocks": Way("blocks of 16, cache, a token per step", BlockCausal(BLOCK), lambda size: _blocks(BLOCK)),
+    "left": Way("autoregressive, cache", Causal(), lambda size: Blocks(Ancestral(1))),
+    "blocks": Way("blocks of 16, cache, one token per step", BlockCausal(BLOCK), lambda size: _blocks(BLOCK)),
     "blocks 4": Way("blocks of 16, cache, 4 steps each", BlockCausal(BLOCK), lambda size: _blocks(4)),
-    "mask": Way("masked diffusion, a token per step", Full(), lambda size: Unmask(size, AnyOrder())),
+    "mask": Way("masked diffusion, one token per step", Full(), lambda size: Unmask(size, AnyOrder())),
     "mask 64": Way("masked diffusion, 64 steps", Full(), lambda size: Unmask(64, AnyOrder())),
 }
 
@@ -60,7 +60,7 @@ def fresh(pattern: AttentionPattern) -> DiffusionLM:
 
 
 def row(way: Way, size: int) -> dict[str, Any]:
-    """A short text goes before, so that what is done once does not count."""
+    """Measures a text of `size` tokens, after a short one that warms up caches."""
     model, sampler = fresh(way.pattern), way.sampler(size)
     sample_canvases(model, way.sampler(BLOCK), model.canvas(new=BLOCK))
     spent = []
@@ -77,7 +77,9 @@ def row(way: Way, size: int) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the rows go")
+    parser.add_argument(
+        "--results", type=Path, default=Path(__file__).parent / "results", help="directory for the rows"
+    )
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
     rows = Rows(told.results / "lengths.jsonl")

@@ -38,7 +38,7 @@ PIECE = 60  # words
 REAL = {"mdlm_tiny": "prose", "mlm_tiny": "prose_mlm", "ar_tiny": "prose_ar"}  # the same methods on real words
 AUTHORS = ("charles-dickens", "h-g-wells", "jane-austen", "mark-twain")
 LAST, TUNED = 20, 64
-NAMES = {"mdlm_tiny": "masked diffusion", "mlm_tiny": "masked language model, 15 %", "ar_tiny": "left to right"}
+NAMES = {"mdlm_tiny": "masked diffusion", "mlm_tiny": "masked language model, 15 %", "ar_tiny": "autoregressive"}
 
 
 def probed(it: TextModel, topic: str, count: int) -> dict[str, Any]:

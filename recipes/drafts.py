@@ -1,4 +1,4 @@
-"""Drafters for a causal model: texts of its own to learn from, two drafters, and what they win.
+"""Drafters for a causal model: they learn from its own texts; the tables and picture of their speedup.
 
     redraft train ar_tiny && redraft train mdlm_tiny
     python recipes/drafts.py own runs/ar_tiny --out runs/own.jsonl
@@ -7,8 +7,8 @@
     python -m bench.speculation runs/ar_tiny --stories --draft runs/beside --name "stories, greedy"
     python recipes/drafts.py tables --write docs/speculation.md --picture docs/pictures/speculation.svg
 
-`own` takes any causal model: rows of its training, or of --data, are cut off somewhere and continued by the model, three
-of four greedily, the fourth by drawing; --chat FILE: answers to questions instead, greedily. Rows of measurements are in bench/results/speculation.jsonl.
+`own` takes any causal model. The model continues prefixes of its training rows, or of --data: three of four greedily, the fourth by
+sampling. With --chat FILE it answers questions instead, greedily. Rows of measurements are in bench/results/speculation.jsonl.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def drafts_table(row: Mapping[str, Any]) -> str:
     """One line per drafter and length."""
     head = [
         "drafter",
-        "tokens of a draft",
+        "tokens per draft",
         "accepted, %",
         "tokens per pass",
         "cost of a draft",
@@ -119,7 +119,7 @@ def drafts_table(row: Mapping[str, Any]) -> str:
     lines = [
         [
             named(name),
-            "as pays" if length == "adaptive" else length,
+            "adaptive" if length == "adaptive" else length,
             f"{100 * said['acceptance']:.0f}",
             f"{said['tokens_per_round']:.2f}",
             "–" if said["draft_cost"] is None else f"{said['draft_cost']:.2f}",
@@ -164,7 +164,7 @@ def cost_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
         for form in ("own", "int8", "packed")
         if name in rows and f"c(n)/c(1) {form}" in rows[name]
     ]
-    return markdown(["reading n tokens, in units of one", *sizes, "one token"], lines)
+    return markdown(["cost of reading n tokens, relative to one", *sizes, "one token"], lines)
 
 
 def training_table(row: Mapping[str, Any]) -> str:
@@ -194,10 +194,10 @@ def rendered(results: Path) -> dict[str, str]:
 
 NAMES = {
     "beside": "beside",
-    "itself": "itself",
+    "itself": "self",
     "lookup": "lookup",
-    "smol_self": "itself",
-    "answers.jsonl": "texts of its own",
+    "smol_self": "self",
+    "answers.jsonl": "its own texts",
     "mdlm_tiny": "masked diffusion",
 }
 PLAIN = {"stories": "stories, greedy", "smollm2": "smollm2, questions"}
@@ -276,8 +276,8 @@ def drawn(row: Said) -> str:
         else {}
     )
     most = max(said["tokens_per_round"] for by in fixed.values() for said in by.values())
-    panels = [Panel(48, 430, "speed (line), tokens per pass (dashed), by tokens of a draft", lengths, most)]
-    panels += [Panel(500, 736, "by steps of a draft", steps, most, 3)] if steps else []
+    panels = [Panel(48, 430, "speed (line), tokens per pass (dashed), by tokens per draft", lengths, most)]
+    panels += [Panel(500, 736, "by steps per draft", steps, most, 3)] if steps else []
     said = "; ".join(
         f"{named(name)}, {n} tokens: {s['tokens_per_round']} per pass, {s['speedup']} times as fast"
         for name, by in fixed.items()
@@ -310,19 +310,21 @@ def write_tables(asked: argparse.Namespace) -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(required=True)
-    own = parts.add_parser("own", help="texts of a model's own")
+    own = parts.add_parser("own", help="write texts with the model")
     own.add_argument("model", type=Path)
     own.add_argument("--out", type=Path, required=True, help="a file of JSON lines")
-    own.add_argument("--data", nargs="*", default=[], help="text to begin with; a model of ours takes its own")
-    own.add_argument("--chat", type=Path, help="questions to answer instead: JSON lines with the field source or src")
+    own.add_argument(
+        "--data", nargs="*", default=[], help="texts to continue; the default is the data of the model's run"
+    )
+    own.add_argument("--chat", type=Path, help="answer questions instead: JSON lines with the field source or src")
     own.add_argument("--texts", type=int, default=1536)
-    own.add_argument("--length", type=int, default=96, help="tokens of a text, where rows have no length of their own")
+    own.add_argument("--length", type=int, default=96, help="tokens per text, if the rows have no fixed length")
     own.set_defaults(do=own_texts)
-    training = parts.add_parser("training", help="the losses of a drafter's training as a row")
+    training = parts.add_parser("training", help="add the training losses of a drafter as a row")
     training.add_argument("run", type=Path)
     training.add_argument("--results", type=Path, default=RESULTS)
     training.set_defaults(do=note_training)
-    tables = parts.add_parser("tables", help="tables, figures and picture of the page, from the rows")
+    tables = parts.add_parser("tables", help="fill tables and figures into the page, and draw the picture")
     tables.add_argument("--results", type=Path, default=RESULTS)
     tables.add_argument("--write", type=Path, help="the page to fill in")
     tables.add_argument("--picture", type=Path, help="the SVG to draw")

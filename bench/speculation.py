@@ -72,12 +72,12 @@ def reading(model: DiffusionLM, held: int = 64, rounds: int = 5) -> dict[int, fl
     place = torch.arange(ids.shape[1])[None]
 
     def read(n: int) -> None:
-        cache = model.absorb(ids[:, :held], Context(place=place[:, :held])).cache
+        cache = model.absorb(ids[:, :held], Context(positions=place[:, :held])).cache
         found.setdefault(n, []).append(seconds(lambda: said(n, cache)))
 
     def said(n: int, cache: Any) -> object:
         window = slice(held, held + n)
-        after = model.absorb(ids[:, window], Context(place=place[:, window], cache=cache)).cache
+        after = model.absorb(ids[:, window], Context(positions=place[:, window], cache=cache)).cache
         return model.network.logits(after.said.states)  # type: ignore[union-attr]
 
     found: dict[int, list[float]] = {}

@@ -48,25 +48,27 @@ class Context:
     pad: Tensor | None = None  # (B, L) bool: True on padding; None if there is no padding
     clean: Tensor | None = None  # (B, L) ids of x, for later blocks and causal networks in training
     cache: Cache | None = None  # tokens that were read before, at positions other than those of z
-    hint: Tensor | None = None  # (B, N, D) previous x̂, for self-conditioning; None in the first step
-    cond: Tensor | None = None  # (B, C, width) states of the encoded source, for cross attention
-    cond_pad: Tensor | None = None  # (B, C) bool: padding of the source
+    previous: Tensor | None = None  # (B, N, D) previous x̂, for self-conditioning; None in the first step
+    source: Tensor | None = None  # (B, C, width) states of the encoded source, for cross attention
+    source_pad: Tensor | None = None  # (B, C) bool: padding of the source
     label: Tensor | None = None  # (B,) class of each row; None without classes
-    inside: Tensor | None = None  # (B, L) bool: given text follows, so the text cannot end here; None if nowhere
-    place: Tensor | None = None  # (B, L), or (1, L) if shared: position of each column of z; None for 0, 1, 2 …
+    no_end_token: Tensor | None = None  # (B, L) bool: no end token here, as given text follows; None if nowhere
+    positions: Tensor | None = None  # (B, L), or (1, L) if shared: position of each column of z; None for 0, 1, 2 …
     other: Tensor | None = None  # (B, positions) ids of a `NegativePrompt`, −1 where it does not differ; else None
-    marks: PlacedRules | None = None  # rules on the text; None if it is unconstrained
+    rules: PlacedRules | None = None  # rules on the text; None if it is unconstrained
     pattern: object = None  # `AttentionPattern` for this pass; None for the network's own
-    ending: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → mask of what follows a stop
+    stop_strings: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → columns after a stop
 
     def rows(self, index: Tensor) -> Context:
         """The context of the rows at `index`."""
-        names = ("pad", "clean", "hint", "cond", "cond_pad", "label", "inside", "other")
+        names = ("pad", "clean", "previous", "source", "source_pad", "label", "no_end_token", "other")
         picked = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
-        position = self.place if self.place is None or len(self.place) == 1 else self.place[index]
+        positions = self.positions
+        if positions is not None and len(positions) > 1:
+            positions = positions[index]
         cache = None if self.cache is None else self.cache.rows(index)
-        marks = None if self.marks is None else self.marks.rows(index)
-        return replace(self, **picked, place=position, cache=cache, marks=marks)
+        rules = None if self.rules is None else self.rules.rows(index)
+        return replace(self, **picked, positions=positions, cache=cache, rules=rules)
 
 
 @dataclass(frozen=True)
@@ -76,26 +78,26 @@ class Canvas:
     z: Tensor  # (B, L) ids, or (B, N, D) vectors
     fixed: Tensor  # (B, L) bool: never overwritten; padding counts as fixed
     context: Context = Context()
-    waiting: Tensor | None = None  # (B, L) bool: fixed for now, but still noise (future blocks)
+    future: Tensor | None = None  # (B, L) bool: fixed for now, but still noise (future blocks)
     confidence: Tensor | None = None  # (B, L) probability of each token when written, else 0; None if not tracked
     open: Tensor | None = None  # (B, L + 1) bool: gaps open to insertion; padding that is not fixed is room
     ids: Tensor | None = None  # (B, L) ids of given tokens if z is vectors, −1 elsewhere; None if none is given
-    since: float | None = None  # z is a draft, and sampling starts at this time; None to start from noise
+    start_time: float | None = None  # z is a draft, and sampling starts at this time; None to start from noise
 
     def __post_init__(self) -> None:
         z, fixed = tuple(self.z.shape), tuple(self.fixed.shape)
-        inside, gaps = (None if a is None else tuple(a.shape) for a in (self.context.inside, self.open))
+        no_end, gaps = (None if a is None else tuple(a.shape) for a in (self.context.no_end_token, self.open))
         if z[:2] != fixed or self.fixed.dtype != torch.bool:
             raise ValueError(f"a canvas needs fixed (bool) for each position of z; got {z}, {fixed} {self.fixed.dtype}")
-        if inside not in (None, fixed):
-            raise ValueError(f"context.inside has shape {inside}; it must have that of fixed, {fixed}")
+        if no_end not in (None, fixed):
+            raise ValueError(f"context.no_end_token has shape {no_end}; it must have that of fixed, {fixed}")
         if gaps not in (None, (z[0], z[1] + 1)):
             raise ValueError(f"open has shape {gaps}; {z[1]} tokens have {z[1] + 1} gaps, so it must be (B, L + 1)")
 
-    def write(self, z: Tensor, hint: Tensor | None = None) -> Canvas:
-        """A new canvas with z written wherever nothing is fixed; `hint` is the newest x̂, for self-conditioning."""
+    def write(self, z: Tensor, previous: Tensor | None = None) -> Canvas:
+        """A new canvas with z written wherever nothing is fixed; `previous` is the newest x̂, for self-conditioning."""
         fixed = self.fixed if z.dim() == 2 else self.fixed[..., None]
-        context = self.context if hint is None else replace(self.context, hint=hint)
+        context = self.context if previous is None else replace(self.context, previous=previous)
         return replace(self, z=torch.where(fixed, self.z, z), context=context)
 
     def time(self, t: Tensor) -> Tensor:
@@ -106,27 +108,27 @@ class Canvas:
         if self.open is not None:
             return t
         t = t.masked_fill(self.fixed, 0)
-        return t if self.waiting is None else t.masked_fill(self.waiting, 1)
+        return t if self.future is None else t.masked_fill(self.future, 1)
 
     def rows(self, index: Tensor) -> Canvas:
         """The canvas of the rows at `index`."""
-        names = ("waiting", "confidence", "ids", "open")
+        names = ("future", "confidence", "ids", "open")
         optional = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
         return replace(self, z=self.z[index], fixed=self.fixed[index], context=self.context.rows(index), **optional)
 
     @property
-    def place(self) -> Tensor:
+    def positions(self) -> Tensor:
         """Position of each column: (B, L), or (1, L) if all rows share them."""
-        if self.context.place is not None:
-            return self.context.place
+        if self.context.positions is not None:
+            return self.context.positions
         return torch.arange(self.z.shape[1], device=self.z.device)[None]
 
     def window(self, lo: int, hi: int, context: Context) -> Canvas:
         """Columns lo..hi at their positions, to be read together with what `context.cache` holds."""
-        pad, inside = (None if a is None else a[:, lo:hi] for a in (self.context.pad, self.context.inside))
-        column, marks = torch.arange(lo, hi, device=self.z.device)[None], self.context.marks
-        marks = None if marks is None else marks.window(self.z, column)
-        context = replace(context, pad=pad, inside=inside, place=self.place[:, lo:hi], marks=marks)
+        pad, no_end = (None if a is None else a[:, lo:hi] for a in (self.context.pad, self.context.no_end_token))
+        column, rules = torch.arange(lo, hi, device=self.z.device)[None], self.context.rules
+        rules = None if rules is None else rules.window(self.z, column)
+        context = replace(context, pad=pad, no_end_token=no_end, positions=self.positions[:, lo:hi], rules=rules)
         return Canvas(self.z[:, lo:hi], self.fixed[:, lo:hi], context)
 
     def paste(self, window: Canvas, lo: int) -> Canvas:

@@ -80,21 +80,23 @@ class Rng:
     """
 
     key: Tensor  # (B,) int64
-    place: Tensor | None = None  # (B, L), or (1, L) if all rows share them: positions to draw for; None for 0, 1, 2 …
+    positions: Tensor | None = (
+        None  # (B, L), or (1, L) if all rows share them: positions to draw for; None for 0, 1, 2 …
+    )
 
     def fold(self, n: int | Tensor) -> Rng:
         """New keys derived from n, which is one integer for all rows or (B,) one per row."""
         key = _bits(self.key)
         *_, factor = _constants(key)
         key = _hash(key * factor + self._step(n))
-        return Rng(torch.from_numpy(key.view(np.int64)) if isinstance(key, np.ndarray) else key, self.place)
+        return Rng(torch.from_numpy(key.view(np.int64)) if isinstance(key, np.ndarray) else key, self.positions)
 
     def steps(self, together: int = 32) -> Iterator[Rng]:
         """Yields fold(0), fold(1), fold(2) …, hashed `together` at a time, for loops that need one per step."""
         for first in itertools.count(0, together):
             index = torch.arange(first, first + together, device=self.key.device)[:, None]
             keys = Rng(self.key[None].expand(together, -1)).fold(index).key
-            yield from (Rng(key, self.place) for key in keys)
+            yield from (Rng(key, self.positions) for key in keys)
 
     def _step(self, n: int | Tensor) -> Any:
         """(n + 1)·gamma in the type of the keys."""
@@ -104,7 +106,7 @@ class Rng:
 
     def rows(self, index: Tensor) -> Rng:
         """The generator of the rows at `index`."""
-        position = self.place if self.place is None or len(self.place) == 1 else self.place[index]
+        position = self.positions if self.positions is None or len(self.positions) == 1 else self.positions[index]
         return Rng(self.key[index], position)
 
     def split(self, n: int) -> tuple[Rng, ...]:
@@ -122,14 +124,16 @@ class Rng:
     def _counter(self, *shape: int) -> _Ints:
         """(count,) or (1 or B, count): each position has its own counters, whatever the window."""
         count = torch.Size(shape).numel()
-        if self.place is None:
+        if self.positions is None:
             return _column_counters(count, self.key.device)
-        if shape[0] != self.place.shape[1]:
-            raise ValueError(f"{shape[0]} positions to draw for, but the window has {self.place.shape[1]}; use once()")
+        if shape[0] != self.positions.shape[1]:
+            raise ValueError(
+                f"{shape[0]} positions to draw for, but the window has {self.positions.shape[1]}; use once()"
+            )
         per_position = count // max(1, shape[0])
         if per_position == 1:
-            return _bits((self.place + 1) * _GAMMA)
-        counter = self.place[..., None] * per_position + torch.arange(1, per_position + 1, device=self.key.device)
+            return _bits((self.positions + 1) * _GAMMA)
+        counter = self.positions[..., None] * per_position + torch.arange(1, per_position + 1, device=self.key.device)
         return _bits(counter.flatten(1) * _GAMMA)
 
     def once(self) -> Tensor:

@@ -87,9 +87,11 @@ class _CanvasBuilder:
         pad, blank = (z == _EMPTY) | (z == _ROOM), z == _BLANK
         fixed = ~blank & (z != _ROOM)
         z = z.masked_fill(pad, self.vocab.filler).masked_fill(blank, self.vocab.mask or 0)
-        inside = blank & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
-        keep_inside = inserts_tokens(self.process) or bool(inside.any())
-        canvas = Canvas(z, fixed, Context(pad=pad if bool(pad.any()) else None, inside=inside if keep_inside else None))
+        no_end = blank & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
+        any_hole = inserts_tokens(self.process) or bool(no_end.any())
+        canvas = Canvas(
+            z, fixed, Context(pad=pad if bool(pad.any()) else None, no_end_token=no_end if any_hole else None)
+        )
         if not inserts_tokens(self.process):
             return canvas
         is_open = [[gap in row_gaps for gap in range(z.shape[1] + 1)] for row_gaps in open_gaps]

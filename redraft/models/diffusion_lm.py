@@ -69,7 +69,7 @@ class DiffusionLM(nn.Module):
         return pattern.block if isinstance(pattern, BlockCausal) else 1 if isinstance(pattern, Causal) else None
 
     def forward(self, z: Tensor, t: Tensor, context: Context = Context()) -> Prediction:
-        if context.marks is not None:
+        if context.rules is not None:
             raise ValueError(
                 "the canvas has constraints, but the model is not wrapped; use Constrained(model.process)(model)"
             )
@@ -91,7 +91,7 @@ class DiffusionLM(nn.Module):
         inputs = z if self.codec is None else self._network_input(z, torch.zeros_like(z[..., 0]), None)
         level = None if t is None else self.config.noise_level(t)
         cache = self.network.absorb(inputs, context, level, unfinished=t is not None)
-        return replace(context, cache=cache, hint=None)
+        return replace(context, cache=cache, previous=None)
 
     def learnable(self, batch: Batch) -> Batch:
         """The batch without loss on the first token if nothing predicts it, as in plain causal models."""
@@ -120,7 +120,7 @@ class DiffusionLM(nn.Module):
             return context
         if self.encoder is None:
             raise ValueError("this model has no encoder to read a source; use the framing Pairs")
-        return replace(context, cond=self.encoder(source, context=Context(pad=pad)), cond_pad=pad)
+        return replace(context, source=self.encoder(source, context=Context(pad=pad)), source_pad=pad)
 
     def _predict_vectors(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         """The prediction, computed at once and for all positions, because a step of Gaussian noise needs all of x̂."""
@@ -130,18 +130,20 @@ class DiffusionLM(nn.Module):
         assert isinstance(config.process, Gaussian)
         if context.clean is not None:
             context = replace(context, clean=self._network_input(context.clean, torch.zeros_like(t), None))
-        states = self.network(self._network_input(z, t, context.hint), config.noise_level(t), context)
+        states = self.network(self._network_input(z, t, context.previous), config.noise_level(t), context)
         assert self.codec is not None
         return config.head(self.network.logits(states), z, t, config.process, self.codec.table)
 
-    def _network_input(self, z: Tensor, t: Tensor, hint: Tensor | None) -> Tensor:
+    def _network_input(self, z: Tensor, t: Tensor, previous: Tensor | None) -> Tensor:
         """(B, N, D) the network's input: z at unit variance, followed by the previous x̂ if it self-conditions."""
         assert self.codec is not None
         assert isinstance(self.process, Gaussian)
         inputs = self.codec.network_input(self.process.at_unit_variance(z, t))
         if not self.config.hint:
             return inputs
-        return torch.cat([inputs, torch.zeros_like(inputs) if hint is None else self.codec.network_input(hint)], -1)
+        return torch.cat(
+            [inputs, torch.zeros_like(inputs) if previous is None else self.codec.network_input(previous)], -1
+        )
 
     def states(self, batch: Batch) -> Tensor:
         """(B, L, D) hidden states of clean texts."""
@@ -272,25 +274,27 @@ class DiffusionLM(nn.Module):
         if self.codec.latents is not None and bool(_prompt_mask(canvas, self.config.vocab).any()):
             name = type(self.codec).__name__
             raise ValueError(f"{name} writes only whole texts, without given tokens; leave out the prompt and holes")
-        if (rules := canvas.context.marks) is not None:
+        if (rules := canvas.context.rules) is not None:
             if not self.codec.parallel:
                 raise ValueError(
                     f"{type(self.codec).__name__} has no logits for each position, because it decodes one token after "
                     "another; leave out the constraints"
                 )
-            canvas = replace(canvas, context=replace(canvas.context, marks=rules.reading(self.codec.logits)))
+            canvas = replace(canvas, context=replace(canvas.context, rules=rules.reading(self.codec.logits)))
         if self.codec.latents is None:
             given = canvas.z.masked_fill(~canvas.fixed, -1)
             with torch.no_grad():
                 return replace(canvas, z=self.codec.encode(canvas.z, canvas.context.pad), ids=given)
         z = torch.zeros(len(canvas.z), self.codec.latents, self.codec.width, device=canvas.z.device)
-        return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool), replace(canvas.context, pad=None, inside=None))
+        return Canvas(
+            z, torch.zeros_like(z[..., 0], dtype=torch.bool), replace(canvas.context, pad=None, no_end_token=None)
+        )
 
     def to_tokens(self, canvas: Canvas) -> Canvas:
         """Decode the vectors of a canvas to tokens, which obey its constraints; a canvas of tokens is unchanged."""
         if self.codec is None:
             return canvas
-        rules = canvas.context.marks
+        rules = canvas.context.rules
         with torch.no_grad():
             ids = self.codec.decode(canvas.z) if rules is None else rules.likeliest(canvas.z)
         if self.codec.latents is None:

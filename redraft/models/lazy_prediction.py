@@ -94,12 +94,12 @@ class _LazyPrediction(Prediction):
 
     def _exclude_ends(self, weights: Tensor, where: Tensor) -> Tensor:
         """Exclude start, end and padding tokens before given text, which they would cut off."""
-        inside, ends = self._context.inside, self._model.config.vocab.ends
-        if inside is None or not ends:
+        no_end, ends = self._context.no_end_token, self._model.config.vocab.ends
+        if no_end is None or not ends:
             return weights
         excluded = torch.zeros(weights.shape[-1], dtype=torch.bool, device=weights.device)
         excluded[list(ends)] = True
-        return weights.masked_fill(inside[where][:, None] & excluded, -torch.inf)
+        return weights.masked_fill(no_end[where][:, None] & excluded, -torch.inf)
 
     def _states(self, where: Tensor, at: Tensor) -> Tensor:
         """(N, D) states that predict the queried tokens.
@@ -134,7 +134,7 @@ class _LazyPrediction(Prediction):
         """(N, D) states at the columns `source`, of which −1 is the last token of the cache."""
         config, at = self._model.config, row * z.shape[1] + source.clamp(min=0)
         cache = context.cache if isinstance(context.cache, KeyValueCache) else KeyValueCache()
-        before = cache.state_before(context.place)
+        before = cache.state_before(context.positions)
         if before is None and config.is_plain_causal:
             raise ValueError("nothing predicts the first token of a row; give it, by a prompt or a start token")
         if before is None:

@@ -107,8 +107,8 @@ def test_samplers_begin_where_the_draft_is(sampler: redraft.Sampler, monkeypatch
         return DiffusionLM.forward(it.lm, z, t, context)
 
     monkeypatch.setattr(it.lm, "forward", seen)
-    canvas = Canvas(torch.tensor([it.encode_row(DRAFT)]), torch.zeros(1, 68, dtype=torch.bool), since=0.25)
-    assert canvas.since == 0.25
+    canvas = Canvas(torch.tensor([it.encode_row(DRAFT)]), torch.zeros(1, 68, dtype=torch.bool), start_time=0.25)
+    assert canvas.start_time == 0.25
     final_canvas(sampler(it.lm, it.lm.process, canvas, rng=rng(0, 1)))
     assert times == [] if name == "mdlm_tiny" else max(times) == 0.25
 
@@ -175,7 +175,7 @@ def test_text_that_stays_is_not_cut_off() -> None:
     canvas = Canvas(torch.tensor([it.encode_row(DRAFT)] * 8), torch.zeros(8, 68, dtype=torch.bool))
     for written in SDEdit(Unmask(2, AnyOrder()), 0.5)(it.lm, process, canvas, rng=rng(0, 8)):
         words = written.fixed & (written.z != it.lm.config.vocab.eos)
-        inside = written.context.inside
+        inside = written.context.no_end_token
         assert inside is not None
         behind = words.flip(-1).cumsum(-1).flip(-1) > 0
         assert torch.equal(inside, behind & ~written.fixed)

@@ -84,7 +84,7 @@ def test_places_are_those_of_the_row() -> None:
     table[2, 7] = 0.0
     z, t = torch.full((1, 2), it.lm.config.vocab.masked), torch.ones(1, 1, dtype=torch.float64)
     with torch.no_grad():
-        x = PositionClassifier(table)(it.lm)(z, t, Context(place=torch.tensor([[2, 3]]))).x
+        x = PositionClassifier(table)(it.lm)(z, t, Context(positions=torch.tensor([[2, 3]]))).x
     assert float(x[0, 0, 7]) == 0.0
     assert float(x[0, 1, 7]) < -1
 

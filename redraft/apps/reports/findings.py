@@ -89,8 +89,10 @@ class _DemoModel:
             raise ValueError(
                 f"{canvas.z.shape[1]} tokens and an end token do not fit the rows of this run; use a shorter text"
             )
-        inside = canvas.context.inside
-        context = replace(canvas.context, inside=None if inside is None else F.pad(inside, (0, rest), value=False))
+        inside = canvas.context.no_end_token
+        context = replace(
+            canvas.context, no_end_token=None if inside is None else F.pad(inside, (0, rest), value=False)
+        )
         z, fixed = F.pad(canvas.z, (0, rest), value=end), F.pad(canvas.fixed, (0, rest), value=True)
         return replace(canvas, z=z, fixed=fixed, context=context)
 

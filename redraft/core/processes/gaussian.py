@@ -306,7 +306,7 @@ class Gaussian(Process):
         require_vectors(canvas.z, s, t)
         mean, variance = self.reverse(pred, canvas.z, s, t)
         z = mean + variance.sqrt() * normal_like(canvas.z, rng)
-        return canvas.write(z.to(canvas.z.dtype), hint=pred.x)
+        return canvas.write(z.to(canvas.z.dtype), previous=pred.x)
 
     def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         error = (noised.target - pred.x).square()

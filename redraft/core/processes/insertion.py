@@ -276,7 +276,7 @@ def _insert_masks(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
     empty = slot[:, :-1] >= (~pad).sum(-1, keepdim=True) + arrived[:, -1:]
     z = canvas.z.gather(1, at).masked_fill(new, vocab.masked).masked_fill(empty, vocab.filler)
     fixed = torch.where(empty, closed, canvas.fixed.gather(1, at) & ~new)
-    context = replace(canvas.context, pad=empty, inside=_inside(canvas, owner[:, :-1], new))
+    context = replace(canvas.context, pad=empty, no_end_token=_inside(canvas, owner[:, :-1], new))
     confidence = None if canvas.confidence is None else canvas.confidence.gather(1, at).masked_fill(new | empty, 0.0)
     opened = canvas.open.gather(1, owner)
     return replace(canvas, z=z, fixed=fixed, context=context, open=opened, confidence=confidence)
@@ -284,7 +284,7 @@ def _insert_masks(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
 
 def _inside(canvas: Canvas, owner: Tensor, new: Tensor) -> Tensor | None:
     """`Context.inside` for each slot; a new slot comes before its owner, which may itself be given."""
-    inside, pad = canvas.context.inside, canvas.context.pad
+    inside, pad = canvas.context.no_end_token, canvas.context.pad
     if inside is None or pad is None:
         return inside
     given, at = canvas.fixed & ~pad, owner.clamp(max=pad.shape[1] - 1)

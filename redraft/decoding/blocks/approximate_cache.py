@@ -79,11 +79,11 @@ class _StaleDenoiser:
     def _read_rows(self, z: Tensor, t: Tensor, context: Context) -> Context:
         """Read the whole rows with the window's present tokens z into a new cache."""
         given = self._whole.context
-        if context.label is not given.label or context.cond is not given.cond:
+        if context.label is not given.label or context.source is not given.source:
             raise ValueError(
                 "guidance inside Blocks would use one approximate cache for both conditions; "
                 "use GuidedSampler(Blocks(…), …)"
             )
-        elsewhere = self._whole.time(torch.zeros_like(t[:, :1])).expand(self._whole.fixed.shape)  # given 0, waiting 1
+        elsewhere = self._whole.time(torch.zeros_like(t[:, :1])).expand(self._whole.fixed.shape)  # given 0, future 1
         times = self._window.put(elsewhere, t.expand(z.shape))
         return self._denoise.absorb(self._window.put(self._whole.z, z), given, times)

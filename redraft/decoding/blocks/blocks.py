@@ -97,7 +97,7 @@ class Blocks:
         """Decode under full attention with an approximate cache; a block skips rows with nothing to write in it."""
         block, start = _block_index(denoise, canvas, size), _first_free_column(canvas).tolist()
         for i in range(int(block.max()) + 1):
-            active = replace(canvas, fixed=canvas.fixed | (block != i), waiting=~canvas.fixed & (block > i))
+            active = replace(canvas, fixed=canvas.fixed | (block != i), future=~canvas.fixed & (block > i))
             if row := (~active.fixed).any(-1).nonzero().squeeze(-1).tolist():
                 window = cache.window(row, [start[k] + i * size for k in row], size, canvas)
                 whole = window.whole(active)
@@ -113,7 +113,7 @@ class Blocks:
     ) -> Iterator[Canvas]:
         """Decode without a cache: every step reads the whole canvas."""
         for i in range(int(block.max()) + 1):
-            active = replace(canvas, fixed=canvas.fixed | (block != i), waiting=~canvas.fixed & (block > i))
+            active = replace(canvas, fixed=canvas.fixed | (block != i), future=~canvas.fixed & (block > i))
             if bool(active.fixed.all()):
                 continue
             if denoise.block is not None:
@@ -148,10 +148,10 @@ def _without_later_rules(canvas: Canvas, last: int) -> Canvas:
 
     A network that writes in blocks is not trained to predict later blocks.
     """
-    if not isinstance(canvas.context.marks, PlacedRuleSet):
+    if not isinstance(canvas.context.rules, PlacedRuleSet):
         return canvas
-    marks = canvas.context.marks.until(torch.tensor([[last]], device=canvas.z.device))
-    return replace(canvas, context=replace(canvas.context, marks=marks))
+    rules = canvas.context.rules.until(torch.tensor([[last]], device=canvas.z.device))
+    return replace(canvas, context=replace(canvas.context, rules=rules))
 
 
 def _block_index(denoise: Denoiser, canvas: Canvas, size: int) -> Tensor:

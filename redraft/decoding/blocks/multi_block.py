@@ -85,7 +85,7 @@ class MultiBlock:
     ) -> Prediction:
         """Predict all active blocks in one network call. masked: (B, blocks) fraction of each block still masked."""
         here = active.gather(1, block)
-        others_fixed = replace(canvas, fixed=canvas.fixed | ~here, waiting=process.hidden(canvas) & ~here)
+        others_fixed = replace(canvas, fixed=canvas.fixed | ~here, future=process.hidden(canvas) & ~here)
         t = process.moment(masked.to(ops.widest_float(masked.device))).gather(1, block)
         pred, hidden = denoise(canvas.z, others_fixed.time(t), canvas.context), process.hidden(others_fixed)
         if not isinstance(pred, ConstrainedPrediction):

@@ -54,7 +54,7 @@ class SlidingWindow:
             hi = min(lo + self.window, length)
             if not bool(fixed[:, lo:hi].all()):
                 window = replace(canvas, fixed=fixed).window(lo, hi, canvas.context)
-                window = replace(window, context=replace(window.context, place=None))  # positions start at 0
+                window = replace(window, context=replace(window.context, positions=None))  # positions start at 0
                 for inner in self.sampler(denoise, process, window, rng=rng.fold(lo)):
                     canvas = canvas.paste(inner, lo)
                     yield canvas

@@ -58,7 +58,7 @@ class SubBlocks:
         """
         part = self._part_index(canvas)
         for i in range(int(part.max()) + 1):
-            active = replace(canvas, fixed=canvas.fixed | (part != i), waiting=~canvas.fixed & (part > i))
+            active = replace(canvas, fixed=canvas.fixed | (part != i), future=~canvas.fixed & (part > i))
             if bool(active.fixed.all()):
                 continue
             start = None if self.first and i == 0 else (i - self.first) * self.size
@@ -103,9 +103,9 @@ class _SubBlockDenoiser:
         if self._cached.cache is None or bool((z[:, lo] == self._mask).any()):
             self._cached = self._denoise.absorb(z, context, t)
             return self._denoise(z, t, replace(context, cache=self._cached.cache))
-        positions = torch.arange(z.shape[1], device=z.device)[None] if context.place is None else context.place
-        pad, inside = (None if a is None else a[:, lo:hi] for a in (context.pad, context.inside))
-        window = replace(context, cache=self._cached.cache, place=positions[:, lo:hi], pad=pad, inside=inside)
+        positions = torch.arange(z.shape[1], device=z.device)[None] if context.positions is None else context.positions
+        pad, no_end = (None if a is None else a[:, lo:hi] for a in (context.pad, context.no_end_token))
+        window = replace(context, cache=self._cached.cache, positions=positions[:, lo:hi], pad=pad, no_end_token=no_end)
         pred = self._denoise(z[:, lo:hi], t if t.shape[1] == 1 else t[:, lo:hi], window)
         return _WindowPrediction(pred, lo, hi)
 

@@ -59,19 +59,19 @@ class _Window:
     def cut(self, whole: Canvas, context: Context) -> Canvas:
         """Cut the window out of its rows, to be read with this context."""
         if self.lo is not None:
-            waiting = None if whole.waiting is None else whole.waiting[:, self.lo :][:, : self.column.shape[1]]
-            return replace(whole.window(self.lo, self.lo + self.column.shape[1], context), waiting=waiting)
+            future = None if whole.future is None else whole.future[:, self.lo :][:, : self.column.shape[1]]
+            return replace(whole.window(self.lo, self.lo + self.column.shape[1], context), future=future)
         at, beyond = self._clamped_columns(whole)
-        pad, marks = _gather_columns(whole.context.pad, at), whole.context.marks
+        pad, rules = _gather_columns(whole.context.pad, at), whole.context.rules
         context = replace(
             context,
             pad=beyond if pad is None else pad | beyond,
-            inside=_gather_columns(whole.context.inside, at),
-            place=self.column,
-            marks=None if marks is None else marks.window(whole.z, self.column),
+            no_end_token=_gather_columns(whole.context.no_end_token, at),
+            positions=self.column,
+            rules=None if rules is None else rules.window(whole.z, self.column),
         )
         z = whole.z.take_along_dim(at if whole.z.dim() == 2 else at[..., None], 1)
-        return Canvas(z, whole.fixed.gather(1, at) | beyond, context, _gather_columns(whole.waiting, at))
+        return Canvas(z, whole.fixed.gather(1, at) | beyond, context, _gather_columns(whole.future, at))
 
     def paste(self, canvas: Canvas, inner: Canvas) -> Canvas:
         """Return the canvas with the tokens of `inner` written at the columns of the window."""

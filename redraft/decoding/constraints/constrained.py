@@ -58,37 +58,37 @@ class _ConstrainedDenoiser(DenoiserWrapper):
     guidance: Constrained
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        if not isinstance(context.marks, PlacedRuleSet):
+        if not isinstance(context.rules, PlacedRuleSet):
             raise ValueError("the canvas has no constraint; attach one with constrain(canvas, rule, tokenizer)")
-        pred = self.denoise(z, t, replace(context, marks=None))
-        if not context.marks.parts or not self.guidance.scale:  # unconstrained rows, or vectors without guidance
+        pred = self.denoise(z, t, replace(context, rules=None))
+        if not context.rules.parts or not self.guidance.scale:  # unconstrained rows, or vectors without guidance
             return pred
         if isinstance(pred, VectorPrediction):
-            return _guide_vectors(pred, context.marks, self.guidance.scale)
+            return _guide_vectors(pred, context.rules, self.guidance.scale)
         assert isinstance(self.guidance.process, TokenProcess)
-        return ConstrainedPrediction(pred, z, self.guidance.process.evidence(z, t.expand_as(z)), context.marks)
+        return ConstrainedPrediction(pred, z, self.guidance.process.evidence(z, t.expand_as(z)), context.rules)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        return replace(self.denoise.absorb(z, replace(context, marks=None), t), marks=context.marks)
+        return replace(self.denoise.absorb(z, replace(context, rules=None), t), rules=context.rules)
 
 
-def _guide_vectors(pred: VectorPrediction, marks: PlacedRuleSet, scale: float) -> VectorPrediction:
+def _guide_vectors(pred: VectorPrediction, rules: PlacedRuleSet, scale: float) -> VectorPrediction:
     """Guide a prediction of vectors towards texts that obey: x̂ + γ·∂log Z/∂x̂ at the positions to be written.
 
     If the network also predicts tokens, they become log p_γ = (1 − γ)·log p(w) + γ·log p(w | obeys), and x̂ their mean.
     """
-    where = torch.stack([part.span & ~part.given for part in marks.parts]).any(0)
+    where = torch.stack([part.span & ~part.given for part in rules.parts]).any(0)
     if not bool(where.any()):
         return pred
     if pred.log_weights is None:
         with torch.enable_grad():
             x = pred.mean.detach().requires_grad_()
-            log_p = marks.log_p(x)[where]
-            marginals = _log_marginals(log_p.detach(), marks, where).exp()  # equal to ∂log Z/∂log p
+            log_p = rules.log_p(x)[where]
+            marginals = _log_marginals(log_p.detach(), rules, where).exp()  # equal to ∂log Z/∂log p
             gradient = torch.autograd.grad((marginals * log_p).sum(), x)[0]
         return replace(pred, mean=pred.mean + scale * gradient)
     log_p = pred.log_weights[where]
-    guided = ops.extrapolate(log_p, _log_marginals(log_p, marks, where), scale)
+    guided = ops.extrapolate(log_p, _log_marginals(log_p, rules, where), scale)
     mean = 2 * guided.exp() - 1 if pred.table is None else guided.exp() @ pred.table
     return replace(
         pred,
@@ -97,17 +97,17 @@ def _guide_vectors(pred: VectorPrediction, marks: PlacedRuleSet, scale: float) -
     )
 
 
-def _log_marginals(log_p: Tensor, marks: PlacedRuleSet, where: Tensor) -> Tensor:
+def _log_marginals(log_p: Tensor, rules: PlacedRuleSet, where: Tensor) -> Tensor:
     """Return (N, V) log-marginals under the rules, given independent log-probabilities (N, V) at the N positions."""
-    given = torch.stack([part.given for part in marks.parts]).any(0)
-    return _ConstraintQuery(marks, marks.parts[0].tokens, given, where, log_p, where).log_x()
+    given = torch.stack([part.given for part in rules.parts]).any(0)
+    return _ConstraintQuery(rules, rules.parts[0].tokens, given, where, log_p, where).log_x()
 
 
 class ConstrainedPrediction(Prediction):
     """A prediction conditioned on the rules. The inner one is evaluated at every undecided position that they cover."""
 
-    def __init__(self, inner: Prediction, z: Tensor, evidence: Tensor, marks: PlacedRuleSet) -> None:
-        self._inner, self._z, self._evidence, self._marks = inner, z, evidence, marks
+    def __init__(self, inner: Prediction, z: Tensor, evidence: Tensor, rules: PlacedRuleSet) -> None:
+        self._inner, self._z, self._evidence, self._rules = inner, z, evidence, rules
         self._cached: tuple[Tensor, Tensor] | None = None  # (B, L) bool, and (N, V) log-probabilities there
 
     @property
@@ -143,7 +143,7 @@ class ConstrainedPrediction(Prediction):
     def after(self, z: Tensor) -> ConstrainedPrediction:
         """Return the prediction after more tokens were written, which are now settled; reuses the inner prediction."""
         evidence = self._evidence.masked_fill(z != self._z, torch.inf)
-        updated = ConstrainedPrediction(self._inner, z, evidence, self._marks)
+        updated = ConstrainedPrediction(self._inner, z, evidence, self._rules)
         updated._cached = self._cached
         return updated
 
@@ -153,16 +153,16 @@ class ConstrainedPrediction(Prediction):
             raise ValueError("the prediction was not evaluated yet; call log_match() first")
         (needed, log_p), z = self._cached, self._z
         position = torch.full(z.shape, -1, device=z.device).masked_scatter(needed, torch.arange(len(log_p)))
-        picked = ConstrainedPrediction(self._inner, z[index], self._evidence[index], self._marks.rows(index))
+        picked = ConstrainedPrediction(self._inner, z[index], self._evidence[index], self._rules.rows(index))
         picked._cached = needed[index], log_p[position[index][needed[index]]]
         return picked
 
     def _query(self, where: Tensor, z: Tensor | None = None) -> _ConstraintQuery:
         settled = self._evidence == torch.inf
         z, settled = (self._z, settled) if z is None else (z, settled | (z != self._z))
-        spans = torch.stack([part.span for part in self._marks.parts]).any(0)
+        spans = torch.stack([part.span for part in self._rules.parts]).any(0)
         needed = (where | spans) & where.any(-1, keepdim=True) & ~settled
-        return _ConstraintQuery(self._marks, z, settled, needed, self._log_probs(needed), where)
+        return _ConstraintQuery(self._rules, z, settled, needed, self._log_probs(needed), where)
 
     def _log_probs(self, needed: Tensor) -> Tensor:
         """(N, V) fp32 log-probabilities of the inner prediction; cached between queries."""

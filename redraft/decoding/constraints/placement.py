@@ -21,7 +21,7 @@ from redraft.decoding.constraints.token_bytes import _token_bytes
 
 @dataclass(frozen=True, eq=False)
 class _PlacedRule:
-    """One rule on some columns of each row; carried in `Context.marks`."""
+    """One rule on some columns of each row; carried in `Context.rules`."""
 
     program: _AutomatonProgram
     span: Tensor  # (B, L) bool: columns that the rule covers; their text, read from left to right, must obey it
@@ -187,14 +187,14 @@ def constrain(
     for distinct in dict.fromkeys(filter(None, rule)):
         rows = torch.tensor([other == distinct for other in rule], device=canvas.z.device)[:, None]
         canvas = _add_rule(canvas, distinct, tokenizer, rows.expand_as(canvas.z) if where is None else where & rows)
-    return replace(canvas, context=replace(canvas.context, marks=canvas.context.marks or PlacedRuleSet(())))
+    return replace(canvas, context=replace(canvas.context, rules=canvas.context.rules or PlacedRuleSet(())))
 
 
 def _add_rule(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, where: Tensor | None) -> Canvas:
     vocab = tokenizer.vocab
     text = _text_mask(canvas, vocab)
     span = text if where is None else where & text
-    before = canvas.context.marks
+    before = canvas.context.rules
     rules = before if isinstance(before, PlacedRuleSet) else PlacedRuleSet(())
     if any(bool((part.span & span).any()) for part in rules.parts):
         raise ValueError("two rules cover the same columns; join them with &, or give them different holes")
@@ -203,8 +203,8 @@ def _add_rule(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, where: Tensor | 
         placed = _place_rule(_program(rule, tokenizer, begins), rule.length, columns, canvas, vocab)
         _require_possible(placed, rule, canvas, tokenizer)
         parts.append(placed)
-    marks = replace(rules, parts=(*rules.parts, *parts))
-    return replace(canvas, context=replace(canvas.context, marks=marks))
+    extended = replace(rules, parts=(*rules.parts, *parts))
+    return replace(canvas, context=replace(canvas.context, rules=extended))
 
 
 def hole_mask(canvas: Canvas, index: int = 0) -> Tensor:

@@ -31,7 +31,7 @@ _NO_RULE = -2  # in place of a class, at positions that no rule covers
 class _ConstraintQuery:
     """The inner prediction at all positions that matter, and the positions that were queried."""
 
-    marks: PlacedRuleSet
+    rules: PlacedRuleSet
     z: Tensor  # (B, L) ids
     settled: Tensor  # (B, L) bool: positions whose token is final
     needed: Tensor  # (B, L) bool: M undecided positions
@@ -45,7 +45,7 @@ class _ConstraintQuery:
             self.needed, torch.arange(len(self.log_p), device=self.log_p.device)
         )
         queried = self.where.any(-1)
-        covered = [(part, queried & part.span.any(-1)) for part in self.marks.parts]
+        covered = [(part, queried & part.span.any(-1)) for part in self.rules.parts]
         return tuple(self._make_passes(part, rows, index) for part, rows in covered if bool(rows.any()))
 
     def _make_passes(self, part: _PlacedRule, covered: Tensor, index: Tensor) -> _ForwardBackward:

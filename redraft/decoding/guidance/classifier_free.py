@@ -19,8 +19,8 @@ class ClassifierFree:
     Vectors: mixes x̂ itself, which equals mixing ε̂, v̂ or scores, since these are affine in x̂ (Ho & Salimans 2022, whose
     w is γ − 1). Tokens: mixes log-probabilities, then normalizes. Under mask noise these are log x̂; under uniform and
     hybrid noise they are log p(z_s | z_t) (Schiff et al. 2024, "D-CFG"). The unconditional branch is called without
-    `cond` and with the label `none`; both branches get the same previous x̂ (self-conditioning). γ = 0 and γ = 1 take a
-    single network call and return its prediction unchanged.
+    `source` and with the label `none`; both branches get the same previous x̂ (self-conditioning). γ = 0 and γ = 1 take
+    a single network call and return its prediction unchanged.
     """
 
     scale: float = 1.5
@@ -46,8 +46,8 @@ class _ClassifierFreeDenoiser(DenoiserWrapper):
         conditional, unconditional = _branches(context, self.none)
         if self.scale == 0:
             return self.denoise(z, t, unconditional)
-        if context.cond is None and context.label is None:
-            raise ValueError("the context has neither cond nor label; classifier-free guidance needs one of them")
+        if context.source is None and context.label is None:
+            raise ValueError("the context has neither source nor label; classifier-free guidance needs one of them")
         without = self.denoise(z, t, unconditional)
         return _mix_predictions(without, self.denoise(z, t, conditional), self.scale, self.posteriors)
 
@@ -55,7 +55,7 @@ class _ClassifierFreeDenoiser(DenoiserWrapper):
         conditional, unconditional = _branches(context, self.none)
         after = self.denoise.absorb(z, unconditional, t)
         if self.scale == 0:
-            return replace(context, cache=after.cache, hint=after.hint)
+            return replace(context, cache=after.cache, previous=after.previous)
         return _join_contexts(self.denoise.absorb(z, conditional, t), after)
 
 
@@ -63,7 +63,7 @@ def _branches(context: Context, none: int | None) -> tuple[Context, Context]:
     """Return the contexts of the conditional and of the unconditional branch."""
     cache, unconditional_cache = _split_caches(context)
     label = None if none is None or context.label is None else torch.full_like(context.label, none)
-    unconditional = replace(context, cond=None, cond_pad=None, label=label, cache=unconditional_cache)
+    unconditional = replace(context, source=None, source_pad=None, label=label, cache=unconditional_cache)
     return replace(context, cache=cache), unconditional
 
 
@@ -116,8 +116,8 @@ class _NegativePromptDenoiser(DenoiserWrapper):
         if context.other is None:
             raise ValueError("the canvas has no other prompt; use PromptGuidedSampler(sampler, scale)")
         other = context.other[:, : z.shape[1]]
-        if context.place is not None:
-            position = context.place.expand(len(z), -1)
+        if context.positions is not None:
+            position = context.positions.expand(len(z), -1)
             other = context.other.gather(1, position.clamp(max=context.other.shape[1] - 1))
         times = torch.where(other == self.mask, 1.0, t) if t.shape[1] == z.shape[1] else t
         return torch.where(other < 0, z, other), times

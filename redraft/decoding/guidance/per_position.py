@@ -52,7 +52,7 @@ class _PositionGuidedDenoiser(DenoiserWrapper):
             raise ValueError(
                 "PositionClassifier needs normalized token probabilities, which this network lacks; use GradientControl"
             )
-        position = torch.arange(z.shape[1], device=z.device)[None] if context.place is None else context.place
+        position = torch.arange(z.shape[1], device=z.device)[None] if context.positions is None else context.positions
         if not isinstance(pred, VectorPrediction):
             return _PositionGuidedPrediction(pred, self.classifier, position.expand_as(z))
         return _reweighted_mean(pred, self.classifier.reweight(pred.log_weights, position.expand(z.shape[:2])))  # type: ignore[arg-type]

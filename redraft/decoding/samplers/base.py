@@ -65,7 +65,7 @@ def require_steps(steps: int) -> None:
 
 def require_unconstrained(canvas: Canvas, sampler: object, reason: str) -> None:
     """Raise if the canvas has rules (`constrain`), for samplers that cannot obey them."""
-    if canvas.context.marks is not None:
+    if canvas.context.rules is not None:
         raise ValueError(f"{type(sampler).__name__} cannot obey rules: {reason}; use Ancestral or Unmask (--sampler)")
 
 
@@ -76,7 +76,7 @@ def _time_grid(canvas: Canvas, steps: int, warp: TimeWarp = EvenWarp()) -> list[
 
 def start_time(canvas: Canvas) -> float:
     """Return the time at which sampling begins: 1, or less if the canvas holds a draft."""
-    return 1.0 if canvas.since is None else canvas.since
+    return 1.0 if canvas.start_time is None else canvas.start_time
 
 
 class Sampler(Protocol):
@@ -104,16 +104,16 @@ def initial_canvas(denoise: Denoiser, process: Process, canvas: Canvas, *, rng: 
     """
     if denoise.block is not None and _spans_several_blocks(canvas, denoise.block):
         raise ValueError(f"this network writes one block of {denoise.block} after another; use Blocks(sampler)")
-    return process.prior(canvas, rng=rng) if canvas.since is None else canvas
+    return process.prior(canvas, rng=rng) if canvas.start_time is None else canvas
 
 
 def _spans_several_blocks(canvas: Canvas, block: int) -> bool:
     """Whether any row has tokens to write in more than one block."""
-    if canvas.context.place is not None and canvas.z.shape[1] <= block and len(canvas.context.place) == 1:
-        positions = canvas.context.place[0].tolist()  # usually a window within one block, which is quick to see
+    if canvas.context.positions is not None and canvas.z.shape[1] <= block and len(canvas.context.positions) == 1:
+        positions = canvas.context.positions[0].tolist()  # usually a window within one block, which is quick to see
         if positions and positions[0] // block == positions[-1] // block:
             return False
-    index, free = canvas.place // block, ~canvas.fixed
+    index, free = canvas.positions // block, ~canvas.fixed
     first, last = index.masked_fill(~free, 2**62).amin(-1), index.masked_fill(~free, -1).amax(-1)
     return bool((first < last).any())
 

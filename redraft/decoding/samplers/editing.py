@@ -43,7 +43,7 @@ class SDEdit:
     def _noised_canvas(self, denoise: Denoiser, process: Process, canvas: Canvas, noised: NoisySample) -> Canvas:
         """Return the canvas with the noised draft on it, ready for the sampler."""
         if isinstance(process, Insertion):
-            return replace(_insertion_canvas(process, canvas, noised), since=self.strength)
+            return replace(_insertion_canvas(process, canvas, noised), start_time=self.strength)
         if isinstance(process, Masked):  # visible tokens never change, so only the holes are left to write
             fixed = canvas.fixed | (noised.z != process.vocab.masked)
             return replace(canvas, fixed=fixed, context=_with_following_text(canvas, fixed, process))
@@ -51,20 +51,20 @@ class SDEdit:
             raise ValueError(
                 f"a block model with {type(process).__name__} noise cannot start from a draft; use one with mask noise"
             )
-        return replace(canvas, z=noised.z, since=self.strength)
+        return replace(canvas, z=noised.z, start_time=self.strength)
 
 
 def _with_following_text(canvas: Canvas, fixed: Tensor, process: Process) -> Context:
-    """Return the context with `inside` set at holes before fixed text, where the text cannot end."""
+    """Return the context with `no_end_token` set at holes before fixed text, where the text cannot end."""
     ends = torch.tensor(process.vocab.ends, dtype=canvas.z.dtype, device=canvas.z.device)
     words = fixed & ~torch.isin(canvas.z, ends)
     words = words if canvas.context.pad is None else words & ~canvas.context.pad
-    return replace(canvas.context, inside=~fixed & (words.flip(-1).cumsum(-1).flip(-1) > 0))
+    return replace(canvas.context, no_end_token=~fixed & (words.flip(-1).cumsum(-1).flip(-1) > 0))
 
 
 def _insertion_canvas(process: Insertion, canvas: Canvas, noised: NoisySample) -> Canvas:
     """Return a canvas of the remaining tokens, moved together, with room for the deleted ones after them."""
     assert noised.pad is not None
     fixed = (noised.z != process.vocab.masked) & ~noised.pad
-    context = replace(canvas.context, pad=noised.pad, inside=~noised.pad)
+    context = replace(canvas.context, pad=noised.pad, no_end_token=~noised.pad)
     return replace(canvas, z=noised.z, fixed=fixed, context=context, open=noised.open)

@@ -90,5 +90,5 @@ class ParticleSampler:
 def _particle_keys(rng: Rng, count: int) -> Rng:
     """Derive a key for each particle from the key of its row, so that rows do not depend on each other."""
     keys = torch.stack([rng.fold(index).key for index in range(count)], 1).flatten()
-    shared = rng.place is None or len(rng.place) == 1
-    return Rng(keys, rng.place if shared or rng.place is None else rng.place.repeat_interleave(count, 0))
+    shared = rng.positions is None or len(rng.positions) == 1
+    return Rng(keys, rng.positions if shared or rng.positions is None else rng.positions.repeat_interleave(count, 0))

@@ -31,8 +31,10 @@ def stop_rows(canvas: Canvas, end: int | None, written: Tensor | int, denoise: D
     end: id of the end token; None to stop at stop strings only.
     written: (B, L) bool, or a number of leading columns. The rest is still noise, which might look like an end token.
     """
-    ending = canvas.context.ending if canvas.context.place is None else None  # windows do not hold the whole text
-    if end is None and ending is None:
+    stops = (
+        canvas.context.stop_strings if canvas.context.positions is None else None
+    )  # windows do not hold the whole text
+    if end is None and stops is None:
         return canvas
     if isinstance(written, int):
         written = torch.arange(canvas.z.shape[1], device=canvas.z.device) < written
@@ -40,14 +42,14 @@ def stop_rows(canvas: Canvas, end: int | None, written: Tensor | int, denoise: D
     tokens = _token_canvas(denoise, canvas)
     ends = (tokens.z == end) & ~canvas.fixed & written if end is not None else torch.zeros_like(canvas.fixed)
     after = ends.cumsum(-1) - ends.int() > 0
-    if ending is not None:
-        after = after | ending(tokens.z, canvas.fixed, written.expand_as(canvas.fixed))
+    if stops is not None:
+        after = after | stops(tokens.z, canvas.fixed, written.expand_as(canvas.fixed))
     return _pad_after_end(canvas, after) if end is None else _fill_with_end_tokens(canvas, tokens, after, end, denoise)
 
 
 def may_stop(stop: bool, canvas: Canvas) -> bool:
     """Whether rows may end early, at an end token or a stop string."""
-    return stop or (canvas.context.ending is not None and canvas.context.place is None)
+    return stop or (canvas.context.stop_strings is not None and canvas.context.positions is None)
 
 
 def _fill_with_end_tokens(canvas: Canvas, tokens: Canvas, after: Tensor, end: int, denoise: Denoiser) -> Canvas:

@@ -125,7 +125,7 @@ def run_steps(
     for i, (t, s) in enumerate(pairwise(times)):
         with torch.no_grad():
             step = SolverStep(denoise, path, canvas, t, s, rng.fold(i), previous, last=i == len(times) - 2)
-            canvas = canvas.write(rule(step), hint=step.x)
+            canvas = canvas.write(rule(step), previous=step.x)
             previous = _PreviousStep(step.x, step.h)
         yield canvas
 

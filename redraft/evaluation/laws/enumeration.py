@@ -62,7 +62,7 @@ class _OracleCache:
 
 def _finished_tokens(z: Tensor, context: Context) -> Tensor:
     """(B, n) finished tokens before z."""
-    if context.place is not None and len(context.place) > 1:
+    if context.positions is not None and len(context.positions) > 1:
         raise ValueError("Oracle needs all rows at the same positions; give all rows prompts of the same length")
     return context.cache.tokens if isinstance(context.cache, _OracleCache) else z[:, :0]
 

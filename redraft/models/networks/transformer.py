@@ -74,15 +74,15 @@ class Transformer(nn.Module):
         """Return the hidden states (B, L, D), or (N, D) at the query positions `at`.
 
         level: (B, 1) or (B, L) noise levels in the network's own units; ignored if the network does not see the time.
-        context: with a cache, `context.place` gives the positions of the tokens; they replace cached tokens there.
+        context: with a cache, `context.positions` gives the positions of the tokens; they replace cached tokens there.
         at: (N,) indices row · L + column, ordered by row; the last block computes only these states.
         """
         pattern = self.config.pattern
         if context.label is not None and self.config.classes is None:
             raise ValueError("this network has no class labels; leave them out, or set classes in its config")
-        if context.cond is not None and self.io.cross is None:
+        if context.source is not None and self.io.cross is None:
             raise ValueError("this network reads no source; leave it out, or build the model with an encoder")
-        _require_place(tokens, context)
+        _require_positions(tokens, context)
         if context.pattern is not None:  # another attention pattern needs no start token and no second stream
             _require_whole(context)
             return self._run(tokens, level, context, at)[0]
@@ -91,8 +91,8 @@ class Transformer(nn.Module):
         if isinstance(pattern, BlockCausal) and context.clean is not None:
             return self._two_streams(tokens, level, context, pattern, at)
         cached = _past(context).outputs
-        if cached is not None and context.place is not None:
-            h = cached.reuse(tokens, level, context.place)
+        if cached is not None and context.positions is not None:
+            h = cached.reuse(tokens, level, context.positions)
             if h is not None:
                 return h if at is None else h.flatten(0, 1)[at]
         return self._run(tokens, level, context, at)[0]
@@ -121,8 +121,8 @@ class Transformer(nn.Module):
         level: noise levels of the tokens; None if they are clean.
         unfinished: whether a block of a block-causal network will still change, so that its cache is approximate.
         """
-        _require_place(tokens, context)
-        past, pad, position = _past(context), context.pad, context.place
+        _require_positions(tokens, context)
+        past, pad, position = _past(context), context.pad, context.positions
         if isinstance(self.config.pattern, Causal) and self.io.start is not None:
             tokens, pad, position = _prepend_start(tokens, pad, position, self.io.start, past)
             past = replace(past, start_columns=1)
@@ -131,7 +131,7 @@ class Transformer(nn.Module):
         if self._can_run_incrementally(tokens, pad, past, position):
             return self._absorb_row(tokens, past, position)
         level = torch.zeros(tokens.shape[0], 1, device=tokens.device) if level is None else level
-        context = replace(context, pad=pad, cache=past, place=position)
+        context = replace(context, pad=pad, cache=past, positions=position)
         h, key_values, missing = self._run(self._embeddable(tokens), level, context)
         layers = tuple((k.contiguous(), v.contiguous()) for k, v in key_values)  # a view would keep all of qkv alive
         if unfinished and isinstance(self.config.pattern, BlockCausal):
@@ -154,7 +154,7 @@ class Transformer(nn.Module):
         adapter off, these are the states of the causal network.
         """
         position = torch.arange(past.columns, past.columns + tokens.shape[1], device=tokens.device)[None]
-        h, key_values, missing = self._run(tokens, None, Context(cache=past, place=position, pattern=Causal()))
+        h, key_values, missing = self._run(tokens, None, Context(cache=past, positions=position, pattern=Causal()))
         return h, KeyValueCache(tuple(key_values), missing)
 
     def _can_run_incrementally(
@@ -210,18 +210,18 @@ class Transformer(nn.Module):
         """The input of cross attention: the encoded source, or the learned state of "no source"."""
         if self.nothing is None:
             return None
-        if context.cond is None:
+        if context.source is None:
             return _EncodedSource(self.nothing.expand(len(like), 1, -1), None)
-        pad = context.cond_pad
-        return _EncodedSource(context.cond, None if pad is None else ~pad[:, None, None])
+        pad = context.source_pad
+        return _EncodedSource(context.source, None if pad is None else ~pad[:, None, None])
 
     def _shifted(self, tokens: Tensor, context: Context, at: Tensor | None) -> Tensor:
         """Hidden states of a causal network with a start token: slot i holds token i − 1 and predicts token i."""
-        past, pad, position = _past(context), context.pad, context.place
+        past, pad, position = _past(context), context.pad, context.positions
         if past.last_state is not None and position is not None:
             h = past.last_state
             if tokens.shape[1] > 1:
-                shorter = replace(context, pad=None if pad is None else pad[:, :-1], place=position[:, :-1] + 1)
+                shorter = replace(context, pad=None if pad is None else pad[:, :-1], positions=position[:, :-1] + 1)
                 later = self._run(tokens[:, :-1], None, shorter)[0]
                 h = torch.cat([h.to(later.dtype), later], 1)
             return h if at is None else h.flatten(0, 1)[at]
@@ -274,7 +274,7 @@ class Transformer(nn.Module):
     ) -> tuple[Tensor, list[KeyValue], Tensor | None]:
         """Run one stream; return its states, all keys and values, and (B, keys) the empty columns (None if none is)."""
         past = _past(context)
-        positions = TokenPositions.of(context.place, tokens, past)
+        positions = TokenPositions.of(context.positions, tokens, past)
         missing = positions.missing(past, context.pad)
         pattern = context.pattern if isinstance(context.pattern, AttentionPattern) else self.config.pattern
         attention = AttentionMask.of(pattern, positions.values, positions.first or 0, positions.keys, missing)
@@ -401,22 +401,23 @@ def cached_states(context: Context) -> Tensor | None:
     None if the cache has not read these tokens in its last pass.
     """
     outputs = _past(context).outputs
-    if outputs is None or context.place is None or context.clean is None:
+    if outputs is None or context.positions is None or context.clean is None:
         return None
-    return outputs.before(context.place, context.clean)
+    return outputs.before(context.positions, context.clean)
 
 
-def _require_place(tokens: Tensor, context: Context) -> None:
-    place, (B, L) = context.place, tokens.shape[:2]
-    if place is not None and tuple(place.shape) not in ((1, L), (B, L)):
-        raise ValueError(f"place has shape {tuple(place.shape)}; it must be ({B}, {L}), or (1, {L}) for all rows")
-    if context.place is None and _past(context).columns:
-        raise ValueError("the cache already holds tokens; give the positions of the new ones as Context(place=…)")
+def _require_positions(tokens: Tensor, context: Context) -> None:
+    positions, (B, L) = context.positions, tokens.shape[:2]
+    if positions is not None and tuple(positions.shape) not in ((1, L), (B, L)):
+        shape = tuple(positions.shape)
+        raise ValueError(f"positions has shape {shape}; it must be ({B}, {L}), or (1, {L}) for all rows")
+    if context.positions is None and _past(context).columns:
+        raise ValueError("the cache already holds tokens; give the positions of the new ones as Context(positions=…)")
 
 
 def _require_whole(context: Context) -> None:
-    if context.place is not None:
-        raise ValueError("in this mode the network reads whole rows from position 0; leave out Context(place=…)")
+    if context.positions is not None:
+        raise ValueError("in this mode the network reads whole rows from position 0; leave out Context(positions=…)")
 
 
 def _prepend_start(

@@ -145,8 +145,8 @@ def with_rules(
     for hole in range(max(1, int(holes.max()) + 1)):
         hole_rules = [_rule_of_hole(rule, hole) for rule in rules]
         tokens = constrain(tokens, hole_rules, model.tokenizer, holes == hole)
-    marks = model.to_vectors(tokens).context.marks
-    return replace(canvas, context=replace(canvas.context, marks=marks))
+    marks = model.to_vectors(tokens).context.rules
+    return replace(canvas, context=replace(canvas.context, rules=marks))
 
 
 def _hole_of_column(canvas: Canvas, rules: Sequence[Rule | HoleRules | None], size: int | None) -> Tensor:

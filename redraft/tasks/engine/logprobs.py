@@ -104,9 +104,9 @@ class _RecordedDenoiser(DenoiserWrapper):
         if isinstance(pred, VectorPrediction) or (isinstance(pred, GuidedPosterior) and pred.steers):
             return pred
         if pred.joint:
-            self.recorder.record_joint(pred, z, context.place)
+            self.recorder.record_joint(pred, z, context.positions)
             return pred
-        return _RecordedPrediction(pred, self.recorder, context.place)
+        return _RecordedPrediction(pred, self.recorder, context.positions)
 
 
 @dataclass(frozen=True, eq=False)

@@ -121,8 +121,8 @@ class DecodingLoop:
             alternatives=self._alternatives(positions),
             tokenizer=tokenizer,
         )
-        ending = self.start.context.ending
-        return ending.truncate(result) if isinstance(ending, StopStrings) else result
+        stops = self.start.context.stop_strings
+        return stops.truncate(result) if isinstance(stops, StopStrings) else result
 
     def _alternatives(self, positions: Sequence[int]) -> tuple[tuple[tuple[str, float], ...] | None, ...]:
         if self.recorder is None or self.model.tokenizer is None:

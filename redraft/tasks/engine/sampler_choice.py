@@ -74,8 +74,8 @@ def _ending_last(model: TextModel, sampler: Any) -> Any:
 
 def forbid_end_token(canvas: Canvas) -> Canvas:
     """The canvas, with end tokens forbidden everywhere."""
-    inside = torch.ones_like(canvas.fixed)
-    return replace(canvas, context=replace(canvas.context, inside=inside))
+    everywhere = torch.ones_like(canvas.fixed)
+    return replace(canvas, context=replace(canvas.context, no_end_token=everywhere))
 
 
 def _at_temperature(sampler: Sampler, settings: DecodingSettings) -> Sampler:

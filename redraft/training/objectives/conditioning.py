@@ -34,7 +34,7 @@ def _drop_condition(model: DiffusionLM, context: Context, fraction: float, *, rn
 
     Those rows see one learned state in place of the source, and the class id that means "no class".
     """
-    if not fraction or (context.cond is None and context.label is None):
+    if not fraction or (context.source is None and context.label is None):
         return context
     dropped = rng.uniform(1) < fraction
     if context.label is not None and (none := model.config.network.classes) is not None:
@@ -44,12 +44,12 @@ def _drop_condition(model: DiffusionLM, context: Context, fraction: float, *, rn
 
 def _drop_source(context: Context, dropped: Tensor, nothing: Tensor | None) -> Context:
     """Replaces the source by the single state `nothing` in the rows marked in `dropped`, (B, 1) bool."""
-    if context.cond is None or nothing is None:
+    if context.source is None or nothing is None:
         return context
-    first = torch.arange(context.cond.shape[1], device=dropped.device) == 0
-    pad = torch.zeros_like(dropped & first) if context.cond_pad is None else context.cond_pad
-    cond = torch.where(dropped[..., None], nothing.to(context.cond.dtype), context.cond)
-    return replace(context, cond=cond, cond_pad=torch.where(dropped, ~first, pad))
+    first = torch.arange(context.source.shape[1], device=dropped.device) == 0
+    pad = torch.zeros_like(dropped & first) if context.source_pad is None else context.source_pad
+    source = torch.where(dropped[..., None], nothing.to(context.source.dtype), context.source)
+    return replace(context, source=source, source_pad=torch.where(dropped, ~first, pad))
 
 
 def self_condition(model: DiffusionLM, noised: NoisySample, context: Context, *, rng: Rng) -> Context:
@@ -63,4 +63,4 @@ def self_condition(model: DiffusionLM, noised: NoisySample, context: Context, *,
     with torch.no_grad():
         prediction = model(noised.z[rows], noised.t[rows], context.rows(rows)).x
         previous = torch.zeros_like(noised.z).index_copy(0, rows, prediction.to(noised.z.dtype))
-    return replace(context, hint=previous)
+    return replace(context, previous=previous)

@@ -290,7 +290,7 @@ def test_a_step_keeps_the_hint_and_what_is_fixed() -> None:
     process, z, x = Gaussian(VOCAB), vectors(1).float(), vectors(1, seed=1).float()
     before = Canvas(z, torch.tensor([[True, False, False]]))
     after = process.step(VectorPrediction(x), before, at(0.3), at(0.6), rng=rng(0))
-    assert after.context.hint is x
+    assert after.context.previous is x
     assert torch.equal(after.z[:, 0], z[:, 0])
     assert bool((after.z[:, 1:] != z[:, 1:]).all())
     assert after.z.dtype == z.dtype

@@ -78,15 +78,15 @@ class Exact:
 def canvas_of(rows: int, pattern: str = PATTERN, given: dict[int, int] | None = None) -> Canvas:
     """A canvas of vectors; tokens are read from how near they are."""
     tokens = constrain(blank(LENGTH, rows, given), Regex(pattern), LETTERS)
-    marks = tokens.context.marks
+    marks = tokens.context.rules
     assert marks is not None
     read = marks.reading(lambda x: -(x[..., None, :] - TABLE.to(x)).square().sum(-1) / 2)
-    return replace(tokens, z=TABLE[tokens.z], context=replace(tokens.context, marks=read))
+    return replace(tokens, z=TABLE[tokens.z], context=replace(tokens.context, rules=read))
 
 
 def marked(canvas: Canvas) -> PlacedRuleSet:
-    assert isinstance(canvas.context.marks, PlacedRuleSet)
-    return canvas.context.marks
+    assert isinstance(canvas.context.rules, PlacedRuleSet)
+    return canvas.context.rules
 
 
 def log_chance(log_p: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ class Labelled:
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         self.calls.append(context)
-        return replace(context, cache=Length(z.shape[1]), hint=None)
+        return replace(context, cache=Length(z.shape[1]), previous=None)
 
 
 @dataclass(frozen=True)
@@ -83,16 +83,18 @@ def test_zero_and_one_are_the_branches_bit_for_bit(noisy: tuple[Tensor, Tensor])
 def test_vectors_are_mixed_affinely(noisy: tuple[Tensor, Tensor]) -> None:
     labelled = Labelled()
     hint = torch.ones(2, 5, 2)
-    said = ClassifierFree(2.5)(labelled)(*noisy, replace(LABEL, hint=hint, cond=hint, cond_pad=hint[..., 0] > 0)).x
+    said = ClassifierFree(2.5)(labelled)(
+        *noisy, replace(LABEL, previous=hint, source=hint, source_pad=hint[..., 0] > 0)
+    ).x
     without, given = ORACLE(*noisy, LABEL).x, MixtureOracle(one(1), _PROCESS.path)(*noisy, LABEL).x
     torch.testing.assert_close(said, -1.5 * without + 2.5 * given)
     a, s = _PROCESS.path.scales(noisy[1][..., None])
     eps = [(noisy[0] - a * x) / s for x in (said, without, given)]
     torch.testing.assert_close(eps[0], -1.5 * eps[1] + 2.5 * eps[2])  # the same rule in ε
     hidden, shown = sorted(labelled.calls, key=lambda context: context.label is not None)
-    assert (hidden.cond, hidden.cond_pad, hidden.label) == (None, None, None)
-    assert shown.cond is hint
-    assert hidden.hint is hint, "both branches see the same hint"
+    assert (hidden.source, hidden.source_pad, hidden.label) == (None, None, None)
+    assert shown.source is hint
+    assert hidden.previous is hint, "both branches see the same hint"
 
 
 def test_one_gives_the_same_samples(noisy: tuple[Tensor, Tensor]) -> None:
@@ -107,9 +109,9 @@ def test_one_gives_the_same_samples(noisy: tuple[Tensor, Tensor]) -> None:
 def test_each_branch_has_a_cache(noisy: tuple[Tensor, Tensor]) -> None:
     labelled = Labelled()
     guided = ClassifierFree(2.0)(labelled)
-    context = guided.absorb(noisy[0], replace(LABEL, hint=noisy[0]))
+    context = guided.absorb(noisy[0], replace(LABEL, previous=noisy[0]))
     assert context.cache is not None
-    assert (context.cache.covers.shape, len(labelled.calls), context.hint) == ((2, 5), 2, None)
+    assert (context.cache.covers.shape, len(labelled.calls), context.previous) == ((2, 5), 2, None)
     assert context.cache.exact
     again = guided.absorb(noisy[0][:, :3], context.rows(torch.tensor([0, 1])))
     assert again.label is LABEL.label or torch.equal(again.label, LABEL.label)  # type: ignore[arg-type]
@@ -121,7 +123,7 @@ def test_each_branch_has_a_cache(noisy: tuple[Tensor, Tensor]) -> None:
 
 
 def test_nothing_to_exaggerate(noisy: tuple[Tensor, Tensor]) -> None:
-    with pytest.raises(ValueError, match="neither cond nor label"):
+    with pytest.raises(ValueError, match="neither source nor label"):
         ClassifierFree(2.0)(Labelled())(*noisy, Context())
     with pytest.raises(ValueError, match="scale=-1"):
         ClassifierFree(-1)

@@ -85,7 +85,7 @@ class Says:
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         table = torch.randn(8, 6, 6, generator=torch.Generator().manual_seed(self.seed)) * self.sharp
-        place = torch.arange(z.shape[1]) if context.place is None else context.place
+        place = torch.arange(z.shape[1]) if context.positions is None else context.positions
         log_p = table[place % 8, z]
         log_p = log_p.masked_fill(log_p < -2 * self.sharp, -torch.inf)
         log_p[..., VOCAB.masked], log_p[..., 0] = -torch.inf, log_p[..., 0].clamp(min=-4.0)

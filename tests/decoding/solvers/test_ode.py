@@ -182,7 +182,7 @@ class Watched:
         assert not torch.is_grad_enabled()
         pred = MixtureOracle(MIXTURE, self.path)(z, t, context)
         self.times.append(t)
-        self.hints.append(context.hint)
+        self.hints.append(context.previous)
         self.said.append(pred.x.to(z.dtype))
         return VectorPrediction(pred.x.float())
 
@@ -233,7 +233,7 @@ def test_the_hint_is_what_was_said_at_the_start_of_the_step_before(solver: Solve
         torch.testing.assert_close(hint, before)
     if calls == 2:  # within a step the hint stands still
         assert all(a is b for a, b in zip(hints, watched.hints[1::2], strict=False))
-    torch.testing.assert_close(final.context.hint, said[-1])
+    torch.testing.assert_close(final.context.previous, said[-1])
 
 
 @every_sampler
@@ -278,7 +278,7 @@ def test_with_a_network(tiny: TransformerConfig, vocab: Vocab, head: VectorHead)
         written = final_canvas(sampler(model, process, canvas, rng=rng(0, 2)))
         assert torch.equal(written.z[canvas.fixed], x[canvas.fixed])
         assert bool(written.z.isfinite().all())
-        assert written.context.hint is not None
+        assert written.context.previous is not None
     nats = flow_log_likelihood(model, process, canvas, steps=5, rng=rng(0, 2))
     assert nats.shape == (2,)
     assert bool(nats.isfinite().all())

@@ -91,7 +91,7 @@ def test_what_is_learnt_is_what_is_drafted(build: Build, tiny: TransformerConfig
     state, context, begin = DraftState(model), Context(), 0
     for known in (3, 5):
         place = torch.arange(begin, known - 1)[None]
-        context = model.absorb(z[:, begin : known - 1], replace(context, place=place))
+        context = model.absorb(z[:, begin : known - 1], replace(context, positions=place))
         state.observe(z[:, :known], context)
         said = state.logits(z[:, :known], context, 8)
         assert said is not None

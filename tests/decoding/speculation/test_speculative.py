@@ -276,15 +276,15 @@ def test_a_cropped_cache_is_a_fresh_one(kind: str, request: pytest.FixtureReques
     """Bit for bit in what it holds of keys, values and states; and it predicts the same."""
     model = request.getfixturevalue(kind)
     z, place = torch.tensor([[1, 4, 2, 0, 3, 5]]), torch.arange(6)[None]
-    whole = model.absorb(z, Context(place=place))
-    short = model.absorb(z[:, :4], Context(place=place[:, :4]))
+    whole = model.absorb(z, Context(positions=place))
+    short = model.absorb(z[:, :4], Context(positions=place[:, :4]))
     for context in (whole, short):
         assert isinstance(context.cache, KeyValueCache)
     cropped = whole.cache.crop(4)
     assert cropped.covers.shape == (1, 4)
     for (k, v), (k2, v2) in zip(cropped.layers, short.cache.layers, strict=True):
         torch.testing.assert_close((k, v), (k2, v2), rtol=0, atol=1e-6)
-    again = model.absorb(z[:, 4:5], Context(place=place[:, 4:5], cache=cropped)).cache
+    again = model.absorb(z[:, 4:5], Context(positions=place[:, 4:5], cache=cropped)).cache
     torch.testing.assert_close(again.last_state, whole.cache.crop(5).last_state, rtol=0, atol=1e-5)
 
 

@@ -102,7 +102,7 @@ class Still(Gaussian):
     """A step without noise."""
 
     def step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
-        return canvas.write(self.reverse(pred, canvas.z, s, t)[0], hint=pred.x)
+        return canvas.write(self.reverse(pred, canvas.z, s, t)[0], previous=pred.x)
 
 
 @pytest.mark.parametrize(

@@ -233,8 +233,8 @@ def test_a_hint_of_nothing_is_no_hint() -> None:
     made = model(hint=True)
     x = made.encode(batch()).x
     t = torch.full((4, 1), 0.3)
-    assert torch.equal(made(x, t, Context(hint=torch.zeros_like(x))).x, made(x, t, Context()).x)
-    assert not torch.allclose(made(x, t, Context(hint=x)).x, made(x, t, Context()).x)
+    assert torch.equal(made(x, t, Context(previous=torch.zeros_like(x))).x, made(x, t, Context()).x)
+    assert not torch.allclose(made(x, t, Context(previous=x)).x, made(x, t, Context()).x)
 
 
 def test_half_of_the_rows_are_told_in_training() -> None:
@@ -243,11 +243,11 @@ def test_half_of_the_rows_are_told_in_training() -> None:
     x = made.encode(many).x
     noised = NoisySample(x, torch.full((400, 1), 0.5), x)
     made.train()
-    hint = self_condition(made, noised, Context(), rng=rng(0, 400)).hint
+    hint = self_condition(made, noised, Context(), rng=rng(0, 400)).previous
     assert hint is not None
     assert 160 < int((hint != 0).any(-1).any(-1).sum()) < 240
     made.eval()
-    hint = self_condition(made, noised, Context(), rng=rng(0, 400)).hint
+    hint = self_condition(made, noised, Context(), rng=rng(0, 400)).previous
     assert hint is not None
     assert bool((hint != 0).any(-1).any(-1).all())
     assert not hint.requires_grad

@@ -104,7 +104,7 @@ def test_two_streams_are_the_cache() -> None:
     together, context = net(z, t, Context(clean=x)).x, Context()
     for lo in range(0, 8, BLOCK):
         here = slice(lo, lo + BLOCK)
-        context = replace(context, place=torch.arange(8)[None, here])
+        context = replace(context, positions=torch.arange(8)[None, here])
         assert torch.allclose(net(z[:, here], t[:, here], context).x, together[:, here], atol=1e-5)
         context = net.absorb(x[:, here], context)
 

@@ -113,7 +113,9 @@ def test_training_leaves_out_what_a_finished_codec_cannot_learn(run: Run) -> Non
 def test_a_base_without_a_codec_is_refused(run: Run, tmp_path: Path) -> None:
     plain, model = presets.mdlm_tiny(), DiffusionLM(variations.diffusion_stage(run, "unused").model, run.tokenizer)
     base = export(tmp_path / "plain", DiffusionLM(plain.model, plain.tokenizer))
-    with pytest.raises(CheckpointError, match="cannot be the base of this model: it has no codec; build both with the same config"):
+    with pytest.raises(
+        CheckpointError, match="cannot be the base of this model: it has no codec; build both with the same config"
+    ):
         init_from(model, base, model.codec)
 
 

@@ -300,7 +300,7 @@ def test_bd3lm_logits_after_a_cached_block() -> None:
     golden = load("bd3lm")
     net = network(_dit_layout(golden.weights, golden.config))
     done, block = golden["sample_mode_input"].split(4, 1)
-    found = logits(net, block, torch.zeros(3, 1), Context(cache=net.absorb(done), place=torch.arange(4, 8)[None]))
+    found = logits(net, block, torch.zeros(3, 1), Context(cache=net.absorb(done), positions=torch.arange(4, 8)[None]))
     same(found, golden["sample_mode_logits"][:, 4:])
 
 

@@ -29,7 +29,7 @@ IDS = torch.tensor([[1, 4, 2, 0, 3, 5, 1, 1, 2, 4]])
 def absorbed(
     model: DiffusionLM, first: int, end: int, cache: KeyValueCache | None = None, ids: Tensor = IDS
 ) -> KeyValueCache:
-    found = model.absorb(ids[:, first:end], Context(place=torch.arange(first, end)[None], cache=cache)).cache
+    found = model.absorb(ids[:, first:end], Context(positions=torch.arange(first, end)[None], cache=cache)).cache
     assert isinstance(found, KeyValueCache)
     return found
 

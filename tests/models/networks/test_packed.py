@@ -40,7 +40,9 @@ def read(model: DiffusionLM, ids: torch.Tensor, cuts: list[int]) -> tuple[torch.
     cache, said = None, []
     with torch.no_grad():
         for first, end in zip(cuts, [*cuts[1:], ids.shape[1]], strict=True):
-            cache = model.absorb(ids[:, first:end], Context(place=torch.arange(first, end)[None], cache=cache)).cache
+            cache = model.absorb(
+                ids[:, first:end], Context(positions=torch.arange(first, end)[None], cache=cache)
+            ).cache
             assert isinstance(cache, KeyValueCache)
             assert cache.outputs is not None
             said.append(model.network.logits(cache.outputs.states))

@@ -305,7 +305,7 @@ def absorb(network: Transformer, z: Tensor, pad: Tensor | None, cuts: list[int])
     context = Context()
     for lo, hi in zip([0, *cuts[:-1]], cuts, strict=True):
         part = None if pad is None else pad[:, lo:hi]
-        context = Context(cache=network.absorb(z[:, lo:hi], replace(context, pad=part, place=span(lo, hi))))
+        context = Context(cache=network.absorb(z[:, lo:hi], replace(context, pad=part, positions=span(lo, hi))))
     return context
 
 
@@ -331,7 +331,7 @@ def test_a_cached_block_equals_an_uncached_one(net: Net, pattern: BlockCausal, l
             context = absorb(network, z, pad, cuts)
             assert context.cache is not None
             assert torch.equal(context.cache.covers, torch.ones(3, done).bool() if pad is None else ~pad[:, :done])
-            context = replace(context, pad=None if pad is None else pad[:, window], place=span(done, done + size))
+            context = replace(context, pad=None if pad is None else pad[:, window], positions=span(done, done + size))
             assert close(network(z[:, window], t[:, window], context), whole[:, window])
 
 
@@ -348,7 +348,7 @@ def test_a_cached_causal_network_equals_an_uncached_one(net: Net, layout: str, r
             for end in (done + 1, 9):  # one token, and all that are left
                 window = slice(done, end)
                 part = None if pad is None else pad[:, window]
-                states = network(z[:, window], None, replace(context, pad=part, place=span(done, end)))
+                states = network(z[:, window], None, replace(context, pad=part, positions=span(done, end)))
                 seen = real[:, window]
                 assert close(states[seen], whole[:, window][seen])
 
@@ -356,12 +356,12 @@ def test_a_cached_causal_network_equals_an_uncached_one(net: Net, layout: str, r
 @pytest.mark.parametrize("pattern", [BlockCausal(2), Causal(MASK)], ids=repr)
 def test_branches_of_a_cache_do_not_disturb_each_other(net: Net, pattern: AttentionPattern) -> None:
     network, stem, left, right, end = net(pattern), *(tokens(2, n, seed) for seed, n in enumerate((4, 2, 2, 2)))
-    root = Context(cache=network.absorb(stem), place=span(4, 6))
+    root = Context(cache=network.absorb(stem), positions=span(4, 6))
     before = network(end, None, root)
-    twigs = [Context(cache=network.absorb(part, root), place=span(6, 8)) for part in (left, right)]
+    twigs = [Context(cache=network.absorb(part, root), positions=span(6, 8)) for part in (left, right)]
     grown = [network(end, None, twig) for twig in twigs]
     for part, states in zip((left, right), grown, strict=True):
-        fresh = Context(cache=network.absorb(torch.cat([stem, part], 1)), place=span(6, 8))
+        fresh = Context(cache=network.absorb(torch.cat([stem, part], 1)), positions=span(6, 8))
         assert close(states, network(end, None, fresh))
     assert torch.equal(network(end, None, root), before)
     assert differ(grown[0], grown[1])
@@ -370,7 +370,7 @@ def test_branches_of_a_cache_do_not_disturb_each_other(net: Net, pattern: Attent
 @pytest.mark.parametrize("pattern", [BlockCausal(2), Causal(MASK)], ids=repr)
 def test_a_cache_of_some_rows(net: Net, pattern: AttentionPattern) -> None:
     network, z, index = net(pattern), tokens(4, 6), torch.tensor([3, 1])
-    context = Context(cache=network.absorb(z[:, :4]), place=span(4, 6))
+    context = Context(cache=network.absorb(z[:, :4]), positions=span(4, 6))
     assert close(network(z[:, 4:], None, context)[index], network(z[index, 4:], None, context.rows(index)))
 
 
@@ -386,8 +386,8 @@ def test_caches_branch(net: Net) -> None:
     network, z = net(BlockCausal(2)), tokens(2, 8)
     stem = network.absorb(z[:, :4])
     kept = [a.clone() for pair in stem.layers for a in pair]
-    left = network.absorb(z[:, 4:6], Context(cache=stem, place=span(4, 6)))
-    right = network.absorb(z[:, 6:], Context(cache=stem, place=span(4, 6)))
+    left = network.absorb(z[:, 4:6], Context(cache=stem, positions=span(4, 6)))
+    right = network.absorb(z[:, 6:], Context(cache=stem, positions=span(4, 6)))
     assert all(torch.equal(a, b) for a, b in zip(kept, (a for pair in stem.layers for a in pair), strict=True))
     for branch, part in ((left, z[:, 4:6]), (right, z[:, 6:])):
         whole = network.absorb(torch.cat([z[:, :4], part], 1))
@@ -403,14 +403,14 @@ def test_absorbing_keeps_no_graph(net: Net) -> None:
 
 def test_where_tokens_stand_behind_a_cache_must_be_said(net: Net) -> None:
     network, z = net(BlockCausal(2)), tokens(2, 4)
-    with pytest.raises(ValueError, match=r"give the positions of the new ones as Context\(place=…\)"):
+    with pytest.raises(ValueError, match=r"give the positions of the new ones as Context\(positions=…\)"):
         network(z, None, Context(cache=network.absorb(z)))
     with pytest.raises(ValueError, match=r"must be \(2, 4\), or \(1, 4\)"):
-        network(z, None, Context(place=span(0, 5)))
+        network(z, None, Context(positions=span(0, 5)))
     with pytest.raises(ValueError, match="whole rows from position 0"):
-        network(z, None, Context(clean=z, place=span(0, 4)))
+        network(z, None, Context(clean=z, positions=span(0, 4)))
     with pytest.raises(ValueError, match="whole rows from position 0"):
-        net(Causal(MASK))(z, None, Context(place=span(0, 4)))
+        net(Causal(MASK))(z, None, Context(positions=span(0, 4)))
 
 
 # --- places ---
@@ -430,11 +430,11 @@ def test_columns_may_stand_in_any_order(net: Net, pattern: AttentionPattern, lay
         order = torch.stack([torch.randperm(8, generator=torch.Generator().manual_seed(row)) for row in range(3)])
         for place in (order, order[:1]):
             moved = [None if a is None else a.take_along_dim(place, 1) for a in (z, t, seen)]
-            states = network(moved[0], moved[1], Context(pad=moved[2], place=place))
+            states = network(moved[0], moved[1], Context(pad=moved[2], positions=place))
             real = torch.ones(3, 8, dtype=torch.bool) if moved[2] is None else ~moved[2]
             assert close(states[real], whole.take_along_dim(place[..., None], 1)[real])
             asked = torch.tensor([1, 6, 8, 15, 16])
-            picked = network(moved[0], moved[1], Context(pad=moved[2], place=place), asked)
+            picked = network(moved[0], moved[1], Context(pad=moved[2], positions=place), asked)
             assert close(picked[real.flatten()[asked]], states.flatten(0, 1)[asked][real.flatten()[asked]])
 
 
@@ -447,7 +447,7 @@ def test_rows_at_different_places_are_as_if_alone(net: Net, pattern: AttentionPa
     assert cache.covers.sum(1).tolist() == [2, 6, 4]
     for steps in (1, 2):  # a window of two, then of two more
         place = size + 2 * (steps - 1) + torch.arange(2)
-        window, context = z.take_along_dim(place, 1), Context(cache=cache, place=place)
+        window, context = z.take_along_dim(place, 1), Context(cache=cache, positions=place)
         together = network(window, None, context)
         for i in range(3):
             stop = int(place[i, -1]) + 1
@@ -460,12 +460,12 @@ def test_a_row_that_absorbs_only_padding_stays_as_it_was(net: Net) -> None:
     network, z = net(Causal(MASK)), tokens(2, 6)
     first = network.absorb(z[:, :3])
     pad = torch.tensor([[False, False], [True, True]])
-    second = network.absorb(z[:, 3:5], Context(cache=first, place=span(3, 5), pad=pad))
+    second = network.absorb(z[:, 3:5], Context(cache=first, positions=span(3, 5), pad=pad))
     assert first.last_state is not None
     assert second.last_state is not None
     assert torch.equal(second.last_state[1], first.last_state[1])
     place = torch.tensor([[5], [3]])
-    states = network(z[:, 5:], None, Context(cache=second, place=place))
+    states = network(z[:, 5:], None, Context(cache=second, positions=place))
     assert close(states[0], network(z[:1])[0, 5:])
     assert close(states[1], network(z[1:])[0, 3:4])
 
@@ -480,11 +480,11 @@ def test_a_window_replaces_what_the_cache_holds_there(net: Net, layout: str, row
     cache = network.absorb(z, level=t)
     assert not cache.exact
     whole, window = network(z, t), z.take_along_dim(place, 1)
-    seen = Context(cache=cache, place=place)
+    seen = Context(cache=cache, positions=place)
     assert close(network(window, t, seen), whole.take_along_dim(place[..., None], 1))
-    stale = Context(cache=network.absorb(other(z, where), level=t), place=place)
+    stale = Context(cache=network.absorb(other(z, where), level=t), positions=place)
     assert differ(network(window, t, stale), whole.take_along_dim(place[..., None], 1)), "the others saw other tokens"
-    one_layer = network.absorb(window, replace(stale, place=place), level=t)
+    one_layer = network.absorb(window, replace(stale, positions=place), level=t)
     assert one_layer.columns == 9
 
 
@@ -508,7 +508,7 @@ def test_tiles_give_what_a_dense_mask_gives(
         found = [network(z, None, Context(pad=pad, clean=clean), a) for clean in (None, x) for a in (None, at)]
         if not isinstance(pattern, Full):
             seen = Context(cache=network.absorb(z[:, :4], Context(pad=None if pad is None else pad[:, :4])))
-            seen = replace(seen, place=span(4, 12))
+            seen = replace(seen, positions=span(4, 12))
             found.append(network(z[:, 4:], None, replace(seen, pad=None if pad is None else pad[:, 4:])))
         return found
 

@@ -377,8 +377,8 @@ def test_how_many_rows_lose_their_source() -> None:
     model, batch = small(encoder=True), genie_batch()
     many = model.context(batch).rows(torch.zeros(4000, dtype=torch.int64))
     dropped = _drop_condition(model, many, 0.1, rng=randomness.rng(0, 4000))
-    assert dropped.cond_pad is not None
-    assert float(dropped.cond_pad[:, 1:].all(-1).float().mean()) == pytest.approx(0.1, abs=0.02)
+    assert dropped.source_pad is not None
+    assert float(dropped.source_pad[:, 1:].all(-1).float().mean()) == pytest.approx(0.1, abs=0.02)
 
 
 def test_encoder_and_cross_attention_learn() -> None:
@@ -393,11 +393,11 @@ def test_a_canvas_for_an_encoder_is_that_of_its_batch() -> None:
     model, batch = small(encoder=True), genie_batch()
     blank, written = model.blank(batch), model.canvas(["", ""], new=5, source=["a b", "f"])
     assert torch.equal(blank.fixed, written.fixed)
-    assert blank.context.cond is not None
-    assert written.context.cond is not None
-    assert torch.equal(blank.context.cond, written.context.cond)
-    assert blank.context.cond_pad is not None
-    assert torch.equal(blank.context.cond_pad, written.context.cond_pad)
+    assert blank.context.source is not None
+    assert written.context.source is not None
+    assert torch.equal(blank.context.source, written.context.source)
+    assert blank.context.source_pad is not None
+    assert torch.equal(blank.context.source_pad, written.context.source_pad)
     texts = sample_canvases(model, Ancestral(3), written, seed=1).texts
     assert texts == sample_canvases(model, Ancestral(3), blank, seed=1, batch=1).texts
 

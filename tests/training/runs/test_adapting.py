@@ -358,8 +358,8 @@ def test_blocks_learn_what_they_are_asked_when_writing(base: Path, lora: int | N
         where = z == mask
         with torch.no_grad():
             trained = model(z, where.double(), Context(clean=ids)).at(where)
-            cache = model.absorb(ids[:, :first], replace(Context(), place=torch.arange(first)[None])).cache
-            behind = Context(cache=cache, place=torch.arange(first, first + 4)[None])
+            cache = model.absorb(ids[:, :first], replace(Context(), positions=torch.arange(first)[None])).cache
+            behind = Context(cache=cache, positions=torch.arange(first, first + 4)[None])
             asked = model(z[:, window], where[:, window].double(), behind).at(where[:, window])
         torch.testing.assert_close(trained, asked, rtol=1e-4, atol=1e-4)
 

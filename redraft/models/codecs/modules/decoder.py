@@ -54,7 +54,7 @@ class AutoregressiveDecoder(nn.Module):
         return self._nll(z, tokens, tokens.masked_fill(hidden, self.vocab.start), pad)
 
     def _nll(self, z: Tensor, tokens: Tensor, past: Tensor, pad: Tensor | None) -> Tensor:
-        states = self.network(past, None, Context(pad=pad, cond=z))
+        states = self.network(past, None, Context(pad=pad, source=z))
         return token_nll(self.network.logits(states), tokens)
 
     @torch.no_grad()
@@ -63,10 +63,10 @@ class AutoregressiveDecoder(nn.Module):
         end = self.vocab.filler if self.vocab.eos is None else self.vocab.eos
         ids = torch.full((len(z), self.length), end, device=z.device)
         ended = torch.zeros(len(z), 1, dtype=torch.bool, device=z.device)
-        context = Context(cond=z)
+        context = Context(source=z)
         context = replace(context, cache=self.network.absorb(ids[:, :0], context))
         for i, position in enumerate(torch.arange(self.length, device=z.device)):
-            context = replace(context, place=position.view(1, 1))
+            context = replace(context, positions=position.view(1, 1))
             best = self.network.logits(self.network(ids[:, i : i + 1], None, context)).argmax(-1)
             ids[:, i : i + 1] = best.masked_fill(ended, end)
             ended = ended | (best == end) if end == self.vocab.eos else ended

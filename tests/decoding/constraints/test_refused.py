@@ -54,7 +54,7 @@ def test_a_wrong_rule_is_refused(make: Callable[[], Rule], line: str) -> None:
         (Regex(r"\bcat\b"), r"has \b, which depends on neighboring text"),
         (Regex("[a&&b]"), "matches no text at all"),
         (Regex("a" * 30_000), "has 30,013 characters"),
-        (Json({"type": "tuple"}), "'type' at # is 'tuple', which is no type of JSON"),
+        (Json({"type": "tuple"}), "'type' at # is 'tuple', which is not a JSON type"),
         (Regex("cat") & Banned("cat"), "no text obeys all of"),
         (Regex("the zebra"), "the vocabulary cannot spell any text that obeys Regex(pattern='the zebra')"),
         (Regex("(cat ){20}cat"), "has at least 21 tokens, but there is room for 6"),

@@ -18,8 +18,8 @@ from bench.schemas import Reader, Walk, oracle
 from redraft.decoding.constraints.rules import Json, Length, Regex, compile_rule
 from redraft.decoding.constraints.schema import formats
 from redraft.decoding.constraints.schema.compile import CompiledSchema, compile_schema
-from redraft.decoding.constraints.schema.numbers import _below, _integer, _multiple_of, _text
-from redraft.decoding.constraints.schema.patterns import _pattern
+from redraft.decoding.constraints.schema.numbers import _format_number, _integers, _less_than, _multiple_of
+from redraft.decoding.constraints.schema.patterns import _pattern_formula
 from redraft.decoding.constraints.schema.words import _holds
 from tests.decoding.constraints.schemas import ARRAYS, MIXED, NUMBERS, OBJECTS, REFUSED, SCHEMAS, STRINGS, VALUES
 
@@ -64,11 +64,11 @@ def test_numbers_are_compared_exactly() -> None:
     for bound in map(Decimal, ("0", "1", "-1", "10", "359", "-359", "0.5", "-0.5", "1.25", "-12.34", "0.001", "1E+2")):
         around = [*values, *(bound + Decimal(i) / 100 for i in range(-30, 31)), bound, -bound]
         for value in around:
-            assert _holds(_below(bound, False), _text(value)) == (value < bound), (value, bound)
-            assert _holds(_below(bound, True), _text(value)) == (value <= bound), (value, bound)
+            assert _holds(_less_than(bound, False), _format_number(value)) == (value < bound), (value, bound)
+            assert _holds(_less_than(bound, True), _format_number(value)) == (value <= bound), (value, bound)
     for divisor in map(Decimal, ("1", "2", "3", "7", "10", "0.5", "0.01", "0.25", "1.5", "1E+2")):
-        assert all(_holds(_multiple_of(divisor), _text(value)) == (value % divisor == 0) for value in values)
-    assert all(_holds(_integer(), _text(value)) == (value == value.to_integral_value()) for value in values)
+        assert all(_holds(_multiple_of(divisor), _format_number(value)) == (value % divisor == 0) for value in values)
+    assert all(_holds(_integers(), _format_number(value)) == (value == value.to_integral_value()) for value in values)
 
 
 PATTERNS = (
@@ -90,7 +90,7 @@ PATTERNS = (
 def test_patterns_match_what_re_finds() -> None:
     texts = ["".join(letters) for n in range(5) for letters in itertools.product("abc", repeat=n)]
     for pattern in PATTERNS:
-        assert [t for t in texts if _holds(_pattern(pattern), t)] == [t for t in texts if re.search(pattern, t)]
+        assert [t for t in texts if _holds(_pattern_formula(pattern), t)] == [t for t in texts if re.search(pattern, t)]
 
 
 SMALL = [*NUMBERS[:12], *STRINGS[:10], *ARRAYS[1:14], *MIXED[:8], *(s for s in OBJECTS if "additionalProperties" in s)]

@@ -1,4 +1,4 @@
-"""Facts about objects and arrays, and how they change while the value is read."""
+"""Atoms: basic statements about objects and arrays, from which formulas are built."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from redraft.decoding.constraints.schema.document import _Node
 from redraft.decoding.constraints.schema.formula import _TRUE, _constant, _fact, _Formula
 
 
-def _obeys(node: _Node) -> _Formula:
-    """That a value obeys a schema."""
+def _schema_formula(node: _Node) -> _Formula:
+    """Return the formula that a value obeys a schema."""
     node = node.plain
     if isinstance(node.schema, bool):
         return _constant(node.schema)
@@ -20,23 +20,23 @@ def _obeys(node: _Node) -> _Formula:
 
 
 @dataclass(frozen=True)
-class _Has:
-    """There is a property of this name."""
+class _HasProperty:
+    """The object has a property with this name."""
 
     name: str
 
 
 @dataclass(frozen=True)
-class _Property:
-    """The property of this name, if there is one, obeys a formula about schemas."""
+class _PropertyObeys:
+    """The property with this name, if present, obeys a formula about schemas."""
 
     name: str
     value: _Formula
 
 
 @dataclass(frozen=True)
-class _Others:
-    """Every property whose name is none of these, matches `like` and none of `unlike` obeys a formula about schemas."""
+class _OtherProperties:
+    """A property obeys `value` if its name is not in `names`, matches `like`, and matches none of `unlike`."""
 
     names: frozenset[str]
     like: _Formula
@@ -45,15 +45,15 @@ class _Others:
 
 
 @dataclass(frozen=True)
-class _Names:
+class _AllNames:
     """Every property name obeys a formula about strings."""
 
     name: _Formula
 
 
 @dataclass(frozen=True)
-class _Count:
-    """There are so many properties or more; `distinct` names are counted, or all that are written."""
+class _PropertyCount:
+    """The object has at least `least` properties; with `distinct`, a repeated name counts once."""
 
     least: int
     distinct: bool
@@ -63,16 +63,16 @@ class _Count:
 
 
 @dataclass(frozen=True)
-class _Item:
-    """The item of this index, if there is one, obeys a formula about schemas."""
+class _ItemAt:
+    """The item at this index, if present, obeys a formula about schemas."""
 
     index: int
     value: _Formula
 
 
 @dataclass(frozen=True)
-class _Items:
-    """All items from this index on obey a formula."""
+class _ItemsFrom:
+    """All items from this index on obey a formula about schemas."""
 
     index: int
     value: _Formula
@@ -80,25 +80,25 @@ class _Items:
 
 @dataclass(frozen=True)
 class _Contains:
-    """So many items obey a formula, or more."""
+    """At least `least` items obey a formula."""
 
     value: _Formula
     least: int
 
 
 @dataclass(frozen=True)
-class _Length:
-    """There are so many items or more."""
+class _ArrayLength:
+    """The array has at least `least` items."""
 
     least: int
 
 
 @dataclass(frozen=True)
-class _Unique:
-    """No two items are equal; those of these numbers among the constants of the items were read before."""
+class _UniqueItems:
+    """No two items are equal; `seen` holds the indices of the possible values that were already read."""
 
     seen: frozenset[int] = frozenset()
 
 
-def _counted(atom: _Contains | _Length | _Count) -> _Formula:
+def _count_formula(atom: _Contains | _ArrayLength | _PropertyCount) -> _Formula:
     return _TRUE if atom.least <= 0 else _fact(atom)

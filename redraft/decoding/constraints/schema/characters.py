@@ -27,15 +27,15 @@ def _complement(ranges: Ranges) -> Ranges:
     return [*found, (begin, _LAST)] if begin <= _LAST else found
 
 
-def _class_of(letter: str) -> Ranges:
-    r"""The characters of \d, \w, \s and their complements, as ECMAScript reads them."""
+def _escape_class(letter: str) -> Ranges:
+    r"""Return the characters of \d, \w, \s or one of their complements \D, \W, \S, as ECMAScript defines them."""
     ranges = _CLASSES[letter.lower()]
     return ranges if letter.islower() else _complement(ranges)
 
 
 @lru_cache(8)
-def _disputed(letter: str) -> tuple[tuple[int, int], ...]:
-    r"""Characters that only some engines count as \d, \w or \s, or that only some do not match with a dot."""
+def _disputed_characters(letter: str) -> tuple[tuple[int, int], ...]:
+    r"""Return the characters on which engines disagree about \d, \w, \s or the dot."""
     if letter == ".":
         return ((13, 13), (0x85, 0x85), (0x2028, 0x2029))
     unicode = {point for first, last in _matches(rf"\{letter}+") for point in range(first, last + 1)}
@@ -63,8 +63,8 @@ def _matches(pattern: str) -> list[tuple[int, int]]:
 
 
 @lru_cache(32)
-def _category(name: str) -> tuple[tuple[int, int], ...] | None:
-    r"""The characters of \p{name} for a general category such as L or Lu; None if there is none of that name."""
+def _unicode_category(name: str) -> tuple[tuple[int, int], ...] | None:
+    r"""Return the characters of \p{name} for a general category such as L or Lu; None if there is no such category."""
     short = _LONG_NAMES.get(name, name)
     found = _runs({point for point in range(_LAST + 1) if unicodedata.category(chr(point)).startswith(short)})
     return found or None

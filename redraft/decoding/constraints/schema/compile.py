@@ -1,4 +1,4 @@
-"""From the text of a JSON schema to the automaton of its texts: reads it, and tries tighter limits until it fits."""
+"""Compiles a JSON schema to an automaton of its texts, with tighter and tighter limits until it is small enough."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from typing import Any
 import numpy as np
 
 from redraft.decoding.constraints.dfa import AutomatonTooLarge, _Dfa
-from redraft.decoding.constraints.schema.arrays import _array
-from redraft.decoding.constraints.schema.atoms import _obeys
+from redraft.decoding.constraints.schema.arrays import _array_fragment
+from redraft.decoding.constraints.schema.atoms import _schema_formula
 from redraft.decoding.constraints.schema.document import _KNOWN, SchemaRefused, _Document, _Schema
 from redraft.decoding.constraints.schema.formula import _all_of, _Formula
-from redraft.decoding.constraints.schema.fragments import _Budget, _Fragment, _Machine
+from redraft.decoding.constraints.schema.fragments import _AutomatonBuilder, _Budget, _Fragment
 from redraft.decoding.constraints.schema.limits import _TIERS, _Limits
-from redraft.decoding.constraints.schema.objects import _object
-from redraft.decoding.constraints.schema.values import _Compiler
+from redraft.decoding.constraints.schema.objects import _object_fragment
+from redraft.decoding.constraints.schema.values import _ValueCompiler
 
 _DRAFTS = {"draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-12": 2020}
 
 
 @dataclass(frozen=True)
 class CompiledSchema:
-    """The automaton of a schema, and what it leaves out."""
+    """The automaton of a schema, with the limits it was built under."""
 
     dfa: _Dfa
     limits: _Limits
-    left_out: tuple[str, ...]  # names of optional properties that are not written everywhere
+    left_out: tuple[str, ...]  # optional properties that are omitted in some objects to save states
 
 
 def compile_schema(text: str) -> CompiledSchema:
-    """The texts of a JSON schema; an error names the keyword that cannot be obeyed exactly."""
-    return _compiled(text)
+    """Compile a JSON schema; raises `SchemaRefused`, which names the keyword, if one cannot be obeyed exactly."""
+    return _compile_cached(text)
 
 
 @lru_cache(64)
-def _compiled(text: str) -> CompiledSchema:
-    schema = json.loads(text, parse_float=Decimal, parse_constant=_no_number)
+def _compile_cached(text: str) -> CompiledSchema:
+    schema = json.loads(text, parse_float=Decimal, parse_constant=_refuse_nonfinite)
     error: AutomatonTooLarge | None = None
     for limits in _TIERS:
         try:
-            found = _with_limits(schema, limits)
+            found = _compile_within(schema, limits)
         except AutomatonTooLarge as large:
             error = large
             continue
@@ -54,37 +54,39 @@ def _compiled(text: str) -> CompiledSchema:
     raise AutomatonTooLarge(f"{error}, even with few levels of recursion and without optional properties")
 
 
-def _no_number(text: str) -> float:
-    raise ValueError(f"the JSON schema has {text}, which is no number of JSON")
+def _refuse_nonfinite(text: str) -> float:
+    raise ValueError(f"the JSON schema has {text}, which is not valid JSON; use a finite number")
 
 
-def _with_limits(schema: _Schema, limits: _Limits) -> CompiledSchema | None:
-    """None if no text is left."""
-    compiler = _Compiler(limits, _Budget(limits.work, limits.largest), {"array": _array, "object": _object})
-    fragment = compiler.value(compiler.demand(_demanded(schema), (), None))
+def _compile_within(schema: _Schema, limits: _Limits) -> CompiledSchema | None:
+    """Compile a schema under these limits; None if they leave no valid text."""
+    compiler = _ValueCompiler(
+        limits, _Budget(limits.work, limits.largest), {"array": _array_fragment, "object": _object_fragment}
+    )
+    fragment = compiler.value(compiler.demand(_required_formula(schema), (), None))
     if fragment.empty:
         return None
     return CompiledSchema(_automaton(fragment), limits, tuple(sorted(compiler.left_out)))
 
 
-def _demanded(schema: _Schema) -> _Formula:
-    """The schema as its draft reads it, and also with the keywords of other drafts, which users mean to be obeyed."""
+def _required_formula(schema: _Schema) -> _Formula:
+    """Return the formula of a schema; keywords of other drafts are obeyed too, since users mean them."""
     draft = _draft(schema)
-    readings = [True, False] if _has_foreign(schema, draft) else [True]
-    return _all_of(_obeys(_Document(schema, draft, strict).root) for strict in readings)
+    readings = [True, False] if _has_foreign_keywords(schema, draft) else [True]
+    return _all_of(_schema_formula(_Document(schema, draft, strict).root) for strict in readings)
 
 
 def _draft(schema: _Schema) -> int:
     named = schema.get("$schema") if isinstance(schema, dict) else None
     if isinstance(named, str):
         if "draft-03" in named:
-            raise SchemaRefused("$schema", "#", "names draft 3")
+            raise SchemaRefused("$schema", "#", "names draft 3, which is not supported; use a newer draft")
         return next((draft for name, draft in _DRAFTS.items() if name in named), 2020)
     return 4 if _anywhere(schema, lambda part: isinstance(part.get("exclusiveMinimum"), bool)) else 2020
 
 
-def _has_foreign(schema: _Schema, draft: int) -> bool:
-    """Whether there are keywords that the draft does not know, or keywords that it ignores beside a reference."""
+def _has_foreign_keywords(schema: _Schema, draft: int) -> bool:
+    """Whether a schema has keywords that its draft does not know, or that it ignores next to `$ref`."""
 
     def foreign(part: dict[str, Any]) -> bool:
         known = (_KNOWN[keyword] for keyword in part.keys() & _KNOWN.keys())
@@ -95,8 +97,9 @@ def _has_foreign(schema: _Schema, draft: int) -> bool:
 
 
 def _anywhere(schema: Any, has: Any) -> bool:
+    """Whether some part of a schema satisfies a condition."""
     queue = [schema]
-    for part in queue:  # grows while it is read
+    for part in queue:  # grows during the loop
         if isinstance(part, dict) and has(part):
             return True
         queue += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
@@ -104,9 +107,9 @@ def _anywhere(schema: Any, has: Any) -> bool:
 
 
 def _automaton(fragment: _Fragment) -> _Dfa:
-    machine = _Machine(_Budget(np.inf, 10 * len(fragment.table) + 10))
+    machine = _AutomatonBuilder(_Budget(np.inf, 10 * len(fragment.table) + 10))
     end = machine.reserve()
-    start = machine.place(fragment, [end])
+    start = machine.insert_fragment(fragment, [end])
     final = np.zeros(machine.count, np.bool_)
     final[end] = True
     final[[start + state for state, _ in fragment.over]] = True

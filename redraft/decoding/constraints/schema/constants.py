@@ -1,4 +1,4 @@
-"""Which values a schema leaves, if they can be listed."""
+"""Lists the values that a schema allows, if it has `const`, `enum` or a type with few values."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from redraft.decoding.constraints.schema.keywords import _equals
 _MOST_VALUES = 100
 
 
-def _constants(demands: list[_Formula]) -> list[_Formula] | None:
-    """For each value that obeys all of these formulas, and maybe others, that a value equals it; None if unknown."""
+def _possible_values(demands: list[_Formula]) -> list[_Formula] | None:
+    """Return a formula "equals v" for every value v that may obey all these formulas; None if they cannot be listed."""
     nodes = [literal.args[0] for demand in demands for literal in _literals(demand) if literal.op == "fact"]
     for node in nodes:
-        values = _listed(node)
+        values = _listed_values(node)
         if values is not None and len(values) <= _MOST_VALUES:
             return list(dict.fromkeys(_equals(node, value) for value in values))
     return None
 
 
-def _listed(node: _Node) -> list[Any] | None:
+def _listed_values(node: _Node) -> list[Any] | None:
     if node.has("const"):
         return [node.get("const")]
     if isinstance(node.get("enum"), list):
         return node.get("enum")
     if node.get("type") in ("boolean", "null"):
         return [True, False] if node.get("type") == "boolean" else [None]
-    others = [*([] if node.target is None else [node.target]), *node.several("allOf")]
-    return next((found for other in others if (found := _listed(other.plain)) is not None), None)
+    others = [*([] if node.target is None else [node.target]), *node.list_of("allOf")]
+    return next((found for other in others if (found := _listed_values(other.plain)) is not None), None)

@@ -1,4 +1,4 @@
-"""A schema document: its drafts, references and places, as nodes that are equal if they say the same."""
+"""A schema document: its draft, its references, and its subschemas as nodes; equal subschemas share a node."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from redraft.decoding.constraints.schema.formula import _Formula
 
 _Schema = dict[str, Any] | bool
 
-# Keywords by where they hold schemas.
+# Keywords by where they contain subschemas.
 _MAPS = ("properties", "patternProperties", "dependentSchemas", "dependencies", "definitions", "$defs")
 _LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _SINGLE = ("items", "additionalItems", "contains", "additionalProperties", "propertyNames", "not", "if", "then",
            "else", "unevaluatedItems", "unevaluatedProperties", "contentSchema")  # fmt: skip
 _IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
-_NO_SCHEMAS = ("definitions", "$defs", "contentSchema")  # that say nothing about a value
+_NO_SCHEMAS = ("definitions", "$defs", "contentSchema")  # these do not constrain the value
 
 _ASSERTIONS = (
     "$ref", "type", "enum", "const", "allOf", "anyOf", "oneOf", "not", "if", "minimum", "maximum", "exclusiveMinimum",
@@ -37,7 +37,7 @@ _REFUSED = {
     "divisibleBy": "belongs to draft 3",
 }
 
-# The drafts that know a keyword, first and last; all others are known to all.
+# First and last draft that knows a keyword; keywords that are not listed are in all drafts.
 _KNOWN = {
     **dict.fromkeys(("const", "contains", "propertyNames"), (6, 2020)),
     **dict.fromkeys(("if", "then", "else"), (7, 2020)),
@@ -50,7 +50,7 @@ _KNOWN = {
 
 
 class SchemaRefused(ValueError):
-    """A schema with a keyword that cannot be obeyed exactly."""
+    """Raised for a schema with a keyword that cannot be obeyed exactly."""
 
     def __init__(self, keyword: str, pointer: str, why: str) -> None:
         super().__init__(f"the JSON schema cannot be obeyed exactly: {keyword!r} at {pointer or '#'} {why}")
@@ -58,7 +58,7 @@ class SchemaRefused(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class _Node:
-    """A schema at a place of a document."""
+    """A schema and its position in a document."""
 
     document: _Document
     schema: _Schema
@@ -69,7 +69,7 @@ class _Node:
         return self.pointer
 
     def get(self, keyword: str) -> Any:
-        """What a keyword says, None if it is absent or not part of the draft."""
+        """Return the value of a keyword; None if it is absent or not part of the draft."""
         if isinstance(self.schema, bool) or not self.document.knows(keyword):
             return None
         if self.bare_reference and keyword != "$ref":
@@ -77,7 +77,7 @@ class _Node:
         return self.schema.get(keyword)
 
     def has(self, keyword: str) -> bool:
-        """Whether a keyword is there and counts; `const` may be null."""
+        """Whether a keyword is present and part of the draft; the value of `const` may be null."""
         return (
             isinstance(self.schema, dict)
             and keyword in self.schema
@@ -89,17 +89,17 @@ class _Node:
 
     @property
     def asserts(self) -> bool:
-        """Whether it says anything about a value."""
+        """Whether it constrains the value at all."""
         return any(map(self.has, _ASSERTIONS))
 
     @cached_property
     def meanings(self) -> dict[str, _Formula | None]:
-        """What it says about each kind of value, as far as that was asked for."""
+        """Cache: its formula for each kind of value, filled on demand."""
         return {}
 
     @property
     def bare_reference(self) -> bool:
-        """Whether the siblings of a reference are ignored, as drafts up to 7 have it."""
+        """Whether keywords next to `$ref` are ignored, as in drafts up to 7."""
         return (
             self.document.strict
             and self.document.draft <= 7
@@ -108,19 +108,19 @@ class _Node:
         )
 
     def child(self, schema: Any, *steps: str | int) -> _Node:
-        """A schema below this one."""
+        """Return the node of a subschema; `steps` are the keyword and index that lead to it."""
         pointer = "/".join([self.pointer, *(str(step).replace("~", "~0").replace("/", "~1") for step in steps)])
         if not isinstance(schema, dict | bool):
             raise SchemaRefused(str(steps[0]), self.pointer, f"has {schema!r:.40} where a schema belongs")
         return self.document.node(schema, pointer, self.base)
 
     def at(self, keyword: str) -> _Node | None:
-        """The schema of a keyword that has one."""
+        """Return the subschema of a keyword that holds one; None if it is absent."""
         schema = self.get(keyword)
         return None if schema is None else self.child(schema, keyword)
 
-    def several(self, keyword: str) -> list[_Node]:
-        """The schemas of a keyword that has a list of them."""
+    def list_of(self, keyword: str) -> list[_Node]:
+        """Return the subschemas of a keyword that holds a list of them."""
         schemas = self.get(keyword)
         if schemas is None:
             return []
@@ -128,8 +128,8 @@ class _Node:
             raise self.refused(keyword, "must be a list of schemas")
         return [self.child(schema, keyword, i) for i, schema in enumerate(schemas)]
 
-    def named(self, keyword: str) -> dict[str, _Node]:
-        """The schemas of a keyword that has them by name."""
+    def map_of(self, keyword: str) -> dict[str, _Node]:
+        """Return the subschemas of a keyword that maps names to them."""
         schemas = self.get(keyword)
         if schemas is None:
             return {}
@@ -142,17 +142,17 @@ class _Node:
 
     @cached_property
     def target(self) -> _Node | None:
-        """What `$ref` refers to."""
+        """The node that `$ref` refers to; None without a reference."""
         reference = self.get("$ref")
         if not isinstance(reference, str):
             return None
-        return self.document.resolved(self, reference)
+        return self.document.resolve(self, reference)
 
     @cached_property
     def plain(self) -> _Node:
-        """The node that says the same: behind references that stand alone."""
+        """This node, or the node it refers to if it has nothing but a reference."""
         node, seen = self, {self}
-        while node.target is not None and not node._says_more:
+        while node.target is not None and not node._has_siblings:
             node = node.target
             if node in seen:
                 raise self.refused("$ref", "refers to itself")
@@ -160,7 +160,7 @@ class _Node:
         return node
 
     @property
-    def _says_more(self) -> bool:
+    def _has_siblings(self) -> bool:
         assert isinstance(self.schema, dict)
         if self.bare_reference:
             return False
@@ -170,7 +170,7 @@ class _Node:
 
     @cached_property
     def beside(self) -> list[_Node]:
-        """Schemas about the same value."""
+        """Schemas that apply to the same value directly: the target of `$ref`, and `allOf`, `if` and the like."""
         found = [self.target] if self.target is not None else []
         for keyword in _IN_PLACE:
             found += self._below(keyword)
@@ -179,15 +179,17 @@ class _Node:
     def _below(self, keyword: str) -> list[_Node]:
         value = self.get(keyword)
         return [
-            self.child(schema, *steps) for steps, schema in _held(keyword, value) if isinstance(schema, dict | bool)
+            self.child(schema, *steps)
+            for steps, schema in _subschemas(keyword, value)
+            if isinstance(schema, dict | bool)
         ]
 
     @cached_property
     def cluster(self) -> list[_Node]:
-        """All schemas about the same value, this one first."""
+        """All schemas that apply to the same value, this one first."""
         found = {self: None}
         queue = [self]
-        for node in queue:  # grows while it is read
+        for node in queue:  # grows during the loop
             fresh = [other for other in node.beside if other not in found]
             found.update(dict.fromkeys(fresh))
             queue += [other for other in dict.fromkeys(fresh)]
@@ -195,12 +197,12 @@ class _Node:
 
     @property
     def loop(self) -> int | None:
-        """The number of the group of schemas that contain each other, None if this one does not contain itself."""
+        """Index of its group of mutually recursive schemas; None if it is not recursive."""
         return self.document.loops.get(self)
 
 
-def _held(keyword: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """The schemas that a keyword holds, and the steps to them."""
+def _subschemas(keyword: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Yield the subschemas of a keyword, each with the steps that lead to it."""
     if keyword in _MAPS and isinstance(value, dict):
         yield from (((keyword, name), schema) for name, schema in value.items())
     elif keyword in _LISTS and isinstance(value, list):
@@ -210,28 +212,28 @@ def _held(keyword: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], Any
 
 
 class _Document:
-    """A schema with all that it refers to.
+    """A schema document, which resolves references.
 
-    strict: only the keywords of its draft count, and siblings of `$ref` only from 2019-09 on; otherwise all of them do.
+    strict: ignore keywords of other drafts and, up to draft 7, keywords next to `$ref`; otherwise obey all of them.
     """
 
     def __init__(self, root: _Schema, draft: int, strict: bool) -> None:
         self.draft, self.strict = draft, strict
         self._nodes: dict[tuple[str, object], _Node] = {}
         self._essences: dict[object, int] = {}
-        self._known: dict[int, tuple[Any, int]] = {}  # with the value itself, so that no other one gets its id
-        self._places: dict[str, tuple[Any, str, str]] = {}  # by address: schema, pointer, base
+        self._known: dict[int, tuple[Any, int]] = {}  # by id(); holds the value, so that its id is not reused
+        self._addressed: dict[str, tuple[Any, str, str]] = {}  # by address: schema, pointer, base
         self._index(root, "#", "")
-        self._places.setdefault("", (root, "#", ""))
-        self.root = self.node(root, "#", self._based(root, ""))
+        self._addressed.setdefault("", (root, "#", ""))
+        self.root = self.node(root, "#", self._base_of(root, ""))
 
     def knows(self, keyword: str) -> bool:
         first, last = _KNOWN.get(keyword, (0, 9999))
         return not self.strict or first <= self.draft <= last
 
     def node(self, schema: _Schema, pointer: str, base: str) -> _Node:
-        """The node of a schema, the same one for schemas that differ in annotations alone."""
-        base = self._based(schema, base)
+        """Return the node of a schema; schemas that differ only in annotations share one."""
+        base = self._base_of(schema, base)
         key = base, self._essence(schema)
         if key not in self._nodes:
             if isinstance(schema, dict):
@@ -241,7 +243,7 @@ class _Document:
         return self._nodes[key]
 
     def _essence(self, value: Any) -> int:
-        """A number that equal values share; annotations that are strings do not count."""
+        """Return an integer that equal values share; string annotations are ignored."""
         if isinstance(value, dict | list):
             if id(value) not in self._known:
                 self._known[id(value)] = value, self._number(self._parts(value))
@@ -266,22 +268,22 @@ class _Document:
         found = schema.get("id" if self.draft == 4 else "$id") if isinstance(schema, dict) else None
         return found if isinstance(found, str) else ""
 
-    def _based(self, schema: Any, base: str) -> str:
+    def _base_of(self, schema: Any, base: str) -> str:
         own = urldefrag(self._own_id(schema)).url
         return urljoin(base, own) if own else base
 
     def _index(self, schema: Any, pointer: str, base: str) -> None:
-        """Notes every address that the document gives to a part of itself."""
+        """Record every address ($id, $anchor) that the document defines, with the schema it names."""
         queue = [(schema, pointer, base)]
         while queue:
             schema, pointer, base = queue.pop()
             if not isinstance(schema, dict):
                 continue
-            base = self._based(schema, base)
+            base = self._base_of(schema, base)
             for address in self._addresses(schema, base):
-                self._places.setdefault(address, (schema, pointer, base))
+                self._addressed.setdefault(address, (schema, pointer, base))
             for keyword, value in schema.items():
-                for steps, below in _held(keyword, value):
+                for steps, below in _subschemas(keyword, value):
                     queue.append((below, "/".join([pointer, *map(str, steps)]), base))
 
     def _addresses(self, schema: dict[str, Any], base: str) -> Iterator[str]:
@@ -294,34 +296,34 @@ class _Document:
             if isinstance(schema.get(keyword), str):
                 yield f"{base}#{schema[keyword]}"
 
-    def resolved(self, node: _Node, reference: str) -> _Node:
+    def resolve(self, node: _Node, reference: str) -> _Node:
         address = urljoin(node.base, reference) if node.base else reference
         url, fragment = urldefrag(address)
-        place = self._places.get(url, self._places[""] if url == node.base == "" else None)
+        place = self._addressed.get(url, self._addressed[""] if url == node.base == "" else None)
         if place is None and url == urldefrag(self.root.base).url:
-            place = self._places[""]
+            place = self._addressed[""]
         if fragment and not fragment.startswith("/"):
-            place = self._places.get(f"{url}#{fragment}")
+            place = self._addressed.get(f"{url}#{fragment}")
         if place is None:
             raise node.refused("$ref", f"refers to {reference!r:.60}, which is not in the document")
         schema, pointer, base = place
-        base = self._based(schema, base)
+        base = self._base_of(schema, base)
         for step in fragment.split("/")[1:] if fragment.startswith("/") else ():
             name = unquote(step).replace("~1", "/").replace("~0", "~")
             try:
                 schema = schema[int(name)] if isinstance(schema, list) else schema[name]
             except (KeyError, ValueError, IndexError, TypeError):
                 raise node.refused("$ref", f"refers to {reference!r:.60}, which does not exist") from None
-            pointer, base = f"{pointer}/{step}", self._based(schema, base)
+            pointer, base = f"{pointer}/{step}", self._base_of(schema, base)
         if not isinstance(schema, dict | bool):
-            raise node.refused("$ref", f"refers to {reference!r:.60}, which is no schema")
+            raise node.refused("$ref", f"refers to {reference!r:.60}, which is not a schema")
         return self.node(schema, pointer, base)
 
     # --- schemas that contain themselves ---
 
     @cached_property
     def loops(self) -> dict[_Node, int]:
-        """The nodes that contain themselves, by groups that contain each other (Tarjan, without recursion)."""
+        """Index of the group of mutually recursive schemas, for each recursive node (Tarjan, without recursion)."""
         order: dict[_Node, int] = {}
         low: dict[_Node, int] = {}
         stack: list[_Node] = []
@@ -333,7 +335,7 @@ class _Document:
             order[node] = low[node] = len(order)
             stack.append(node)
             inside.add(node)
-            work.append((node, iter(_reachable(node))))
+            work.append((node, iter(_direct_successors(node))))
 
         enter(self.root.plain)
         while work:
@@ -348,7 +350,7 @@ class _Document:
                     while group[-1] is not node:
                         group.append(stack.pop())
                     inside -= set(group)
-                    if len(group) > 1 or node in _reachable(node):
+                    if len(group) > 1 or node in _direct_successors(node):
                         found.update(dict.fromkeys(group, order[node]))
             elif after not in order:
                 enter(after)
@@ -357,11 +359,11 @@ class _Document:
         return found
 
 
-def _reachable(node: _Node) -> list[_Node]:
-    """All nodes one step away; what is refused is an error only where it is needed."""
+def _direct_successors(node: _Node) -> list[_Node]:
+    """Return the nodes one step away; unsupported ones are skipped, because they may never be needed."""
     found: dict[_Node, None] = {}
     for keyword in (*_MAPS, *_LISTS, *_SINGLE):
-        for steps, schema in () if keyword in _NO_SCHEMAS else _held(keyword, node.get(keyword)):
+        for steps, schema in () if keyword in _NO_SCHEMAS else _subschemas(keyword, node.get(keyword)):
             with suppress(SchemaRefused):
                 found[node.child(schema, *steps).plain] = None
     with suppress(SchemaRefused):

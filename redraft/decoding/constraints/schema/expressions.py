@@ -1,4 +1,4 @@
-"""Reads regular expressions in the syntax of ECMAScript; whatever Python would read otherwise is refused."""
+"""Parses regular expressions in ECMAScript syntax; refuses what Python would read differently."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import lru_cache
 from redraft.decoding.constraints.schema.characters import (
     _LINE_ENDS,
     Ranges,
-    _category,
-    _class_of,
     _complement,
-    _disputed,
+    _disputed_characters,
+    _escape_class,
+    _unicode_category,
 )
 
 _MOST_REPEATS = 5_000
@@ -19,13 +19,13 @@ _CONTROLS = {"t": 9, "n": 10, "v": 11, "f": 12, "r": 13, "0": 0}
 _Disputed = list[tuple[int, int]]
 
 
-class _Unreadable(ValueError):
-    """A regular expression that cannot be followed, and why."""
+class _UnsupportedPattern(ValueError):
+    """Raised for a regular expression that is invalid or not supported; the message says why."""
 
 
 @dataclass(frozen=True)
 class _Expression:
-    """op: set, then, or, repeat, begin, end, look, look_not."""
+    """A node of the syntax tree; `op` is set, then, or, repeat, begin, end, look or look_not."""
 
     op: str
     args: tuple[_Expression, ...] = ()
@@ -34,15 +34,15 @@ class _Expression:
 
 
 @lru_cache(1024)
-def _parsed(source: str) -> tuple[_Expression, tuple[tuple[int, int], ...], bool]:
-    """The tree, the characters about which engines disagree, and whether there is a $."""
+def _parse_expression(source: str) -> tuple[_Expression, tuple[tuple[int, int], ...], bool]:
+    """Parse an expression: the tree, the characters on which engines disagree, and whether it contains $."""
     reader = _Reader(source)
     try:
         tree = reader.alternatives()
     except RecursionError:
-        raise _Unreadable("has too many brackets inside each other") from None
+        raise _UnsupportedPattern("has brackets nested too deeply") from None
     if reader.at < len(source):
-        raise _Unreadable("has a ) without a (")
+        raise _UnsupportedPattern("has an unmatched )")
     return tree, tuple(sorted(set(reader.disputed))), reader.ends
 
 
@@ -62,7 +62,7 @@ class _Reader:
 
     def next(self) -> str:
         if self.at >= len(self.source):
-            raise _Unreadable("ends too early")
+            raise _UnsupportedPattern("ends too early")
         self.at += 1
         return self.source[self.at - 1]
 
@@ -85,10 +85,12 @@ class _Reader:
         if counts is None:
             return part
         if part.op in ("begin", "end", "look", "look_not"):
-            raise _Unreadable(f"repeats {'an anchor' if len(part.op) < 4 or part.op == 'begin' else 'a look-ahead'}")
+            raise _UnsupportedPattern(
+                f"repeats {'an anchor' if len(part.op) < 4 or part.op == 'begin' else 'a look-ahead'}"
+            )
         self.take("?")  # lazy: the same strings
         if any(map(self.peek, "*+?")):
-            raise _Unreadable("repeats a repetition")
+            raise _UnsupportedPattern("repeats a repetition")
         return _Expression("repeat", (part,), counts=counts)
 
     def counts(self) -> tuple[int, int | None] | None:
@@ -100,15 +102,15 @@ class _Reader:
             return None
         low, comma, high = self.source[self.at + 1 : end].partition(",")
         if comma and not low and (high.isdecimal() or not high):
-            raise _Unreadable("has {,n}, which engines read differently; write {0,n}")
+            raise _UnsupportedPattern("has {,n}, which engines read differently; write {0,n}")
         if not low.isdecimal() or (high and not high.isdecimal()):
             return None  # a brace that means itself
         self.at = end + 1
         counts = int(low), int(low) if not comma else int(high) if high else None
         if max(counts[0], counts[1] or 0) > _MOST_REPEATS:
-            raise _Unreadable(f"repeats something more than {_MOST_REPEATS:,} times")
+            raise _UnsupportedPattern(f"repeats something more than {_MOST_REPEATS:,} times")
         if counts[1] is not None and counts[1] < counts[0]:
-            raise _Unreadable("has {m,n} with n below m")
+            raise _UnsupportedPattern("has {m,n} with n below m")
         return counts
 
     def single(self) -> _Expression:
@@ -120,13 +122,13 @@ class _Reader:
         if letter == "\\":
             return _Expression("set", ranges=tuple(self.escape(inside=False)))
         if letter == ".":
-            self.disputed += _disputed(".")
+            self.disputed += _disputed_characters(".")
             return _Expression("set", ranges=tuple(_complement(_LINE_ENDS)))
         if letter in "^$":
             self.ends |= letter == "$"
             return _Expression("begin" if letter == "^" else "end")
         if letter in "*+?":
-            raise _Unreadable("repeats nothing")
+            raise _UnsupportedPattern("repeats nothing")
         return _Expression("set", ranges=((ord(letter), ord(letter)),))
 
     def group(self) -> _Expression:
@@ -136,17 +138,17 @@ class _Reader:
         elif self.take("?!"):
             op = "look_not"
         elif self.peek("?<=") or self.peek("?<!"):
-            raise _Unreadable("has look-behind")
+            raise _UnsupportedPattern("has look-behind")
         elif self.take("?<"):
             name = self.source[self.at : self.source.find(">", self.at)]
             if not name.isidentifier():
-                raise _Unreadable("has a group without a name")
+                raise _UnsupportedPattern("has a group without a name")
             self.at += len(name) + 1
         elif not self.take("?:") and self.peek("?"):
-            raise _Unreadable("has inline flags or another extension")
+            raise _UnsupportedPattern("has inline flags or another extension")
         found = self.alternatives()
         if not self.take(")"):
-            raise _Unreadable("has a ( without a )")
+            raise _UnsupportedPattern("has a ( without a )")
         return _Expression(op, (found,)) if op else found
 
     # --- characters ---
@@ -154,8 +156,8 @@ class _Reader:
     def escape(self, inside: bool) -> Ranges:
         letter = self.next()
         if letter in "dDwWsS":
-            self.disputed += _disputed(letter.lower())
-            return _class_of(letter)
+            self.disputed += _disputed_characters(letter.lower())
+            return _escape_class(letter)
         if letter in "pP":
             return self.category(letter)
         if letter in _CONTROLS and not (letter == "0" and self.source[self.at : self.at + 1].isdigit()):
@@ -163,13 +165,13 @@ class _Reader:
         if letter == "b" and inside:
             return [(8, 8)]
         if letter in "bB":
-            raise _Unreadable(rf"has \{letter}, which looks at neighboring characters")
+            raise _UnsupportedPattern(rf"has \{letter}, which looks at neighboring characters")
         if letter in "xu":
             return self.code(2 if letter == "x" else 4)
         if letter.isdigit() or letter == "k":
-            raise _Unreadable("has a back-reference")
+            raise _UnsupportedPattern("has a back-reference")
         if letter.isalnum() and letter.isascii():
-            raise _Unreadable(rf"has the escape \{letter}, which engines read differently")
+            raise _UnsupportedPattern(rf"has the escape \{letter}, which engines read differently")
         return [(ord(letter),) * 2]
 
     def code(self, digits: int) -> Ranges:
@@ -179,7 +181,7 @@ class _Reader:
         except ValueError:
             point = -1
         if point < 0 or 0xD800 <= point < 0xE000:
-            raise _Unreadable("has an escape for half a character, or an incomplete one")
+            raise _UnsupportedPattern("has an escape for half a character, or an incomplete one")
         self.at += digits
         return [(point, point)]
 
@@ -188,16 +190,16 @@ class _Reader:
         name = self.source[self.at + 1 : end] if self.peek("{") and end > 0 else ""
         for prefix in ("General_Category=", "gc="):
             name = name.removeprefix(prefix)
-        found = _category(name) if name.isidentifier() else None
+        found = _unicode_category(name) if name.isidentifier() else None
         if found is None:
-            raise _Unreadable(rf"has \{letter}{{{name}}}, which is no general category")
+            raise _UnsupportedPattern(rf"has \{letter}{{{name}}}, which is no general category")
         self.at = end + 1
         return list(found) if letter == "p" else _complement(list(found))
 
     def bracket(self) -> Ranges:
         inverted, found = self.take("^"), []
         if self.peek("]"):
-            raise _Unreadable("has an empty [], which engines read differently")
+            raise _UnsupportedPattern("has an empty [], which engines read differently")
         while not self.take("]"):
             first = self.member()
             if not (self.peek("-") and not self.peek("-]")):
@@ -208,7 +210,7 @@ class _Reader:
             last = self.member()
             if len(first) == len(last) == 1 and first[0][0] == first[0][1] and last[0][0] == last[0][1]:
                 if last[0][0] < first[0][0]:
-                    raise _Unreadable("has a range that runs backwards")
+                    raise _UnsupportedPattern("has a range such as z-a, whose end comes before its beginning")
                 found.append((first[0][0], last[0][1]))
             else:  # [\w-.]: the hyphen means itself
                 self.at = before + 1

@@ -1,15 +1,15 @@
-"""Formats of strings: for each a set that every checker accepts, and a wider one that has all that any accepts.
+"""Formats of strings, such as "date": an inner set that every validator accepts, and an outer set that any may accept.
 
-Strings between the two are left out of the texts that may be written, since readers disagree about them.
+Strings in the outer set but not in the inner one are never written, because validators disagree about them.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from redraft.decoding.constraints.schema.formula import _TRUE, _any_of, _Formula, _negated
-from redraft.decoding.constraints.schema.patterns import _pattern
-from redraft.decoding.constraints.schema.words import _within
+from redraft.decoding.constraints.schema.formula import _TRUE, _any_of, _Formula, _not
+from redraft.decoding.constraints.schema.patterns import _pattern_formula
+from redraft.decoding.constraints.schema.words import _with_universe
 
 _YEAR = r"([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
 _LEAP = r"([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"
@@ -30,7 +30,7 @@ _DURATION = (
     r"P([0-9]+W|([0-9]+Y([0-9]+M([0-9]+D)?)?|[0-9]+M([0-9]+D)?|[0-9]+D)(T{t})?|T{t})"
 ).replace("{t}", r"([0-9]+H([0-9]+M([0-9]+S)?)?|[0-9]+M([0-9]+S)?|[0-9]+S)")  # fmt: skip
 
-# name: (a set that every checker accepts, a set that has all that any checker accepts)
+# name → (strings that every validator accepts, superset of the strings that any validator accepts)
 _FORMATS: dict[str, tuple[str, str]] = {
     "date": (_DATE, r"[0-9].*[0-9]"),
     "time": (_TIME, r"[0-9].*[0-9]"),
@@ -56,18 +56,18 @@ _FORMATS |= {
     "idn-hostname": _FORMATS["hostname"],
     "iri": _FORMATS["uri"],
     "iri-reference": _FORMATS["uri-reference"],
-    "ip-address": _FORMATS["ipv4"],  # draft 3's names, which checkers of draft 4 still know
+    "ip-address": _FORMATS["ipv4"],  # names from draft 3, which validators of draft 4 still know
     "host-name": _FORMATS["hostname"],
     "color": (r"#[0-9A-Fa-f]{6}", ""),
 }
 
 
 @lru_cache(64)
-def _format(name: str) -> _Formula:
-    """That a string has a format; formats that are not known here are annotations, as the specification has it."""
+def _format_formula(name: str) -> _Formula:
+    """Return the formula that a string has a format; an unknown format allows everything, as the specification says."""
     if name not in _FORMATS:
         return _TRUE
-    inner, outer = (_pattern(source) for source in (rf"^({_FORMATS[name][0]})$", _FORMATS[name][1]))
-    certain = _any_of([inner, _negated(outer)])
+    inner, outer = (_pattern_formula(source) for source in (rf"^({_FORMATS[name][0]})$", _FORMATS[name][1]))
+    certain = _any_of([inner, _not(outer)])
     (atom,) = inner.atoms
-    return _within(atom.words, certain).all
+    return _with_universe(atom.words, certain).all

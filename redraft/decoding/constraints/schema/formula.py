@@ -1,4 +1,4 @@
-"""Boolean formulas over facts about one JSON value, simplified as they are built and shared by structure."""
+"""Boolean formulas over atoms, statements about one JSON value; simplified when built, and equal ones are shared."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 
 class _Formula:
-    """A fact, or `and`, `or`, `not`, `one` (exactly one) of other formulas. Equal formulas are the same object."""
+    """A fact (one atom), or `and`, `or`, `not`, `one` (exactly one) of formulas. Equal formulas are the same object."""
 
     __slots__ = ("__weakref__", "args", "atoms", "op")
 
@@ -22,7 +22,7 @@ class _Formula:
 _table: WeakValueDictionary[tuple[Any, ...], _Formula] = WeakValueDictionary()
 
 
-def _shared(op: str, args: tuple[Any, ...]) -> _Formula:
+def _intern(op: str, args: tuple[Any, ...]) -> _Formula:
     found = _table.get((op, args))
     if found is None:
         atoms = frozenset(args) if op == "fact" else frozenset().union(*(arg.atoms for arg in args))
@@ -30,35 +30,35 @@ def _shared(op: str, args: tuple[Any, ...]) -> _Formula:
     return found
 
 
-_TRUE, _FALSE = _shared("and", ()), _shared("or", ())
+_TRUE, _FALSE = _intern("and", ()), _intern("or", ())
 
 
 def _fact(atom: Hashable) -> _Formula:
-    return _shared("fact", (atom,))
+    return _intern("fact", (atom,))
 
 
 def _constant(value: bool) -> _Formula:
     return _TRUE if value else _FALSE
 
 
-def _negated(formula: _Formula) -> _Formula:
+def _not(formula: _Formula) -> _Formula:
     if formula is _TRUE:
         return _FALSE
     if formula is _FALSE:
         return _TRUE
-    return formula.args[0] if formula.op == "not" else _shared("not", (formula,))
+    return formula.args[0] if formula.op == "not" else _intern("not", (formula,))
 
 
 def _all_of(parts: Iterable[_Formula]) -> _Formula:
-    return _joined("and", parts, _TRUE, _FALSE)
+    return _join("and", parts, _TRUE, _FALSE)
 
 
 def _any_of(parts: Iterable[_Formula]) -> _Formula:
-    return _joined("or", parts, _FALSE, _TRUE)
+    return _join("or", parts, _FALSE, _TRUE)
 
 
-def _joined(op: str, parts: Iterable[_Formula], neutral: _Formula, decisive: _Formula) -> _Formula:
-    """Flat, without duplicates; a formula beside its own negation decides."""
+def _join(op: str, parts: Iterable[_Formula], neutral: _Formula, decisive: _Formula) -> _Formula:
+    """Join formulas by `and` or `or`: flattened, without duplicates; a formula and its negation together decide it."""
     kept: dict[_Formula, None] = {}
     denied: set[_Formula] = set()
     for part in parts:
@@ -70,26 +70,26 @@ def _joined(op: str, parts: Iterable[_Formula], neutral: _Formula, decisive: _Fo
             kept[one] = None
             if one.op == "not":
                 denied.add(one.args[0])
-    return next(iter(kept)) if len(kept) == 1 else _shared(op, tuple(kept))
+    return next(iter(kept)) if len(kept) == 1 else _intern(op, tuple(kept))
 
 
 def _exactly_one(parts: Iterable[_Formula]) -> _Formula:
     found = [part for part in parts if part is not _FALSE]
     certain = [part for part in found if part is _TRUE]
     if certain:
-        others = [_negated(part) for part in found if part is not _TRUE]
+        others = [_not(part) for part in found if part is not _TRUE]
         return _all_of(others) if len(certain) == 1 else _FALSE
     twice = {part for part in found if found.count(part) > 1} if len(set(found)) < len(found) else set()
     once = [part for part in found if part not in twice]
-    one = once[0] if len(once) == 1 else _shared("one", tuple(once)) if once else _FALSE
-    return _all_of([one, *map(_negated, twice)])
+    one = once[0] if len(once) == 1 else _intern("one", tuple(once)) if once else _FALSE
+    return _all_of([one, *map(_not, twice)])
 
 
 _JOINS: dict[str, Callable[[Iterable[_Formula]], _Formula]] = {"and": _all_of, "or": _any_of, "one": _exactly_one}
 
 
-def _substituted(formula: _Formula, changes: Mapping[Any, _Formula]) -> _Formula:
-    """The formula with some atoms replaced by formulas."""
+def _substitute(formula: _Formula, changes: Mapping[Any, _Formula]) -> _Formula:
+    """Replace some atoms of a formula by formulas."""
     return _replace(formula, changes, frozenset(changes), {}) if changes else formula
 
 
@@ -102,18 +102,18 @@ def _replace(
         return changes[formula.args[0]]
     if formula not in memo:
         args = [_replace(arg, changes, changed, memo) for arg in formula.args]
-        memo[formula] = _negated(args[0]) if formula.op == "not" else _JOINS[formula.op](args)
+        memo[formula] = _not(args[0]) if formula.op == "not" else _JOINS[formula.op](args)
     return memo[formula]
 
 
-def _decided(formula: _Formula, truth: Callable[[Any], bool]) -> bool:
-    """The truth of a formula, given that of its atoms."""
-    found = _substituted(formula, {atom: _constant(truth(atom)) for atom in formula.atoms})
+def _evaluate(formula: _Formula, truth: Callable[[Any], bool]) -> bool:
+    """Return whether a formula is true, given the truth of its atoms."""
+    found = _substitute(formula, {atom: _constant(truth(atom)) for atom in formula.atoms})
     return found is _TRUE
 
 
 def _literals(formula: _Formula) -> set[_Formula]:
-    """Facts and negated facts that must hold, each by itself."""
+    """Return the facts and negated facts of a conjunction; all of them must hold."""
     parts = formula.args if formula.op == "and" else (formula,)
     return {part for part in parts if part.op == "fact" or (part.op == "not" and part.args[0].op == "fact")}
 
@@ -121,19 +121,19 @@ def _literals(formula: _Formula) -> set[_Formula]:
 _Translation = Callable[[Any], "tuple[_Formula, bool] | None"]
 
 
-def _necessary(formula: _Formula, translate: _Translation, positive: bool = True) -> _Formula:
-    """What must hold if the formula does, as a formula over other atoms.
+def _necessary_condition(formula: _Formula, translate: _Translation, positive: bool = True) -> _Formula:
+    """Return a condition that follows from the formula, over other atoms.
 
-    translate: what an atom says there, and whether its negation says the opposite; None: nothing.
+    translate: maps an atom to what it implies, and whether its negation implies the opposite; None if nothing follows.
     """
     if formula.op == "fact":
         said = translate(formula.args[0])
         if said is None or not (positive or said[1]):
             return _TRUE
-        return said[0] if positive else _negated(said[0])
+        return said[0] if positive else _not(said[0])
     if formula.op == "not":
-        return _necessary(formula.args[0], translate, not positive)
+        return _necessary_condition(formula.args[0], translate, not positive)
     if formula.op == "one" and not positive:
         return _TRUE
     join = _all_of if (formula.op == "and") == positive else _any_of
-    return join(_necessary(arg, translate, positive) for arg in formula.args)
+    return join(_necessary_condition(arg, translate, positive) for arg in formula.args)

@@ -1,4 +1,4 @@
-"""Pieces of an automaton on bytes with labelled ways out, and the machine that puts them together."""
+"""Fragments of an automaton on bytes, with labeled exits, and the builder that puts them together."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _Label = tuple[bool, ...]  # the truth of each watched formula
 _NOWHERE = -1
 
 
-def _exit(label: int) -> int:
-    """How a table writes a way out."""
+def _exit_code(label: int) -> int:
+    """Return the table entry of an exit with this label."""
     return -2 - label
 
 
 @dataclass(frozen=True, eq=False)
 class _Fragment:
-    """The texts of a value, sorted by labels; state 0 reads the beginning. Without states no text is left."""
+    """An automaton of the texts of a value. State 0 is the start, and the label of an exit says which formulas hold."""
 
-    table: _Rows  # (S, 256): the next state, −1 none, −2 − l out with label l
-    over: tuple[tuple[int, int], ...]  # states of numbers, which only end where something else begins, and their labels
+    table: _Rows  # (S, 256) next state; −1 if there is none, −2 − l for an exit with label l
+    over: tuple[tuple[int, int], ...]  # (state, label) where a number may end: it has no closing byte
     labels: tuple[_Label, ...]
 
     @property
@@ -38,9 +38,9 @@ _EMPTY = _Fragment(np.zeros((0, 256), np.int32), (), ())
 
 @dataclass
 class _Budget:
-    """How much work may still be done, and how many states one piece may have.
+    """The work that may still be done, and the maximum number of states of a fragment.
 
-    The unit is a state of a piece; a step of a string's automaton, or a formula that is rewritten, is a part of it.
+    The unit of work is a state of a fragment; a step of a string's automaton or a rewritten formula costs less.
     """
 
     work: float
@@ -49,7 +49,7 @@ class _Budget:
     def spend(self, count: float) -> None:
         self.work -= count
         if self.work < 0:
-            raise AutomatonTooLarge("the JSON schema takes too long to compile")
+            raise AutomatonTooLarge("the JSON schema takes too much work to compile")
 
     def step(self, count: int) -> None:
         self.spend(count / 2)
@@ -60,18 +60,18 @@ class _Budget:
 
 
 @dataclass
-class _Machine:
-    """A table that grows from the end of the text to its beginning: a row is written when all that follows is known."""
+class _AutomatonBuilder:
+    """Builds a transition table from the end of the text to its beginning; a row follows its successors."""
 
     budget: _Budget
     table: _Rows = field(default_factory=lambda: np.full((64, 256), _NOWHERE, np.int32))
     count: int = 0
     over: dict[int, int] = field(default_factory=dict)
-    _rows: dict[bytes, int] = field(default_factory=dict)  # states that were made whole, by their rows
+    _rows: dict[bytes, int] = field(default_factory=dict)  # complete states by the bytes of their rows
     _placed: dict[tuple[int, tuple[int, ...]], int] = field(default_factory=dict)
 
     def reserve(self, count: int = 1) -> int:
-        """New states with empty rows; the first of them."""
+        """Add states with empty rows; return the first of them."""
         self.budget.spend(count)
         self.count += count
         self.budget.require(self.count)
@@ -80,8 +80,8 @@ class _Machine:
             self.table = np.vstack([self.table, more])
         return self.count - count
 
-    def shared(self, row: _Rows) -> int:
-        """A state with this row, the same one whenever it is asked for again."""
+    def state_with(self, row: _Rows) -> int:
+        """Return a state with this row; equal rows share a state."""
         key = row.tobytes()
         if key not in self._rows:
             self._rows[key] = state = self.reserve()
@@ -89,42 +89,42 @@ class _Machine:
         return self._rows[key]
 
     def step(self, *steps: tuple[int, int]) -> int:
-        """A state with these steps (byte, next state); "nowhere" if none leads anywhere."""
+        """Return a state with these transitions (byte, next state); `_NOWHERE` if all of them lead nowhere."""
         row = np.full(256, _NOWHERE, np.int32)
         for byte, after in steps:
             row[byte] = after
-        return self.shared(row) if (row != _NOWHERE).any() else _NOWHERE
+        return self.state_with(row) if (row != _NOWHERE).any() else _NOWHERE
 
     def spell(self, text: bytes, after: int) -> int:
-        """The state that reads a text and goes on in another one."""
+        """Return the state from which a text leads to the state `after`."""
         for byte in reversed(text):
             after = self.step((byte, after)) if after != _NOWHERE else _NOWHERE
         return after
 
-    def insert(self, root: int, text: bytes, after: int) -> int:
-        """A state like `root` but for one text, which leads elsewhere; rows that change are copies."""
+    def with_text(self, root: int, text: bytes, after: int) -> int:
+        """Return a state like `root`, except that `text` leads to `after`; changed rows are copied."""
         rows, state = [], root
         for byte in text:
             rows.append(self.table[state].copy() if state >= 0 else np.full(256, _NOWHERE, np.int32))
             state = int(rows[-1][byte])
         for row, byte in zip(reversed(rows), reversed(text), strict=True):
             row[byte] = after
-            after = self.shared(row) if (row != _NOWHERE).any() else _NOWHERE
+            after = self.state_with(row) if (row != _NOWHERE).any() else _NOWHERE
         return after
 
-    def place(self, fragment: _Fragment, nexts: Sequence[int]) -> int:
-        """A copy of a fragment whose labels lead on to `nexts`; its first state.
+    def insert_fragment(self, fragment: _Fragment, nexts: Sequence[int]) -> int:
+        """Copy a fragment into the table, its exit with label l leading to nexts[l]; return its first state.
 
-        The rows of these must be complete: a number is over where its next state goes on.
+        The rows of `nexts` must be complete: a number ends where the next state has a transition.
         """
         if all(after == _NOWHERE for after in nexts):
             return _NOWHERE
         key = id(fragment), tuple(nexts)
         if key not in self._placed:
-            self._placed[key] = self._copied(fragment, nexts)
+            self._placed[key] = self._copy(fragment, nexts)
         return self._placed[key]
 
-    def _copied(self, fragment: _Fragment, nexts: Sequence[int]) -> int:
+    def _copy(self, fragment: _Fragment, nexts: Sequence[int]) -> int:
         size = len(fragment.table)
         first = self.reserve(size)
         look_up = np.array([*reversed(nexts), _NOWHERE, *range(first, first + size)], np.int32)
@@ -138,12 +138,12 @@ class _Machine:
         self.table[first : first + size] = rows
         return first
 
-    def finished(self, start: int, labels: Sequence[_Label]) -> _Fragment:
-        """The states between the start and the ways out, renumbered, and the labels that texts really have."""
+    def finish(self, start: int, labels: Sequence[_Label]) -> _Fragment:
+        """Build the fragment: keeps states between the start and the exits, and labels that occur."""
         if start < 0:
             return _EMPTY
         table = self.table[: self.count]
-        kept = _between(table, start, list(self.over))
+        kept = _useful_states(table, start, list(self.over))
         if not len(kept):
             return _EMPTY
         place = np.full(self.count, _NOWHERE, np.int32)
@@ -160,8 +160,8 @@ class _Machine:
         )
 
 
-def _between(table: _Rows, start: int, over: list[int]) -> NDArray[np.int64]:
-    """The states that can be reached from the start and lead to a way out, the start first."""
+def _useful_states(table: _Rows, start: int, over: list[int]) -> NDArray[np.int64]:
+    """Return the states that are reachable from the start and lead to an exit, the start first."""
     source, byte = (table >= 0).nonzero()
     pairs = np.unique(source.astype(np.int64) * len(table) + table[source, byte])
     source, target = pairs // len(table), pairs % len(table)
@@ -169,23 +169,27 @@ def _between(table: _Rows, start: int, over: list[int]) -> NDArray[np.int64]:
     leads[over] = True
     leads |= (table < -1).any(1)
     order = np.argsort(target, kind="stable")
-    leads = _spread(leads.nonzero()[0], source[order], np.searchsorted(target[order], np.arange(len(table) + 1)))
+    leads = _reachable_states(
+        leads.nonzero()[0], source[order], np.searchsorted(target[order], np.arange(len(table) + 1))
+    )
     if not leads[start]:
         return np.zeros(0, np.int64)
     inside = leads[source] & leads[target]
     source, target = source[inside], target[inside]
-    found = _spread(np.array([start]), target, np.searchsorted(source, np.arange(len(table) + 1)))
+    found = _reachable_states(np.array([start]), target, np.searchsorted(source, np.arange(len(table) + 1)))
     found[start] = False
     return np.concatenate([[start], found.nonzero()[0]])
 
 
-def _spread(first: NDArray[np.int64], after: NDArray[np.int64], begin: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """All states reached from the first ones; the steps of state s are after[begin[s] : begin[s + 1]]."""
+def _reachable_states(
+    first: NDArray[np.int64], after: NDArray[np.int64], begin: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Return all states reachable from the first ones; the successors of s are after[begin[s] : begin[s + 1]]."""
     found = np.zeros(len(begin) - 1, np.bool_)
     found[first] = True
     queue = first.tolist()
     steps, starts = after.tolist(), begin.tolist()
-    for state in queue:  # grows while it is read
+    for state in queue:  # grows during the loop
         for one in steps[starts[state] : starts[state + 1]]:
             if not found[one]:
                 found[one] = True
@@ -193,15 +197,15 @@ def _spread(first: NDArray[np.int64], after: NDArray[np.int64], begin: NDArray[n
     return found
 
 
-def _united(fragments: Sequence[_Fragment]) -> _Fragment:
-    """Texts of any of them; their first bytes differ."""
+def _unite(fragments: Sequence[_Fragment]) -> _Fragment:
+    """Return the union of fragments whose first bytes differ."""
     fragments = [fragment for fragment in fragments if not fragment.empty]
     if len(fragments) < 2:
         return fragments[0] if fragments else _EMPTY
     labels = list(dict.fromkeys(label for fragment in fragments for label in fragment.labels))
     tables, over, offset = [np.full((1, 256), _NOWHERE, np.int32)], [], 1
     for fragment in fragments:
-        size, known = len(fragment.table), [_exit(labels.index(label)) for label in fragment.labels]
+        size, known = len(fragment.table), [_exit_code(labels.index(label)) for label in fragment.labels]
         look_up = np.array([*reversed(known), _NOWHERE, *range(offset, offset + size)], np.int32)
         tables.append(look_up[fragment.table + (len(known) + 1)])
         over += [(offset + state, -2 - known[label]) for state, label in fragment.over]

@@ -1,7 +1,7 @@
-"""What schemas say of numbers, as sets of their canonical texts: `-?(0|[1-9][0-9]*)(\\.[0-9]*[1-9])?`, never -0.
+"""Constraints on numbers, as sets of canonical texts: `-?(0|[1-9][0-9]*)(\\.[0-9]*[1-9])?`, never -0.
 
-Readers keep 15 digits of a number. Where its value is compared, longer ones are left out, unless they are integers and
-compared with an integer of at most 15 digits: rounding cannot take them across it.
+Parsers keep about 15 digits of a number. Where a value is compared, longer numbers are therefore left out, except
+integers compared with an integer of at most 15 digits: rounding cannot move them past it.
 """
 
 from __future__ import annotations
@@ -11,55 +11,60 @@ from functools import lru_cache
 from typing import Any
 
 from redraft.decoding.constraints.dfa import AutomatonTooLarge
-from redraft.decoding.constraints.schema.expressions import _parsed
-from redraft.decoding.constraints.schema.formula import _all_of, _any_of, _Formula, _negated
-from redraft.decoding.constraints.schema.patterns import _searched
-from redraft.decoding.constraints.schema.words import _among, _by_steps, _characters, _within
+from redraft.decoding.constraints.schema.expressions import _parse_expression
+from redraft.decoding.constraints.schema.formula import _all_of, _any_of, _Formula, _not
+from redraft.decoding.constraints.schema.patterns import _strings_with_match
+from redraft.decoding.constraints.schema.words import (
+    _exactly_strings,
+    _single_characters,
+    _strings_by_steps,
+    _with_universe,
+)
 
 _DIGITS = 15
 _MOST_REMAINDERS = 3_000
-_LETTERS = _characters("-.0123456789")  # 0: minus, 1: point, 2 … 11: digits
+_LETTERS = _single_characters("-.0123456789")  # 0: minus, 1: point, 2 … 11: digits
 
 
-def _like(expression: str) -> _Formula:
-    return _searched(_parsed(expression)[0], expression).all
-
-
-@lru_cache(1)
-def _any_number() -> _Formula:
-    return _all_of([_like(r"^-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?$"), _negated(_like("^-0$"))])
+def _numbers_matching(expression: str) -> _Formula:
+    return _strings_with_match(_parse_expression(expression)[0], expression).all
 
 
 @lru_cache(1)
-def _short() -> _Formula:
-    return _like(rf"^(-|\.)*([0-9]\.?){{1,{_DIGITS}}}$")
+def _canonical_numbers() -> _Formula:
+    return _all_of([_numbers_matching(r"^-?(0|[1-9][0-9]*)(\.[0-9]*[1-9])?$"), _not(_numbers_matching("^-0$"))])
 
 
 @lru_cache(1)
-def _short_or_integer() -> _Formula:
-    return _any_of([_short(), _like("^-?[0-9]+$")])
+def _short_numbers() -> _Formula:
+    return _numbers_matching(rf"^(-|\.)*([0-9]\.?){{1,{_DIGITS}}}$")
 
 
 @lru_cache(1)
-def _visible() -> _Formula:
-    """Short, or one that no reader rounds to zero."""
-    return _any_of([_short(), _like(r"^-?([1-9]|0\.0{0,13}[1-9])")])
+def _short_or_integers() -> _Formula:
+    return _any_of([_short_numbers(), _numbers_matching("^-?[0-9]+$")])
 
 
 @lru_cache(1)
-def _integer() -> _Formula:
-    return _within(next(iter(_like("^-?[0-9]+$").atoms)).words, _short_or_integer()).all
+def _nonzero_to_all() -> _Formula:
+    """Numbers whose sign is the same after rounding: short ones, and those that no parser rounds to zero."""
+    return _any_of([_short_numbers(), _numbers_matching(r"^-?([1-9]|0\.0{0,13}[1-9])")])
 
 
-def _universe(value: Decimal) -> _Formula:
-    """The numbers whose order to a value is the same to every reader."""
+@lru_cache(1)
+def _integers() -> _Formula:
+    return _with_universe(next(iter(_numbers_matching("^-?[0-9]+$").atoms)).words, _short_or_integers()).all
+
+
+def _comparable_numbers(value: Decimal) -> _Formula:
+    """Return the numbers that every parser compares with this value in the same way, despite rounding."""
     if value == 0:
-        return _visible()
-    return _short_or_integer() if value == value.to_integral_value() and abs(value) < 10**_DIGITS else _short()
+        return _nonzero_to_all()
+    return _short_or_integers() if value == value.to_integral_value() and abs(value) < 10**_DIGITS else _short_numbers()
 
 
-def _text(value: Decimal | int) -> str:
-    """A number as it is written."""
+def _format_number(value: Decimal | int) -> str:
+    """Format a number in its canonical form."""
     number = Decimal(value)
     if number == 0:
         return "0"
@@ -69,25 +74,25 @@ def _text(value: Decimal | int) -> str:
 
 def _number_among(values: list[Decimal | int]) -> _Formula:
     exact = all(Decimal(value) == Decimal(value).to_integral_value() and abs(value) < 10**_DIGITS for value in values)
-    words = _among(tuple(dict.fromkeys(map(_text, values))))
-    return _within(words, _short_or_integer() if exact else _short()).all
+    words = _exactly_strings(tuple(dict.fromkeys(map(_format_number, values))))
+    return _with_universe(words, _short_or_integers() if exact else _short_numbers()).all
 
 
 @lru_cache(256)
-def _below(bound: Decimal, or_equal: bool) -> _Formula:
-    """That a number is below a bound, or also equal to it."""
+def _less_than(bound: Decimal, or_equal: bool) -> _Formula:
+    """Return the formula that a number is below a bound or, with `or_equal`, equal to it."""
     if abs(bound.adjusted()) > 400 and bound != 0:
         raise AutomatonTooLarge("has more than 400 digits")
-    text = _text(abs(bound))
+    text = _format_number(abs(bound))
     whole, _, fraction = text.partition(".")
     compare = _Comparison(whole, fraction, negative=bound < 0)
     accepted = {"<", "="} if or_equal else {"<"}
-    words = _by_steps(_LETTERS, compare.start, compare.step, lambda state: compare.order(state) in accepted)
-    return _within(words, _universe(bound)).all
+    words = _strings_by_steps(_LETTERS, compare.start, compare.step, lambda state: compare.order(state) in accepted)
+    return _with_universe(words, _comparable_numbers(bound)).all
 
 
 class _Comparison:
-    """Compares a number with a bound while it is read. A state is (sign, digits of which part, how many, order)."""
+    """Compares a number with a bound, digit by digit. A state is (sign, part, number of digits read in it, order)."""
 
     start = ("", "whole", 0, "=")
 
@@ -109,17 +114,17 @@ class _Comparison:
         return sign, part, count + 1, order
 
     def _late(self, part: str, order: str, longer: bool) -> str:
-        """The order behind a digit that the bound does not have."""
+        """Return the order after a digit beyond those of the bound."""
         if part == "whole":
             return "longer"
         return ">" if order == "=" and longer else order
 
     def _ended(self, count: int, order: str) -> str:
-        """The order of the whole parts."""
+        """Return the order of the whole parts once the number's is complete."""
         return "<" if count < len(self.whole) else ">" if order == "longer" else order
 
     def order(self, state: Any) -> str:
-        """The order of the number to the bound, if it ends here."""
+        """Return the order of the number relative to the bound if it ends here."""
         sign, part, count, order = state
         if part == "whole":
             order, count = self._ended(count, order), 0
@@ -135,7 +140,7 @@ def _multiple_of(divisor: Decimal) -> _Formula:
     places = max(0, -int(divisor.normalize().as_tuple().exponent))
     whole = int(divisor.scaleb(places))
     if whole == 1 and places == 0:
-        return _integer()
+        return _integers()
     if whole * (places + 1) > _MOST_REMAINDERS:
         raise AutomatonTooLarge(f"has more than {_MOST_REMAINDERS:,} remainders")
 
@@ -153,4 +158,4 @@ def _multiple_of(divisor: Decimal) -> _Formula:
         remainder, place = state
         return remainder * 10 ** (places - (place or 0)) % whole == 0
 
-    return _within(_by_steps(_LETTERS, (0, None), step, final), _short()).all
+    return _with_universe(_strings_by_steps(_LETTERS, (0, None), step, final), _short_numbers()).all

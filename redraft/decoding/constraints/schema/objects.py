@@ -1,8 +1,8 @@
-"""Objects: the place in the order of the names, and the formulas that remain, are the state.
+"""Automata of JSON objects; a state is a position in the order of property names, and the formulas that remain.
 
-Names that schemas mention come in one order, the others behind them. A state that reads a name is a trie of the names
-that may still come; each place has the one of the next place with one name more, so all tries together have about as
-many states as the names have letters.
+Names that schemas mention are written in a fixed order, all others after them. A state that reads a name is a trie of
+the names that may still follow. The trie of a position extends that of the next position by one name, so all tries
+together have about as many states as the names have characters.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from redraft.decoding.constraints.schema.atoms import _Count, _counted, _Has, _Names, _Others, _Property
+from redraft.decoding.constraints.schema.atoms import (
+    _AllNames,
+    _count_formula,
+    _HasProperty,
+    _OtherProperties,
+    _PropertyCount,
+    _PropertyObeys,
+)
 from redraft.decoding.constraints.schema.document import _Node
 from redraft.decoding.constraints.schema.formula import (
     _FALSE,
@@ -19,100 +26,100 @@ from redraft.decoding.constraints.schema.formula import (
     _constant,
     _Formula,
     _literals,
-    _necessary,
-    _substituted,
+    _necessary_condition,
+    _substitute,
 )
-from redraft.decoding.constraints.schema.fragments import _NOWHERE, _exit, _Fragment, _Label, _Machine
+from redraft.decoding.constraints.schema.fragments import _NOWHERE, _AutomatonBuilder, _exit_code, _Fragment, _Label
 from redraft.decoding.constraints.schema.spelling import _key_bytes
-from redraft.decoding.constraints.schema.values import _Compiler, _Demand, _united_atoms
+from redraft.decoding.constraints.schema.values import _all_atoms, _Demand, _ValueCompiler
 from redraft.decoding.constraints.schema.words import _holds
 
 _Formulas = tuple[_Formula, ...]
-_State = tuple[int, _Formulas]  # how many names have been passed, and what remains
+_State = tuple[int, _Formulas]  # number of names passed, remaining formulas
 _COMMA, _COLON, _SPACE, _QUOTE, _OPEN, _CLOSE = b',: "{}'
 _OPENING = ("additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties")
 
 
-def _object(compiler: _Compiler, demand: _Demand, formulas: _Formulas) -> _Fragment:
-    """The texts of objects that obey the first formula, sorted by the others."""
-    return _Object(compiler, demand, formulas, _Machine(compiler.budget)).built()
+def _object_fragment(compiler: _ValueCompiler, demand: _Demand, formulas: _Formulas) -> _Fragment:
+    """Build the automaton of objects that obey the first formula; labels say which of the other formulas hold."""
+    return _Object(compiler, demand, formulas, _AutomatonBuilder(compiler.budget)).build()
 
 
 @dataclass
 class _Object:
-    compiler: _Compiler
+    compiler: _ValueCompiler
     demand: _Demand
     formulas: _Formulas
-    machine: _Machine
+    machine: _AutomatonBuilder
     labels: dict[_Label, int] = field(default_factory=dict)
-    _behind: dict[_State, int] = field(default_factory=dict)  # the state behind a property
-    _reading: dict[_State, int] = field(default_factory=dict)  # the state behind the quotation mark of a name
+    _state_after: dict[_State, int] = field(default_factory=dict)  # state after a property
+    _reading: dict[_State, int] = field(default_factory=dict)  # state after the opening quote of a name
     _queue: list[tuple[_State, int]] = field(default_factory=list)
 
     @cached_property
     def names(self) -> list[str]:
-        """The names that schemas mention, in order; required ones that nothing declares come last."""
-        cluster = [node for top in self.demand.nodes for node in _behind_each_other(top)]
+        """The names that schemas mention, in order: declared ones first."""
+        cluster = [node for top in self.demand.nodes for node in _applied_schemas(top)]
         declared = [name for node in cluster for name in _declared(node)]
         required = [name for node in cluster for name in node.get("required") or ()]
         atoms = [atom for formula in self.formulas for atom in formula.atoms]
-        mentioned = [atom.name for atom in atoms if isinstance(atom, _Has | _Property)]
-        others = [name for atom in atoms if isinstance(atom, _Others) for name in atom.names]
+        mentioned = [atom.name for atom in atoms if isinstance(atom, _HasProperty | _PropertyObeys)]
+        others = [name for atom in atoms if isinstance(atom, _OtherProperties) for name in atom.names]
         known = {*mentioned, *others, *declared}
         return [*dict.fromkeys([*declared, *(name for name in required if name in known), *sorted(known)])]
 
     @cached_property
     def open(self) -> bool:
-        """Whether names that no schema mentions may be written: closed unless some schema speaks of them."""
+        """Whether names that no schema mentions may be written; a keyword such as additionalProperties allows them."""
         cluster = [node for top in self.demand.nodes for node in top.cluster]
         spoken = any(node.get(keyword) is not None for node in cluster for keyword in _OPENING)
         return (spoken or not self.names) and not self.drops
 
     @property
     def drops(self) -> bool:
-        """Whether optional properties are left out here."""
+        """Whether optional properties are omitted here, to save states."""
         limit = self.compiler.limits.optional_depth
         return limit is not None and self.demand.depth >= limit
 
     @cached_property
     def once(self) -> bool:
-        """Whether at most one name that no schema mentions may come.
+        """Whether at most one name that no schema mentions may be written.
 
-        Such names may repeat, and readers keep the last one. That is harmless where every value is simply demanded.
+        Such names may repeat, and parsers keep only the last value. That is harmless if all values must obey the same.
         """
         sure = _literals(self.formulas[0])
         plain = {lit.args[0] for lit in sure if lit.op == "fact" and not _counts(lit.args[0], distinct=False)}
         plain |= {
             lit.args[0].args[0] for lit in sure if lit.op == "not" and _counts(lit.args[0].args[0], distinct=False)
         }
-        general = {atom for atom in _united_atoms(self.formulas) if isinstance(atom, _Others | _Count)}
+        general = {atom for atom in _all_atoms(self.formulas) if isinstance(atom, _OtherProperties | _PropertyCount)}
         watched = {atom for formula in self.formulas[1:] for atom in formula.atoms}
         mixed = {atom for part in _parts(self.formulas[0]) if part not in sure for atom in part.atoms}
         return bool(general - plain) or bool(general & (watched | mixed))
 
-    def built(self) -> _Fragment:
+    def build(self) -> _Fragment:
         machine = self.machine
         start, first = machine.reserve(2), machine.count - 1
         machine.table[start, _OPEN] = first
         name = self._name((0, self.formulas))
         machine.table[first, _QUOTE] = name
-        machine.table[first, _CLOSE] = self._closed(self.formulas)
+        machine.table[first, _CLOSE] = self._close(self.formulas)
         while self._queue:
             state, comma = self._queue.pop()
             name = self._name(state)
             machine.table[comma, _SPACE] = machine.step((_QUOTE, name))
             machine.table[comma, _QUOTE] = name
-        return machine.finished(start, list(self.labels))
+        return machine.finish(start, list(self.labels))
 
     # --- names ---
 
     def _name(self, state: _State) -> int:
-        """The state that reads a name, in which all that may still come are sorted."""
+        """Return the state that reads the next name: a trie of all names that may still follow."""
         place, formulas = state
         passed: list[_State] = []
         while (place, formulas) not in self._reading and place < len(self.names):
             passed.append((place, formulas))
-            formulas = self._absent(formulas, self.names[place])
+            formulas = self._without_name(formulas, self.names[place])
             place += 1
             if formulas[0] is _FALSE:
                 break
@@ -122,28 +129,28 @@ class _Object:
         elif last in self._reading:
             found = self._reading[last]
         else:
-            found = self._reading[last] = self._free(last)
+            found = self._reading[last] = self._read_free_name(last)
         for place, formulas in reversed(passed):
             found = self._reading[place, formulas] = self._with_name(found, place, formulas)
         return found
 
     def _with_name(self, others: int, place: int, formulas: _Formulas) -> int:
-        """The state that reads the name at a place, or one of the others."""
+        """Return a state that reads the name at this position, or any name that the state `others` reads."""
         name = self.names[place]
         spelled = _key_bytes(name)
         if spelled is None:
             return others
-        if self.drops and self._absent(formulas, name)[0] is not _FALSE:
+        if self.drops and self._without_name(formulas, name)[0] is not _FALSE:
             self.compiler.left_out.add(name)
             return others
-        colon = self._named(place, formulas)
-        return others if colon == _NOWHERE else self.machine.insert(others, spelled + b'"', colon)
+        colon = self._after_name(place, formulas)
+        return others if colon == _NOWHERE else self.machine.with_text(others, spelled + b'"', colon)
 
-    def _absent(self, formulas: _Formulas, name: str) -> _Formulas:
-        """What remains if a name does not come."""
+    def _without_name(self, formulas: _Formulas, name: str) -> _Formulas:
+        """Return the formulas that remain if the object does not have this name."""
         self.compiler.budget.step(sum(map(_size, formulas)))
-        changes = {atom: _constant(isinstance(atom, _Property)) for atom in self._about(formulas, name)}
-        return tuple(_substituted(formula, changes) for formula in formulas)
+        changes = {atom: _constant(isinstance(atom, _PropertyObeys)) for atom in self._about(formulas, name)}
+        return tuple(_substitute(formula, changes) for formula in formulas)
 
     def _about(self, formulas: _Formulas, name: str) -> list[Any]:
         return [atom for atom in self._by_name.get(name, ()) if any(atom in formula.atoms for formula in formulas)]
@@ -151,38 +158,40 @@ class _Object:
     @cached_property
     def _by_name(self) -> dict[str, list[Any]]:
         found: dict[str, list[Any]] = {}
-        for atom in _united_atoms(self.formulas):
-            if isinstance(atom, _Has | _Property):
+        for atom in _all_atoms(self.formulas):
+            if isinstance(atom, _HasProperty | _PropertyObeys):
                 found.setdefault(atom.name, []).append(atom)
         return found
 
     @cached_property
     def _general(self) -> list[Any]:
-        """Atoms about all names."""
-        found = [atom for formula in self.formulas for atom in _ordered(formula)]
-        return [atom for atom in dict.fromkeys(found) if not isinstance(atom, _Has | _Property)]
+        """Atoms that are not about one particular name."""
+        found = [atom for formula in self.formulas for atom in _atoms_in_order(formula)]
+        return [atom for atom in dict.fromkeys(found) if not isinstance(atom, _HasProperty | _PropertyObeys)]
 
-    def _named(self, place: int, formulas: _Formulas) -> int:
-        """The state behind the name at a place."""
+    def _after_name(self, place: int, formulas: _Formulas) -> int:
+        """Return the state after the name at this position."""
         name = self.names[place]
-        concerned = self._concerned(name)
+        concerned = self._applicable_atoms(name)
         if concerned is None:
             return _NOWHERE
-        own = [atom for atom in self._by_name.get(name, ()) if isinstance(atom, _Property)]
-        names = {atom: _constant(bool(_holds(atom.name, name))) for atom in self._general if isinstance(atom, _Names)}
+        own = [atom for atom in self._by_name.get(name, ()) if isinstance(atom, _PropertyObeys)]
+        names = {
+            atom: _constant(bool(_holds(atom.name, name))) for atom in self._general if isinstance(atom, _AllNames)
+        }
         formulas = tuple(
-            _substituted(formula, {atom: _FALSE for atom, holds in names.items() if holds is _FALSE})
+            _substitute(formula, {atom: _FALSE for atom, holds in names.items() if holds is _FALSE})
             for formula in formulas
         )
         return self._value(formulas, [*own, *concerned], place + 1, name)
 
-    def _concerned(self, name: str) -> list[_Others] | None:
-        """The atoms about other names that concern this one; None if readers disagree about it."""
+    def _applicable_atoms(self, name: str) -> list[_OtherProperties] | None:
+        """Return the atoms about unlisted names that apply to this name; None if parsers disagree."""
         found = []
         for atom in self._general:
-            if isinstance(atom, _Names) and _holds(atom.name, name) is None:
+            if isinstance(atom, _AllNames) and _holds(atom.name, name) is None:
                 return None
-            if isinstance(atom, _Others):
+            if isinstance(atom, _OtherProperties):
                 truth = [_holds(pattern, name) for pattern in (atom.like, *atom.unlike)]
                 if None in truth:
                     return None
@@ -190,29 +199,31 @@ class _Object:
                     found.append(atom)
         return found
 
-    def _free(self, state: _State) -> int:
-        """The state that reads a name that no schema mentions."""
+    def _read_free_name(self, state: _State) -> int:
+        """Return the state that reads a name which no schema mentions."""
         place, formulas = state
         if not self.open or (place > len(self.names) and self.once):
             return _NOWHERE
         atoms = [atom for atom in self._general if any(atom in formula.atoms for formula in formulas)]
-        others = [atom for atom in atoms if isinstance(atom, _Others)]
+        others = [atom for atom in atoms if isinstance(atom, _OtherProperties)]
         patterns = [pattern for atom in others for pattern in (atom.like, *atom.unlike)]
-        names = [atom for atom in atoms if isinstance(atom, _Names)]
+        names = [atom for atom in atoms if isinstance(atom, _AllNames)]
         watched = tuple(dict.fromkeys(p for p in [*patterns, *(atom.name for atom in names)] if p.atoms))
-        wanted = _necessary(formulas[0], lambda atom: (atom.name, False) if isinstance(atom, _Names) else None)
+        wanted = _necessary_condition(
+            formulas[0], lambda atom: (atom.name, False) if isinstance(atom, _AllNames) else None
+        )
         fragment = self.compiler.key(wanted, watched)
         nexts = []
         for label in fragment.labels:
             truth = {_TRUE: True, _FALSE: False, **dict(zip(watched, label, strict=True))}
             concerned = [a for a in others if truth[a.like] and not any(truth[pattern] for pattern in a.unlike)]
             wrong = {atom: _FALSE for atom in names if not truth[atom.name]}
-            remaining = tuple(_substituted(formula, wrong) for formula in formulas)
+            remaining = tuple(_substitute(formula, wrong) for formula in formulas)
             nexts.append(self._value(remaining, concerned, len(self.names) + 1, None, again=place > len(self.names)))
-        found = self.machine.place(fragment, nexts)
+        found = self.machine.insert_fragment(fragment, nexts)
         for name in self.names if found != _NOWHERE else ():
             spelled = _key_bytes(name)
-            found = found if spelled is None else self.machine.insert(found, spelled + b'"', _NOWHERE)
+            found = found if spelled is None else self.machine.with_text(found, spelled + b'"', _NOWHERE)
         return found
 
     # --- values ---
@@ -220,16 +231,17 @@ class _Object:
     def _value(
         self, formulas: _Formulas, concerned: list[Any], place: int, name: str | None, again: bool = False
     ) -> int:
-        """The state behind a name, before the colon; `concerned`: the atoms that its value decides.
+        """Return the state after a name, before the colon.
 
-        again: another free name came before, which may be the same.
+        concerned: the atoms that depend on the value.
+        again: an earlier name was free too, and may be the same.
         """
         if formulas[0] is _FALSE:
             return _NOWHERE
         about = set(concerned)
         concerned = [atom for atom in concerned if any(atom in formula.atoms for formula in formulas)]
-        needed = _necessary(
-            formulas[0], lambda atom: (atom.value, isinstance(atom, _Property)) if atom in about else None
+        needed = _necessary_condition(
+            formulas[0], lambda atom: (atom.value, isinstance(atom, _PropertyObeys)) if atom in about else None
         )
         sure = {lit.args[0] for lit in _literals(formulas[0]) if lit.op == "fact"} & about
         certain = {atom.value for atom in sure}
@@ -242,56 +254,59 @@ class _Object:
         nexts = []
         for label in fragment.labels:
             truth = dict(zip(watched, label, strict=True)) | dict.fromkeys(certain, True)
-            nexts.append(self._after(self._written(formulas, name, concerned, truth, again), place))
-        begin = self.machine.place(fragment, nexts)
+            nexts.append(self._after(self._after_property(formulas, name, concerned, truth, again), place))
+        begin = self.machine.insert_fragment(fragment, nexts)
         if begin == _NOWHERE:
             return _NOWHERE
         row = self.machine.table[begin].copy()
         row[_SPACE] = begin
-        return self.machine.step((_COLON, self.machine.shared(row)))
+        return self.machine.step((_COLON, self.machine.state_with(row)))
 
-    def _written(
+    def _after_property(
         self, formulas: _Formulas, name: str | None, concerned: list[Any], truth: dict[_Formula, bool], again: bool
     ) -> _Formulas:
-        """What remains behind a property."""
+        """Return the formulas that remain after a property, given which formulas its value satisfies."""
         changes: dict[Any, _Formula] = {}
         if name is not None:
             changes = {atom: _TRUE for atom in self._by_name.get(name, ())}
         self.compiler.budget.step(sum(map(_size, formulas)))
         for atom in concerned:
             holds = truth.get(atom.value, atom.value is _TRUE)
-            if isinstance(atom, _Property) or not holds:
+            if isinstance(atom, _PropertyObeys) or not holds:
                 changes[atom] = _constant(holds)
-        for atom in {atom for formula in formulas for atom in formula.atoms if isinstance(atom, _Count)}:
-            changes[atom] = _counted(_Count(atom.least - (not (again and atom.distinct)), atom.distinct))
-        return tuple(_substituted(formula, changes) for formula in formulas)
+        for atom in {atom for formula in formulas for atom in formula.atoms if isinstance(atom, _PropertyCount)}:
+            changes[atom] = _count_formula(_PropertyCount(atom.least - (not (again and atom.distinct)), atom.distinct))
+        return tuple(_substitute(formula, changes) for formula in formulas)
 
     def _after(self, formulas: _Formulas, place: int) -> int:
-        """The state behind a property of which these formulas remain."""
+        """Return the state after a property, with these formulas remaining."""
         if formulas[0] is _FALSE:
             return _NOWHERE
         state = (place, formulas)
-        if state not in self._behind:
+        if state not in self._state_after:
             first, comma = self.machine.reserve(2), self.machine.count - 1
             self.machine.table[first, _COMMA] = comma
-            self.machine.table[first, _CLOSE] = self._closed(formulas)
-            self._behind[state] = first
+            self.machine.table[first, _CLOSE] = self._close(formulas)
+            self._state_after[state] = first
             self._queue.append((state, comma))
-        return self._behind[state]
+        return self._state_after[state]
 
-    def _closed(self, formulas: _Formulas) -> int:
-        """The way out if the object ends here."""
+    def _close(self, formulas: _Formulas) -> int:
+        """Return the exit code if the object ends here; `_NOWHERE` if it may not."""
         ended = [
-            _substituted(formula, {atom: _constant(not isinstance(atom, _Has | _Count)) for atom in formula.atoms})
+            _substitute(
+                formula,
+                {atom: _constant(not isinstance(atom, _HasProperty | _PropertyCount)) for atom in formula.atoms},
+            )
             for formula in formulas
         ]
         if ended[0] is not _TRUE:
             return _NOWHERE
-        return _exit(self.labels.setdefault(tuple(each is _TRUE for each in ended[1:]), len(self.labels)))
+        return _exit_code(self.labels.setdefault(tuple(each is _TRUE for each in ended[1:]), len(self.labels)))
 
 
 def _counts(atom: Any, distinct: bool) -> bool:
-    return isinstance(atom, _Count) and atom.distinct == distinct
+    return isinstance(atom, _PropertyCount) and atom.distinct == distinct
 
 
 def _size(formula: _Formula) -> int:
@@ -302,14 +317,14 @@ def _parts(formula: _Formula) -> tuple[_Formula, ...]:
     return formula.args if formula.op == "and" else (formula,)
 
 
-def _ordered(formula: _Formula) -> list[Any]:
+def _atoms_in_order(formula: _Formula) -> list[Any]:
     if formula.op == "fact":
         return [formula.args[0]]
-    return [atom for arg in formula.args for atom in _ordered(arg)]
+    return [atom for arg in formula.args for atom in _atoms_in_order(arg)]
 
 
-def _behind_each_other(node: _Node) -> list[_Node]:
-    """A schema and those beside it, each before what it refers to."""
+def _applied_schemas(node: _Node) -> list[_Node]:
+    """Return all schemas that apply to the same value, each before those it refers to."""
     found: dict[_Node, None] = {}
 
     def visit(one: _Node) -> None:
@@ -324,4 +339,4 @@ def _behind_each_other(node: _Node) -> list[_Node]:
 
 def _declared(node: _Node) -> list[str]:
     values = [value for value in (node.get("enum") or [node.get("const")]) if isinstance(value, dict)]
-    return [*node.named("properties"), *(name for value in values for name in value)]
+    return [*node.map_of("properties"), *(name for value in values for name in value)]

@@ -1,7 +1,7 @@
-"""Patterns of JSON schemas: regular expressions of ECMAScript that are searched for anywhere in a string.
+"""Patterns of JSON schemas: ECMAScript regular expressions that may match anywhere in a string.
 
-`_pattern` makes a formula about the string: mostly that it belongs to one automaton; look-ahead at the beginning makes
-two of it. Where ECMAScript and Python read an expression differently, the strings that tell them apart are left out.
+`_pattern_formula` returns a formula about the string, usually that one automaton accepts it; look-ahead after a leading
+^ adds further automata. Strings on which ECMAScript and Python disagree are left out.
 """
 
 from __future__ import annotations
@@ -11,26 +11,33 @@ from functools import lru_cache, reduce
 from typing import Any
 
 from redraft.decoding.constraints.dfa import AutomatonTooLarge
-from redraft.decoding.constraints.schema.expressions import _Expression, _parsed, _Unreadable
-from redraft.decoding.constraints.schema.formula import _all_of, _any_of, _Formula, _negated
-from redraft.decoding.constraints.schema.words import _alphabet, _by_steps, _explored, _Ranges, _within, _Words
+from redraft.decoding.constraints.schema.expressions import _Expression, _parse_expression, _UnsupportedPattern
+from redraft.decoding.constraints.schema.formula import _all_of, _any_of, _Formula, _not
+from redraft.decoding.constraints.schema.words import (
+    _alphabet,
+    _explore_states,
+    _Ranges,
+    _strings_by_steps,
+    _StringSet,
+    _with_universe,
+)
 
-_MOST_STEPS = 20_000  # of the automaton that an expression spells out
+_MOST_STEPS = 20_000  # maximum number of states of the nondeterministic automaton
 
 
 @lru_cache(1024)
-def _pattern(source: str) -> _Formula:
-    """That a string has a match of the expression; an error that says why if it cannot be followed."""
-    tree, disputed, ends = _parsed(source)
-    universe = _undisputed(tuple(disputed), ends).all
+def _pattern_formula(source: str) -> _Formula:
+    """Return the formula that an expression matches somewhere in a string; raises if it is not supported."""
+    tree, disputed, ends = _parse_expression(source)
+    universe = _undisputed_strings(tuple(disputed), ends).all
     branches = list(tree.args) if tree.op == "or" else [tree]
-    if not any(_looks(branch) for branch in branches):
-        return _within(_searched(tree, source), universe).all
-    return _any_of(_branch(branch, source, universe) for branch in branches)
+    if not any(_leading_lookaheads(branch) for branch in branches):
+        return _with_universe(_strings_with_match(tree, source), universe).all
+    return _any_of(_branch_formula(branch, source, universe) for branch in branches)
 
 
-def _looks(branch: _Expression) -> list[_Expression]:
-    """The look-aheads directly behind a leading ^."""
+def _leading_lookaheads(branch: _Expression) -> list[_Expression]:
+    """Return the look-aheads right after a leading ^."""
     parts = branch.args if branch.op == "then" else ()
     if not parts or parts[0].op != "begin":
         return []
@@ -38,48 +45,50 @@ def _looks(branch: _Expression) -> list[_Expression]:
     return list(parts[1 : 1 + count])
 
 
-def _branch(branch: _Expression, source: str, universe: _Formula) -> _Formula:
-    looks, begin = _looks(branch), _Expression("begin")
+def _branch_formula(branch: _Expression, source: str, universe: _Formula) -> _Formula:
+    looks, begin = _leading_lookaheads(branch), _Expression("begin")
     rest = _Expression("then", (begin, *branch.args[1 + len(looks) :])) if looks else branch
-    found = [_within(_searched(rest, source), universe).all]
+    found = [_with_universe(_strings_with_match(rest, source), universe).all]
     for look in looks:
-        ahead = _within(_searched(_Expression("then", (begin, look.args[0])), source), universe).all
-        found.append(ahead if look.op == "look" else _negated(ahead))
+        ahead = _with_universe(_strings_with_match(_Expression("then", (begin, look.args[0])), source), universe).all
+        found.append(ahead if look.op == "look" else _not(ahead))
     return _all_of(found)
 
 
 @lru_cache(64)
-def _undisputed(disputed: tuple[tuple[int, int], ...], ends: bool) -> _Words:
-    """Strings without disputed characters; with a $, none that ends with a line break, which Python lets it precede."""
+def _undisputed_strings(disputed: tuple[tuple[int, int], ...], ends: bool) -> _StringSet:
+    """Strings without disputed characters; with $, also without a final line break, before which Python's $ matches."""
 
     def step(state: Any, which: int) -> Any | None:
         return None if which == 0 else which == 1 and ends
 
-    return _by_steps([list(disputed), [(10, 10)], [(0, 9), (11, 0x10FFFF)]], False, step, lambda state: not state)
+    return _strings_by_steps(
+        [list(disputed), [(10, 10)], [(0, 9), (11, 0x10FFFF)]], False, step, lambda state: not state
+    )
 
 
 # --- automata ---
 
 
-class _Steps:
-    """An expression spelled out: numbered places with steps between them, some on a character and some on nothing."""
+class _ExpressionAutomaton:
+    """The nondeterministic automaton of an expression, with transitions on a character and free ones (on nothing)."""
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.free: list[list[tuple[str, int]]] = []  # by place: (condition, next place)
-        self.on: list[list[tuple[int, int]]] = []  # by place: (number of a set of characters, next place)
+        self.free: list[list[tuple[str, int]]] = []  # by state: (condition, next state)
+        self.on: list[list[tuple[int, int]]] = []  # by state: (index into `sets`, next state)
         self.sets: list[_Ranges] = []
         self._numbers: dict[tuple[tuple[int, int], ...], int] = {}
 
-    def place(self) -> int:
+    def new_state(self) -> int:
         if len(self.free) >= _MOST_STEPS:
-            raise AutomatonTooLarge(f"the pattern {self.source!r:.60} has too large counts {{m,n}}")
+            raise AutomatonTooLarge(f"the pattern {self.source!r:.60} has counts {{m,n}} that are too large")
         self.free.append([])
         self.on.append([])
         return len(self.free) - 1
 
     def add(self, tree: _Expression, start: int) -> int:
-        """Spells out a tree from a place on; the place behind it."""
+        """Add the states of a syntax tree after the state `start`; return its last state."""
         return getattr(self, f"_{tree.op}")(tree, start)
 
     def _set(self, tree: _Expression, start: int) -> int:
@@ -87,7 +96,7 @@ class _Steps:
         number = self._numbers.setdefault(ranges, len(self.sets))
         if number == len(self.sets):
             self.sets.append(list(ranges))
-        end = self.place()
+        end = self.new_state()
         self.on[start].append((number, end))
         return end
 
@@ -95,9 +104,9 @@ class _Steps:
         return reduce(lambda at, part: self.add(part, at), tree.args, start)
 
     def _or(self, tree: _Expression, start: int) -> int:
-        end = self.place()
+        end = self.new_state()
         for part in tree.args:
-            begin = self.place()
+            begin = self.new_state()
             self.free[start].append(("", begin))
             self.free[self.add(part, begin)].append(("", end))
         return end
@@ -106,15 +115,15 @@ class _Steps:
         (part,), (least, most) = tree.args, tree.counts
         at = reduce(lambda before, _: self.add(part, before), range(least), start)
         if most is None:
-            loop, end = self.place(), self.place()
+            loop, end = self.new_state(), self.new_state()
             self.free[at].append(("", loop))
             self.free[self.add(part, loop)].append(("", loop))
             self.free[loop].append(("", end))
             return end
-        end = self.place()
+        end = self.new_state()
         for _ in range(most - least):
             self.free[at].append(("", end))
-            begin = self.place()
+            begin = self.new_state()
             self.free[at].append(("", begin))
             at = self.add(part, begin)
         self.free[at].append(("", end))
@@ -127,17 +136,17 @@ class _Steps:
         return self._when("end", start)
 
     def _when(self, condition: str, start: int) -> int:
-        end = self.place()
+        end = self.new_state()
         self.free[start].append((condition, end))
         return end
 
     def _look(self, tree: _Expression, start: int) -> int:
-        raise _Unreadable("has look-ahead that does not stand directly behind a leading ^")
+        raise _UnsupportedPattern("has look-ahead elsewhere than right after a leading ^")
 
     _look_not = _look
 
     def closure(self, places: set[int], conditions: tuple[str, ...]) -> frozenset[int]:
-        """All places that are reached without a character."""
+        """Return all states reachable without reading a character."""
         found, queue = set(places), list(places)
         while queue:
             for condition, after in self.free[queue.pop()]:
@@ -151,10 +160,10 @@ _FOUND = frozenset({-1})
 
 
 @lru_cache(1024)
-def _searched(tree: _Expression, source: str) -> _Words:
-    """Strings with a match of the expression anywhere."""
-    steps = _Steps(source)
-    start = steps.place()
+def _strings_with_match(tree: _Expression, source: str) -> _StringSet:
+    """Return the set of strings in which the expression matches somewhere."""
+    steps = _ExpressionAutomaton(source)
+    start = steps.new_state()
     last = steps.add(tree, start)
     alphabet, member = _alphabet(steps.sets or [[]])
     again = steps.closure({start}, ())
@@ -180,5 +189,5 @@ def _searched(tree: _Expression, source: str) -> _Words:
 
     begun = steps.closure({start}, ("begin",))
     what = f"the pattern {source!r:.60}"
-    table, label = _explored(alphabet, _FOUND if last in begun else (True, begun), step, final, what)
-    return _Words(alphabet, table, [found >= 0 for found in label])
+    table, label = _explore_states(alphabet, _FOUND if last in begun else (True, begun), step, final, what)
+    return _StringSet(alphabet, table, [found >= 0 for found in label])

@@ -1,4 +1,4 @@
-"""Compiles what is demanded of a value, kind by kind, to the automaton of its texts."""
+"""Compiles the formula that a value must obey to the automaton of its texts, one kind of value at a time."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 
 from redraft.decoding.constraints.schema.document import _Node
 from redraft.decoding.constraints.schema.formula import _FALSE, _TRUE, _all_of, _Formula
-from redraft.decoding.constraints.schema.fragments import _EMPTY, _NOWHERE, _Budget, _exit, _Fragment, _united
-from redraft.decoding.constraints.schema.keywords import _KINDS, _expanded
+from redraft.decoding.constraints.schema.fragments import _EMPTY, _NOWHERE, _Budget, _exit_code, _Fragment, _unite
+from redraft.decoding.constraints.schema.keywords import _KINDS, _formula_for_kind
 from redraft.decoding.constraints.schema.limits import _Limits
-from redraft.decoding.constraints.schema.numbers import _any_number
-from redraft.decoding.constraints.schema.spelling import _NUMERALS, _TEXT, _number, _string
-from redraft.decoding.constraints.schema.words import _capped, _Sorted, _sorted
+from redraft.decoding.constraints.schema.numbers import _canonical_numbers
+from redraft.decoding.constraints.schema.spelling import _NUMERALS, _TEXT, _number_fragment, _string_fragment
+from redraft.decoding.constraints.schema.words import _cap_length, _label_strings, _LabeledStrings
 
 _Formulas = tuple[_Formula, ...]
 
 
 @dataclass(frozen=True)
 class _Demand:
-    """What a value must obey, and what else is watched while it is read; formulas about schemas."""
+    """The formula that a value must obey, and further formulas whose truth is tracked; all are about schemas."""
 
     first: _Formula
     watched: _Formulas = ()
-    levels: int = 0  # how many objects and arrays may still stand inside each other, where schemas contain themselves
-    depth: int = 0  # of the place, where it matters
+    levels: int = 0  # remaining levels of nesting, for recursive schemas
+    depth: int = 0  # depth of the value, up to the limit on optional properties
 
     @property
     def formulas(self) -> _Formulas:
@@ -34,17 +34,17 @@ class _Demand:
 
     @property
     def nodes(self) -> list[_Node]:
-        """The schemas that it is about, in order."""
+        """The schemas in its formulas, in order."""
         return list(dict.fromkeys(node for formula in self.formulas for node in _nodes(formula)))
 
     @property
     def untyped(self) -> bool:
-        """Whether nothing is said of the value."""
+        """Whether the value may be anything."""
         return not any(formula.atoms for formula in self.formulas)
 
     @property
     def loops(self) -> set[int]:
-        """The groups of schemas that contain each other and have a say here."""
+        """The groups of mutually recursive schemas that apply to the value."""
         found = {other.loop for node in self.nodes for other in node.cluster}
         return {loop for loop in found if loop is not None}
 
@@ -60,18 +60,20 @@ def _nodes(formula: _Formula) -> list[_Node]:
 
 
 @dataclass
-class _Compiler:
-    """Makes each value's automaton once."""
+class _ValueCompiler:
+    """Builds the automata of values, each only once."""
 
     limits: _Limits
     budget: _Budget
-    structures: Mapping[str, Callable[[_Compiler, _Demand, _Formulas], _Fragment]]  # arrays and objects
-    _made: dict[_Demand, _Fragment] = field(default_factory=dict)
+    structures: Mapping[
+        str, Callable[[_ValueCompiler, _Demand, _Formulas], _Fragment]
+    ]  # builders for "array" and "object"
+    _fragments: dict[_Demand, _Fragment] = field(default_factory=dict)
     _words: dict[tuple[_Formula, _Formulas, bool], _Fragment] = field(default_factory=dict)
-    left_out: set[str] = field(default_factory=set)  # optional properties that found no room
+    left_out: set[str] = field(default_factory=set)  # optional properties that were omitted
 
     def demand(self, first: _Formula, watched: _Formulas, parent: _Demand | None) -> _Demand:
-        """A demand on a value inside of another one."""
+        """Return the demand on a value inside the value of `parent`."""
         found = _Demand(first, watched)
         depth = min(parent.depth + 1 if parent else 0, self.limits.optional_depth or 0)
         if found.untyped:
@@ -84,22 +86,22 @@ class _Compiler:
         return _Demand(first, watched, levels, depth)
 
     def value(self, demand: _Demand) -> _Fragment:
-        """The texts of a value, from its first byte on."""
-        if demand not in self._made:
-            self._made[demand] = _united([self._of_kind(kind, demand) for kind in _KINDS])
-        return self._made[demand]
+        """Return the fragment of a value's texts."""
+        if demand not in self._fragments:
+            self._fragments[demand] = _unite([self._of_kind(kind, demand) for kind in _KINDS])
+        return self._fragments[demand]
 
     def _of_kind(self, kind: str, demand: _Demand) -> _Fragment:
-        first = _expanded(demand.first, kind)
+        first = _formula_for_kind(demand.first, kind)
         if first is _FALSE:
             return _EMPTY
-        watched = tuple(_expanded(formula, kind) for formula in demand.watched)
+        watched = tuple(_formula_for_kind(formula, kind) for formula in demand.watched)
         if kind in ("null", "true", "false"):
-            return _word(kind, tuple(formula is _TRUE for formula in watched))
+            return _word_fragment(kind, tuple(formula is _TRUE for formula in watched))
         if kind == "number":
-            return self._scalar(_all_of([first, _any_number()]), watched, False)
+            return self._scalar(_all_of([first, _canonical_numbers()]), watched, False)
         if kind == "string":
-            return _quoted(self._scalar(first, watched, True))
+            return _with_opening_quote(self._scalar(first, watched, True))
         if demand.nested and demand.levels < 1:
             return _EMPTY
         return self.structures[kind](self, demand, (first, *watched))
@@ -107,30 +109,30 @@ class _Compiler:
     def _scalar(self, first: _Formula, watched: _Formulas, text: bool) -> _Fragment:
         key = first, watched, text
         if key not in self._words:
-            make = _string if text else _number
+            make = _string_fragment if text else _number_fragment
             self._words[key] = make(self.words(first, watched, text), self.budget)
         return self._words[key]
 
-    def words(self, first: _Formula, watched: _Formulas, text: bool = True) -> _Sorted:
-        """Strings or numbers that obey the first formula, sorted by the watched ones."""
+    def words(self, first: _Formula, watched: _Formulas, text: bool = True) -> _LabeledStrings:
+        """Return the strings (or numbers) that obey the first formula, labeled by the truth of the watched ones."""
         if text:
-            first = _capped(first, watched, self.limits.characters)
-        return _sorted(first, watched, _TEXT if text else _NUMERALS, self.budget.step)
+            first = _cap_length(first, watched, self.limits.characters)
+        return _label_strings(first, watched, _TEXT if text else _NUMERALS, self.budget.step)
 
     def key(self, first: _Formula, watched: _Formulas) -> _Fragment:
-        """Names of properties, behind the opening quotation mark."""
+        """Return the fragment of property names, after the opening quote."""
         return self._scalar(first, watched, True)
 
 
-def _word(text: str, label: tuple[bool, ...]) -> _Fragment:
+def _word_fragment(text: str, label: tuple[bool, ...]) -> _Fragment:
     table = np.full((len(text), 256), _NOWHERE, np.int32)
     for state, byte in enumerate(text.encode()):
-        table[state, byte] = state + 1 if state + 1 < len(text) else _exit(0)
+        table[state, byte] = state + 1 if state + 1 < len(text) else _exit_code(0)
     return _Fragment(table, (), (label,))
 
 
-def _quoted(string: _Fragment) -> _Fragment:
-    """A string with its opening quotation mark."""
+def _with_opening_quote(string: _Fragment) -> _Fragment:
+    """Add the opening quote to the fragment of a string."""
     if string.empty:
         return string
     table = np.vstack(
@@ -140,5 +142,5 @@ def _quoted(string: _Fragment) -> _Fragment:
     return _Fragment(table.astype(np.int32), (), string.labels)
 
 
-def _united_atoms(formulas: Iterable[_Formula]) -> set:
+def _all_atoms(formulas: Iterable[_Formula]) -> set:
     return {atom for formula in formulas for atom in formula.atoms}

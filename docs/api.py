@@ -1,14 +1,14 @@
-"""Writes what the documentation says of the code, from the code: `make docs`.
+"""Write the parts of the documentation that come from the code: `make docs`.
 
-`docs/api.md` has the classes and functions of `redraft`: their source without the bodies of functions. A page may show
-the signature of a name in the same way, between two marks that this program looks for:
+`docs/api.md` has the classes and functions of `redraft`: their source without function bodies. A page can show the
+signature of a name in the same way, between two marks:
 
     <!-- redraft.Canvas -->
     …
     <!-- end -->
 
-Such blocks are marked `py`; those marked `python` are examples, and run by tests/test_docs.py. The list of methods in
-`docs/methods/README.md` is made from the title and the first sentence of each page beside it.
+Such blocks are marked `py`. Blocks marked `python` are examples, which tests/test_docs.py runs. The list of methods in
+`docs/methods/README.md` has the title and the first sentence of each page in that folder.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ FOLDER = Path(__file__).parent
 MARKED = re.compile(r"(<!-- (redraft\.[\w.]+|methods) -->\n).*?(<!-- end -->)", re.DOTALL)
 HEADER = """# API
 
-The classes and functions that `redraft` itself offers, by the module that defines them; bodies of functions are left
-out. All others are imported from their storey, for example `from redraft.decoding import Heun`. Written by `make docs`:
-edit the docstrings instead.
+The classes and functions that `redraft` itself offers, by the module that defines them, without function bodies.
+Import all others from their storey, for example `from redraft.decoding import Heun`. `make docs` writes this page: edit
+the docstrings instead.
 """
 
 
 def pages() -> dict[Path, str]:
-    """All pages that this program has a part in, as they should be."""
-    found = {page: page.read_text("utf-8") for page in FOLDER.rglob("*.md") if page.name != "api.md"}
-    renewed = {page: MARKED.sub(_renewed, text) for page, text in found.items() if MARKED.search(text)}
+    """Return the current text of every page with a generated part."""
+    texts = {page: page.read_text("utf-8") for page in FOLDER.rglob("*.md") if page.name != "api.md"}
+    renewed = {page: MARKED.sub(_renewed, text) for page, text in texts.items() if MARKED.search(text)}
     return {**renewed, FOLDER / "api.md": api()}
 
 
@@ -49,7 +49,7 @@ def _renewed(match: re.Match[str]) -> str:
 
 
 def methods() -> str:
-    """A line for each method: its title, a link, and what it is."""
+    """One line per method: its title, a link, and its first sentence."""
     files = [file for file in sorted((FOLDER / "methods").glob("*.md")) if file.name != "README.md"]
     return "\n".join(map(_entry, files)) + "\n"
 
@@ -61,7 +61,7 @@ def _entry(file: Path) -> str:
 
 
 def api() -> str:
-    """The whole page."""
+    """Return the text of docs/api.md."""
     parts = [HEADER]
     for module, things in groupby(sorted(_offered(), key=_home), key=lambda thing: thing.__module__):
         parts.append(f"## {module}\n")
@@ -70,7 +70,7 @@ def api() -> str:
 
 
 def _offered() -> Iterator[Any]:
-    """The classes and functions that `redraft` itself offers."""
+    """Yield the classes and functions that `redraft` itself offers."""
     things = (getattr(redraft, name) for name in redraft.__all__)
     return (thing for thing in things if inspect.isclass(thing) or inspect.isfunction(thing))
 
@@ -84,7 +84,7 @@ def _block(code: str) -> str:
 
 
 def outline(thing: type | object, prose: bool = True) -> str:
-    """The source of a class or function as it stands, without bodies, private names and, if so wished, docstrings."""
+    """Return the source of a class or function without bodies, private names and, unless `prose`, docstrings."""
     source = dedent(inspect.getsource(thing))  # type: ignore[arg-type]
     return "\n".join(_outline(ast.parse(source).body[0], source.splitlines(), prose))
 
@@ -102,7 +102,7 @@ def _outline(node: ast.stmt, lines: list[str], prose: bool) -> Iterator[str]:
 
 
 def _inside(node: ast.FunctionDef | ast.ClassDef, lines: list[str], prose: bool) -> Iterator[str]:
-    """Docstring, fields and methods."""
+    """Yield the docstring, the fields and the methods."""
     head = node.body[0]
     if prose and ast.get_docstring(node):
         yield from lines[head.lineno - 1 : head.end_lineno]

@@ -36,7 +36,7 @@ class Batch:
 
 
 class EncodedBatch(NamedTuple):
-    """What is noised: the tokens of a batch, or the vectors a codec makes from them. All fields are aligned."""
+    """The clean input of the noise: the tokens of a batch, or the codec's vectors for them. All fields are aligned."""
 
     x: Tensor  # (B, L) ids, or (B, N, D)
     learn: Tensor  # (B, L) or (B, N) bool

@@ -46,7 +46,7 @@ class Context:
     """Everything a network may see besides z and t."""
 
     pad: Tensor | None = None  # (B, L) bool: True on padding; None if there is no padding
-    clean: Tensor | None = None  # (B, L) ids of x, for later blocks and causal networks in training
+    clean: Tensor | None = None  # (B, L) ids of x, which causal and block networks read in training
     cache: Cache | None = None  # tokens that were read before, at positions other than those of z
     previous: Tensor | None = None  # (B, N, D) previous x̂, for self-conditioning; None in the first step
     source: Tensor | None = None  # (B, C, width) states of the encoded source, for cross attention

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` of a package, from the imports under its `if TYPE_CHECKING`."""
+    """Return `__getattr__`, `__dir__` and `__all__` for a package, from the imports under its `if TYPE_CHECKING`."""
     blocks = (block for block in ast.parse(Path(file).read_text("utf-8")).body if isinstance(block, ast.If))
     imports = [line for block in blocks for line in block.body if isinstance(line, ast.ImportFrom)]
     homes = {alias.name: line.module or package for line in imports for alias in line.names}

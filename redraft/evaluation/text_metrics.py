@@ -19,7 +19,7 @@ class GrammarScore(NamedTuple):
 
     share: float  # fraction of the texts that the language can produce
     bits: float  # mean true log2-probability of these texts
-    by_sentence: tuple[float, ...]  # entry k − 1: of the texts with at least k sentences, the fraction right up to k
+    by_sentence: tuple[float, ...]  # entry k − 1: fraction of texts with k or more sentences whose first k are correct
 
 
 def grammar_score(texts: Sequence[str], corpus: AnnotatedCorpus) -> GrammarScore:
@@ -35,7 +35,7 @@ def grammar_score(texts: Sequence[str], corpus: AnnotatedCorpus) -> GrammarScore
 
 def _judgment(text: str, corpus: AnnotatedCorpus) -> Judgment:
     if (judgment := corpus.judge(text)) is None:
-        raise ValueError(f"{type(corpus).__name__} does not know the true probabilities of its texts")
+        raise ValueError(f"{type(corpus).__name__} does not know the true probabilities of its texts; use StoryCorpus")
     return judgment
 
 

@@ -85,7 +85,7 @@ class _LazyPrediction(Prediction):
             return loss.new_zeros(where.numel()).index_copy(0, index, loss).view(where.shape)
 
     def _weights(self, where: Tensor) -> Tensor:
-        """(N, V) unnormalised fp32 log-weights."""
+        """(N, V) unnormalized fp32 log-weights."""
         config, index = self._model.config, ops.flat_positions(where)
         raw = self._model.network.logits(self._states(where, index))
         raw = raw if raw.shape[-1] == config.vocab.size else _fit_vocab(raw, config.vocab.size)

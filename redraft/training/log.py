@@ -68,8 +68,8 @@ class _Log:
         self._note()
         state.nats, state.tokens, self.seconds, self.tokens = 0.0, 0, 0.0, 0
 
-    def evaluation(self, record: dict[str, Any]) -> None:
-        """Writes a held-out evaluation, which the progress bar shows from now on."""
+    def write_evaluation(self, record: dict[str, Any]) -> None:
+        """Writes a held-out evaluation, and shows it in the progress bar from now on."""
         self.held_out = metrics.format_brief(record)
         self._note()
         self.write(record)

@@ -96,7 +96,7 @@ def fit(
                 if state.step % run.log_every == 0 or last:
                     log.progress(state, norm)
                 if state.step % run.eval_every == 0 or last:
-                    log.evaluation(_validate(run, state, step, valid, team))
+                    log.write_evaluation(_validate(run, state, step, valid, team))
                 if state.step % run.save_every == 0 or last or leave:
                     log.sync()
                     _save_state(run, state, out, team)

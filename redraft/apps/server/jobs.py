@@ -340,14 +340,14 @@ def _options(body: CommonBody) -> tuple[_JsonObject, dict[str, str]]:
         names["pattern"] = names["choices"]
     if isinstance(own.get("schema"), dict):
         own["schema"] = json.dumps(own["schema"])
-    _take_vllm(own, names)
+    _rename_vllm_parameters(own, names)
     if own.get("draft") not in (None, "lookup"):
         raise _bad_request("diffusion.draft", "clients cannot name directories of the server; use draft='lookup'")
     return options | own, names
 
 
-def _take_vllm(own: _JsonObject, names: dict[str, str]) -> None:
-    """Replaces vLLM's names for a text to edit by ours."""
+def _rename_vllm_parameters(own: _JsonObject, names: dict[str, str]) -> None:
+    """Renames vLLM's parameters for editing a text to ours; raises if both are given."""
     for vllm_name, name in (("diffusion_seed_canvas", "start_text"), ("diffusion_pinned", "pinned")):
         if vllm_name in own:
             if name in own:

@@ -30,7 +30,9 @@ class ServerConfig:
     queue_limits: QueueLimits = QueueLimits()
     request_limits: RequestLimits = RequestLimits()
     timeouts: SupervisorTimeouts = SupervisorTimeouts()
-    model_flags: Mapping[str, str | None] = field(default_factory=dict)  # mask, attention: if the model files lack them
+    model_flags: Mapping[str, str | None] = field(
+        default_factory=dict
+    )  # mask and attention, for model files that do not state them
 
 
 class _Server(uvicorn.Server):

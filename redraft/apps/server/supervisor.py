@@ -41,7 +41,9 @@ class Supervisor:
     threads: int | None = None
     timeouts: SupervisorTimeouts = SupervisorTimeouts()
     queue_limits: QueueLimits = QueueLimits()
-    model_flags: Mapping[str, str | None] = field(default_factory=dict)  # mask, attention: if the model files lack them
+    model_flags: Mapping[str, str | None] = field(
+        default_factory=dict
+    )  # mask and attention, for model files that do not state them
     restarts: int = 0
     model_infos: list[_JsonObject] = field(default_factory=list)  # `_model_info` of each model, once loaded
     batch_invariant_rows: int | None = None  # see `batch_invariant_rows` in core; None if results depend on the batch

@@ -19,7 +19,7 @@ _LEAST = (1, 2, 16, 32)
 
 @torch.no_grad()
 def batch_invariant_rows(shapes: Iterable[tuple[int, int]]) -> int | None:
-    """The least number of rows from which on products of these shapes (inputs, outputs) give each row the same bits.
+    """The smallest number of rows from which products of these shapes (inputs, outputs) give each row the same bits.
 
     None if they never do. Measured in fp32 on the CPU, with the threads that torch has now.
     """
@@ -36,7 +36,7 @@ def _steady(inputs: int, outputs: int) -> int | None:
 
 @torch.no_grad()
 def least_invariant_rows(product: Callable[[Tensor], Tensor], inputs: int, most: int = 64) -> int | None:
-    """The least number of rows, up to 8, from which on a product gives each of up to `most` rows the same bits.
+    """The smallest number of rows, up to 8, from which a product gives each of up to `most` rows the same bits.
 
     This must hold at any row index: rows are also compared as the first of `least` rows. None if it never holds.
     """
@@ -51,5 +51,5 @@ def least_invariant_rows(product: Callable[[Tensor], Tensor], inputs: int, most:
 
 
 def _matrix(rows: int, columns: int) -> Tensor:
-    """Numbers of all sizes, so that rounding shows."""
+    """A matrix with numbers of all magnitudes, so that differences in rounding show."""
     return torch.arange(rows * columns).float().mul(12.9898).sin().mul(43.7585).frac().view(rows, columns)

@@ -20,7 +20,7 @@ _NO_FORK = "cannot be tried safely on this system (no fork)"
 
 @dataclass(frozen=True)
 class _ForkedResult:
-    """How a child ended."""
+    """The result of a forked child process."""
 
     value: Any = None  # the result of its work; None if it has none
     trouble: str = ""  # what went wrong, as the end of a sentence: "dies of SIGILL"; empty if all went well
@@ -39,7 +39,7 @@ def run_forked(work: Callable[[], Any], seconds: float = 10.0) -> _ForkedResult:
     try:
         child = _fork()
         if child == 0:
-            _live(work, writer, seconds)
+            _run_in_child(work, writer, seconds)
         trouble = _wait(child, seconds)
         return _result(_read(reader), trouble)
     except OSError as error:  # too many processes, or too little memory
@@ -60,8 +60,8 @@ def _can_fork() -> bool:
     return hasattr(os, "fork") and sys.platform != "darwin"
 
 
-def _live(work: Callable[[], Any], writer: int, seconds: float) -> NoReturn:
-    """Runs the work in the child: silent, without core dumps, and never returning into the parent's code."""
+def _run_in_child(work: Callable[[], Any], writer: int, seconds: float) -> NoReturn:
+    """Runs the work in the child process: without output or core dumps, and never returns into the parent's code."""
     try:
         import resource
 
@@ -109,7 +109,7 @@ def _signal(number: int) -> str:
 
 
 def _read(reader: int) -> bytes:
-    """What the child has written; never wait for more, since another fork may hold the other end open."""
+    """Reads what the child has written, without waiting for more: another fork may keep the other end open."""
     os.set_blocking(reader, False)
     try:
         return os.read(reader, 65536)

@@ -32,7 +32,7 @@ _CPU = torch.device("cpu")
 
 
 class PrecisionError(ValueError):
-    """The precision asked for does not exist, or does not work here."""
+    """Raised if the requested precision does not exist, or does not work on this machine."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,15 @@ def choose_precision(
 ) -> Precision:
     """The precision of matrix products on a device.
 
-    A wish comes first, then the environment (REDRAFT_PRECISION=fp32|bf16), then that of a resumed run. If none decides,
-    bf16 wherever it is faster: on GPUs that have it, on CPUs by a trial, once per process and shapes.
+    The run's own request comes first, then the environment (REDRAFT_PRECISION=fp32|bf16), then the precision of a
+        resumed run. If none of them decides, bf16 is used wherever it is faster: on GPUs that have it, and on CPUs if a
+        trial, made once per process and shapes, shows it.
 
-    Args:
-        wish: what the run asks for
-        device: where the products are computed
-        shapes: rows, inputs and outputs of linear layers like the model's own
-        held: the precision that a resumed run began with
+        Args:
+            wish: the precision that the run requests
+            device: where the products are computed
+            shapes: rows, inputs and outputs of linear layers like the model's own
+            held: the precision that a resumed run began with
     """
     name, by, instead = _wanted(wish, held)
     if name == "fp32":
@@ -87,7 +88,7 @@ def choose_precision(
 
 
 def _forced_precision() -> PrecisionName | None:
-    """What the environment asks for."""
+    """The precision that the environment variable requests."""
     value = os.environ.get(_PRECISION_ENV, "").strip().lower()
     if value in ("", "auto"):
         return None
@@ -106,7 +107,7 @@ def block_shapes(rows: int, width: int, hidden: int) -> Shapes:
 def _wanted(
     wish: Literal["auto", "fp32", "bf16"], held: PrecisionName | None
 ) -> tuple[Literal["auto", "fp32", "bf16"], str, str]:
-    """The precision wanted, who asks for it, and what to do if it does not work."""
+    """The requested precision, where the request comes from, and what to do if that precision does not work."""
     if wish != "auto":
         return wish, f"the run asks for {wish}", "use --precision fp32 or auto"
     if (value := _forced_precision()) is not None:
@@ -159,7 +160,7 @@ def _measured(shapes: Shapes) -> tuple[_ForkedResult, str]:
 
 
 def _try(shapes: Shapes) -> tuple[_ForkedResult, str]:
-    """Tries, and if bf16 traps, tries again without tiles: oneDNN reads the variable at its first use in this process.
+    """Runs a trial; if bf16 traps, runs it again without tiles, by a variable that oneDNN reads at its first use.
 
     The variable stays lowered even if fp32 is chosen in the end, so that no other bf16 product can kill the process.
     """

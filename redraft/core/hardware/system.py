@@ -20,7 +20,7 @@ from redraft.core.hardware.forked import _can_fork, run_forked
 from redraft.core.hardware.precision import _BELOW_AMX, _ISA_ENV, PrecisionError, choose_precision
 
 _GB = 1e9
-_LEVELS = {  # of oneDNN, and the flag of a CPU that claims to have it
+_LEVELS = {  # instruction set of oneDNN → flag of a CPU that claims to support it
     "AVX2": "avx2",
     "AVX512_CORE": "avx512f",
     "AVX512_CORE_BF16": "avx512_bf16",
@@ -48,7 +48,7 @@ class _CpuInfo:
 
 @dataclass(frozen=True)
 class MemoryInfo:
-    """Bytes."""
+    """Memory of this machine, in bytes."""
 
     total: int
     free: int
@@ -77,10 +77,10 @@ class SystemReport:
     memory: MemoryInfo | None
     instructions: tuple[InstructionSet, ...]
     fp32: float  # GFLOP/s of matrix products with all threads
-    disk_free: int  # bytes, here
+    disk_free: int  # free bytes on the disk of the working directory
     gpus: tuple[str, ...]
-    packages: dict[str, str | None]  # optional ones and their versions; None: not installed
-    precision: str | None  # what auto would choose; None if it fails
+    packages: dict[str, str | None]  # version of each optional package; None if not installed
+    precision: str | None  # the precision that auto would choose; None if that fails
     reason: str
 
     @property
@@ -91,7 +91,7 @@ class SystemReport:
 
 
 def inspect_system() -> SystemReport:
-    """Takes some seconds. Call it before the first matrix product, after which oneDNN ignores new limits."""
+    """Tests this machine for some seconds. Call it before any matrix product, since oneDNN then ignores new limits."""
     instructions = tuple(_tried())
     precision, reason = _precision()
     return SystemReport(
@@ -112,7 +112,7 @@ def inspect_system() -> SystemReport:
 
 
 def diagnose_system(facts: SystemReport) -> Iterator[str]:
-    """One line for each thing that is wrong."""
+    """Yields a line for each problem, with its fix."""
     cpu, memory = facts.cpu, facts.memory
     if cpu.threads > max(1, cpu.granted):
         fewer = max(1, int(cpu.granted))
@@ -141,7 +141,7 @@ def diagnose_system(facts: SystemReport) -> Iterator[str]:
 
 
 def _gflops(dtype: torch.dtype, size: int = 512, rounds: int = 6) -> float:
-    """Best speed of a square matrix product."""
+    """Measures the best speed of a square matrix product, in GFLOP/s."""
     a = torch.linspace(-1, 1, size * size).view(size, size).to(dtype)
     best = float("inf")
     for _ in range(rounds):
@@ -162,7 +162,7 @@ def _tried() -> Iterator[InstructionSet]:
 
 
 def _speeds(level: str) -> tuple[float, float]:
-    """Runs inside a child, whose oneDNN has not been used yet."""
+    """Measures fp32 and bf16 speeds; runs in a child process, in which oneDNN was not used before."""
     os.environ[_ISA_ENV] = level
     return _gflops(torch.float32), _gflops(torch.bfloat16)
 
@@ -223,7 +223,7 @@ def _cpu_quota(root: Path = Path("/")) -> float | None:
 
 
 def _quota(group: Path) -> float | None:
-    """Version 2 says "200000 100000" or "max 100000", version 1 has a file for each number."""
+    """Reads the CPU quota of a control group: "200000 100000" or "max 100000"; version 1 has a file per number."""
     old = [_number(group / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
     quota, period = _text(group / "cpu.max").split() or old
     return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None

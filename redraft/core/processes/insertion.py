@@ -239,7 +239,7 @@ class Insertion(TokenProcess):
         return False
 
     def _occupied(self, t: float) -> tuple[Tensor, Tensor, Tensor]:
-        """The probabilities that a token is present, clean, and masked."""
+        """Return the probabilities that a token is present, that it is clean, and that it is masked."""
         at = torch.tensor(t, dtype=torch.float64)
         present, masked = self.insert_schedule.keep(at), (1 - self.unmask_schedule.keep(at)) * self._arrived(t)
         return present, present - masked, masked
@@ -283,7 +283,7 @@ def _insert_masks(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
 
 
 def _inside(canvas: Canvas, owner: Tensor, new: Tensor) -> Tensor | None:
-    """`Context.inside` for each slot; a new slot comes before its owner, which may itself be given."""
+    """Return `Context.inside` for each slot. If the owner of a new slot is given, the text cannot end at that slot."""
     inside, pad = canvas.context.no_end_token, canvas.context.pad
     if inside is None or pad is None:
         return inside

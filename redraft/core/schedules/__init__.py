@@ -1,1 +1,1 @@
-"""Noise schedules: one decreasing function keep(t), the share of signal left at time t."""
+"""Noise schedules: one decreasing function keep(t), the fraction of signal left at time t."""

@@ -38,7 +38,7 @@ def bleu(texts: Sequence[str], references: Sequence[str | Sequence[str]], cut: W
 
 
 def minimum_bayes_risk(candidates: Sequence[str], cut: WordSplitter = split_words) -> str:
-    """The candidate most similar to all of them, argmin_s mean_s' −BLEU(s, s') (Li et al. 2022, §3.4).
+    """The candidate most similar to all candidates, argmin_s mean_s' −BLEU(s, s') (Li et al. 2022, §3.4).
 
     Ties go to the alphabetically first one, so that the order of candidates does not matter.
     """

@@ -144,7 +144,7 @@ class TemplateSandbox:
 
 
 def prompt_ids(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], **options: Any) -> list[int]:
-    """The ids of a conversation, up to where the model is to answer.
+    """The ids of a conversation, up to the point where the model's answer begins.
 
     hub: a tokenizer with a template.
     messages: each {"role": "user", "content": "…"}; roles are those that the template knows.
@@ -173,14 +173,14 @@ def prompt_text(
 
 
 def question_encoder(hub: HubTokenizer) -> Callable[[str], list[int]]:
-    """A function from a question to the ids of its prompt: `prompt_ids` of one message of the user's, but fast.
+    """A function from a question to the ids of its prompt: like `prompt_ids` for a single user message, but faster.
 
     The template is rendered once, around a stand-in for the message, whose outer white space is left out.
     """
     joint, slot = (_unused(hub.template or "", [], number) for number in (0, 1))
     before, *after = _prompt(hub, [{"role": "user", "content": slot}], _render_template).split(slot)
     if len(after) != 1:
-        raise _ChatError("the chat template of this model does not repeat a message once, as it is")
+        raise _ChatError("the chat template of this model does not contain each message exactly once and unchanged")
     return lambda text: encode_rendered(hub, before + _apart(text.strip(), hub.specials, joint) + after[0], joint)
 
 
@@ -194,7 +194,7 @@ def encode_rendered(hub: HubTokenizer, text: str, joint: str = "") -> list[int]:
 
 
 def _prompt(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], render: _Renderer, **options: Any) -> str:
-    """The text of a conversation, up to where the model is to answer."""
+    """The text of a conversation, up to the point where the model's answer begins."""
     if hub.template is None:
         raise _ChatError("this tokenizer has no chat template; give a prompt instead of messages")
     names = {f"{name}_token": token for name in ("bos", "eos", "pad") if (token := getattr(hub, name)) is not None}
@@ -202,21 +202,21 @@ def _prompt(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], render: _R
 
 
 def _unused(template: str, messages: Sequence[Mapping[str, str]], number: int = 0) -> str:
-    """A private-use character that occurs in none of them; `number` selects among several."""
+    """A private-use character that occurs in neither template nor messages; `number` selects among several."""
     seen = set(template).union(*(text for message in messages for text in message.values()))
     free = (letter for letter in map(chr, range(0xE000, 0xF8FF)) if letter not in seen)
     return next(islice(free, number, None))
 
 
 def _apart(text: str, specials: Sequence[str], joint: str) -> str:
-    """The text with `joint` inside every spelled-out special token, so that it stays plain text."""
+    """Insert `joint` into every spelled-out special token of a text, so that it stays plain text."""
     for token in specials:
         text = text.replace(token, token[:1] + joint + token[1:])
     return text
 
 
 def _split(text: str, specials: Sequence[str]) -> list[str]:
-    """Special tokens, and the stretches of text between them."""
+    """Split a text into special tokens and the plain text between them."""
     if not specials:
         return [text]
     longest = sorted(specials, key=len, reverse=True)

@@ -1,8 +1,8 @@
 """Tokenizers: text to ids and back.
 
-Every kind keeps a promise: text never becomes the id of bos, eos, pad or mask. Whatever a user types, `encode` gives
-content ids, or unknown. A tokenizer is a frozen dataclass, saved with its run like any other (`runs.config`).
-Ids of content come first; our own kinds put their special ids behind them, the mask last (V − 1).
+Text never becomes the id of bos, eos, pad or mask: whatever a user types, `encode` returns content ids, or the unknown
+id. A tokenizer is a frozen dataclass and is saved with its run. Content ids come first; in our own tokenizers the
+special ids follow them, with the mask last (V − 1).
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def piece(self, token: int) -> str:
-        """The string of one content id, before `join`; empty for special tokens that `Vocab` does not know."""
+        """The string of one content id, as `join` expects it; empty for special tokens that have no name in `Vocab`."""
 
     @abstractmethod
     def join(self, pieces: list[str]) -> str:
-        """The text that the pieces form together."""
+        """Join the strings of tokens to a text."""
 
     def decode(self, ids: Iterable[int], mask: str = MASK_GLYPH) -> str:
-        """The text of ids: bos, eos and pad are left out, masked tokens are shown as `mask`."""
+        """Decode ids to text: bos, eos and pad are left out, masked tokens are shown as `mask`."""
         vocab, pieces = self.vocab, []
         for token in map(int, ids):
             if not 0 <= token < vocab.size:
@@ -122,7 +122,7 @@ class CharTokenizer(Tokenizer):
 
     @classmethod
     def collect(cls, texts: Iterable[str], specials: tuple[Special, ...] = ("mask",)) -> CharTokenizer:
-        """The alphabet of some texts, sorted."""
+        """Build the tokenizer of all characters in some texts, sorted."""
         return cls("".join(sorted(set().union(*texts))), specials)
 
     @cached_property
@@ -153,7 +153,7 @@ class CharTokenizer(Tokenizer):
 
 @dataclass(frozen=True)
 class ByteTokenizer(Tokenizer):
-    """One id per byte of UTF-8; bytes that are no UTF-8 travel through text as surrogate escapes (U+DC80..U+DCFF)."""
+    """One id per byte of UTF-8; bytes that are not valid UTF-8 become surrogate escapes (U+DC80..U+DCFF)."""
 
     specials: tuple[Special, ...] = ("eos", "pad", "mask")
 
@@ -191,7 +191,7 @@ class WordTokenizer(Tokenizer):
     def collect(
         cls, texts: Iterable[str], most: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")
     ) -> WordTokenizer:
-        """The most frequent words of some texts; words with equal counts come in order of first appearance."""
+        """Build the tokenizer of the most frequent words in some texts; ties are in order of first appearance."""
         if most < 1:
             raise ValueError(f"a list of {most} words; it needs at least one, say words:4096")
         counts = Counter(word for text in texts for word in _WORD.findall(text))
@@ -252,7 +252,7 @@ class HubTokenizer(Tokenizer):
 
     @cached_property
     def _file(self) -> tokenizers.Tokenizer:
-        """The tokenizer as its file says, without what we add."""
+        """The tokenizer of the file, without our additions."""
         return _parse(self.definition)
 
     @cached_property
@@ -286,11 +286,11 @@ class HubTokenizer(Tokenizer):
         return frozenset(token for token, entry in added.items() if entry.special) - {self._unknown}
 
     def id_of(self, token: str) -> int | None:
-        """The id of a token of the file, as it is spelled there; None if there is none."""
+        """The id of a token, by its spelling in the file; None if the file does not have it."""
         return self._file.token_to_id(token)
 
     def token_of(self, token: int) -> str | None:
-        """The spelling of an id of the file; None if it has none."""
+        """The spelling of an id in the file; None if the file does not have it."""
         return self._file.id_to_token(token)
 
     def is_special(self, token: int) -> bool:
@@ -300,7 +300,7 @@ class HubTokenizer(Tokenizer):
 
     @property
     def specials(self) -> tuple[str, ...]:
-        """The special tokens of the file, as they are spelled."""
+        """The spellings of all special tokens in the file."""
         return tuple(entry.content for entry in self._file.get_added_tokens_decoder().values() if entry.special)
 
     def as_file(self, mask: bool = True) -> dict[str, Any]:
@@ -371,7 +371,7 @@ def _template(config: Path) -> str | None:
 
 
 def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> HubTokenizer:
-    """Byte-level BPE of at most `size` ids, specials included; the same texts give the same tokenizer."""
+    """Train byte-level BPE with at most `size` ids, including specials; equal texts give equal tokenizers."""
     if size < 256 + len(specials):
         raise ValueError(f"size={size} has no room for 256 bytes and {len(specials)} special tokens")
     if size > 2**20:  # the library would reserve memory for all of it, and abort if there is none

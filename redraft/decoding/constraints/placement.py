@@ -57,7 +57,7 @@ class _PlacedRule:
         return replace(self, **fields, state=state, goals=self.until(column[:, -1:]).goals)
 
     def until(self, last: Tensor) -> _PlacedRule:
-        """The rule on the columns up to `last`, (B, 1) or (1, 1); of later columns only given tokens count."""
+        """The rule on the columns up to `last`, (B, 1) or (1, 1), which keeps later given tokens possible."""
         position = torch.arange(self.span.shape[1], device=last.device)
         after = self.columns(slice(int(last.min()) + 1, None), self.span & (position > last))
         return replace(

@@ -24,7 +24,7 @@ class ClassifierFree:
     """
 
     scale: float = 1.5
-    none: int | None = None  # label of the unconditional branch (for UDLM's weights the last one); None for no label
+    none: int | None = None  # class id that means "no class" (the last id for UDLM's weights); None to pass no label
     posteriors: bool = True  # if False, mixes x̂ under uniform and hybrid noise too
 
     def __post_init__(self) -> None:

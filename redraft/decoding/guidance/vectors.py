@@ -131,7 +131,7 @@ class DynamicThreshold:
     other.
     """
 
-    share: float = 0.995  # the quantile, from 0 to 1
+    share: float = 0.995  # level of the quantile, from 0 to 1
     limit: float = 1.0
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ class DraftRequest:
 
     z: Tensor  # (1, n) the text so far
     count: int  # maximum number of tokens to propose
-    vocab_size: int  # of the target model
+    vocab_size: int  # number of ids of the target model
     temperature: float
     rule: AcceptRule
     noise: _RoundNoise

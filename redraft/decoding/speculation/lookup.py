@@ -58,7 +58,7 @@ class TextLookup:
 
     texts: tuple[tuple[int, ...], ...] = field(repr=False)
     longest: int = 4  # maximum length of a context
-    min_probability: float = 0.25  # of the draft as a whole
+    min_probability: float = 0.25  # minimum probability of the draft as a whole
     in_text: PromptLookup = PromptLookup()  # looks for repetitions in the text itself
     ordered = False
     _next: Mapping[tuple[int, ...], tuple[int, float]] = field(init=False, repr=False, compare=False)

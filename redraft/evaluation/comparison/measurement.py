@@ -44,7 +44,7 @@ _NOISIER = (-3.0, -4.0, -5.0, -6.0, -8.0)  # further candidates, tried in order 
 
 @dataclass(frozen=True)
 class MeasurementSize:
-    """How much is measured of each model."""
+    """The numbers of rows and texts that are measured for each model."""
 
     rows: int = 256  # rows of the test split
     draws: int = 4  # noise levels per row

@@ -46,7 +46,7 @@ class _ToyLanguage:
 
 @dataclass(frozen=True)
 class _OracleCache:
-    """The oracle's cache: the finished tokens."""
+    """The oracle's cache: the ids of finished tokens."""
 
     tokens: Tensor  # (B, n)
 

@@ -77,9 +77,9 @@ class FutureTagger(nn.Module):
         plain = replace(config, pattern=Causal(), layers=tags.layers, dropout=0.0, tied=False, ids=None)
         self.network = Transformer(plain, NetworkIO(self.free + 2, tags.none + 1, start=self.free + 1))
 
-    def forward(self, read: Tensor) -> Tensor:
-        """(B, L) ids, or tags as `size` + tag → (B, L, tags + 1) logits of each position's tag, given those before."""
-        return self.network.logits(self.network(read)).float()
+    def forward(self, ids: Tensor) -> Tensor:
+        """(B, L) ids, a tag being read as the id `size` + tag → (B, L, tags + 1) logits of the tag at each position."""
+        return self.network.logits(self.network(ids)).float()
 
     def future_log_prob(self, prefix: Tensor, candidates: Tensor, wanted: Tensor) -> Tensor:
         """(B, C) log-probability of the wanted tags after each candidate.

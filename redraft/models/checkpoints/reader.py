@@ -380,7 +380,7 @@ def _require_layout(
         raise CheckpointError(f"the tensors, dtypes or shapes in {file} are not those that the manifest lists")
 
 
-def _tensor_shapes(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+def _describe_tensors(tensors: Mapping[str, Tensor]) -> dict[str, str]:
     """Return the dtype and shape of each tensor as text: {"weight": "float32[4, 6]"}."""
     return {name: _describe_tensor(tensor.dtype, list(tensor.shape)) for name, tensor in tensors.items()}
 
@@ -390,5 +390,5 @@ def _describe_tensor(dtype: torch.dtype, shape: list[int]) -> str:
 
 
 def _manifest_digest(manifest: Mapping[str, JSON]) -> str:
-    """Return the SHA-256 of the manifest's canonical JSON, with which a manifest ends."""
+    """Return the SHA-256 of the manifest's canonical JSON, which is stored as its last entry."""
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()

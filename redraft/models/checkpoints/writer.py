@@ -35,10 +35,10 @@ from redraft.models.checkpoints.reader import (
     _PLAIN_NAME,
     MANIFEST,
     CheckpointError,
+    _describe_tensors,
     _is_verified,
     _manifest_digest,
     _read_document,
-    _tensor_shapes,
     _verify,
     checkpoints,
     step_number,
@@ -203,7 +203,7 @@ def _write(path: Path, content: _Content) -> dict[str, JSON]:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": _tensor_shapes(tensors)}
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": _describe_tensors(tensors)}
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -19,8 +19,8 @@ class Codec(nn.Module, ABC):
     vectors writes only whole texts, because each latent depends on all tokens. Subclasses are final.
     """
 
-    width: int  # D
-    latents: int | None = None  # N; None for one vector per token
+    width: int  # D, the width of the vectors
+    latents: int | None = None  # N, the number of vectors per text; None for one vector per token
     parallel = True  # all tokens are decoded at once by `logits`; False if one after another
     frozen = False  # the codec was trained before by its own loss, and is frozen while the denoiser is trained
 

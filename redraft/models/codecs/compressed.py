@@ -28,8 +28,8 @@ class Compressed(CodecConfig):
 
     encoder: EncoderConfig
     length: int  # maximum number of tokens
-    count: int = 16  # N
-    width: int = 32  # D
+    count: int = 16  # N, the number of latents
+    width: int = 32  # D, the width of the latents
     compressor: TransformerSize = TransformerSize()
     decoder: TransformerSize = TransformerSize()
     noise: float = 0.0  # maximum σ
@@ -48,7 +48,7 @@ class Compressed(CodecConfig):
 
 
 class CompressedCodec(Codec):
-    """The codec of `Compressed`."""
+    """The codec that the configuration `Compressed` builds; see there."""
 
     frozen = True
     parallel = False

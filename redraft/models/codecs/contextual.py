@@ -60,7 +60,7 @@ class Contextual(CodecConfig):
 
 
 class ContextualCodec(Codec):
-    """The codec of `Contextual`."""
+    """The codec that the configuration `Contextual` builds; see there."""
 
     frozen = True
 

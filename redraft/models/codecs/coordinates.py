@@ -70,7 +70,7 @@ class Coordinates(CodecConfig):
 
 
 class CoordinatesCodec(Codec):
-    """The codec of `Coordinates`."""
+    """The codec that the configuration `Coordinates` builds; see there."""
 
     latents = 1
     parallel = False

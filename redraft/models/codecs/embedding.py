@@ -28,7 +28,7 @@ class Embedding(CodecConfig):
     features distinguish them. Noise then hides a word long before its kind, so sampling decides on the kinds first.
     """
 
-    width: int = 16  # D
+    width: int = 16  # D, the width of the vectors
     unit: bool = True  # all vectors have the norm √D
     kinds: float = 0.0  # fraction of the squared norm that encodes neighboring words; 0 for random vectors
     names = True
@@ -49,7 +49,7 @@ class Embedding(CodecConfig):
 
 
 class EmbeddingCodec(Codec):
-    """The codec of `Embedding`."""
+    """The codec that the configuration `Embedding` builds; see there."""
 
     def __init__(self, config: Embedding, vocab: Vocab) -> None:
         super().__init__()

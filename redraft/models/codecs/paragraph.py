@@ -30,8 +30,8 @@ class Paragraph(CodecConfig):
     """
 
     length: int  # maximum number of tokens
-    count: int = 16  # N
-    width: int = 32  # D
+    count: int = 16  # N, the number of latents
+    width: int = 32  # D, the width of the latents
     embedder: TransformerSize = TransformerSize()
     decoder: TransformerSize = TransformerSize()
     beta: float = 0.1  # weight of the KL
@@ -53,7 +53,7 @@ class Paragraph(CodecConfig):
 
 
 class ParagraphCodec(Codec):
-    """The codec of `Paragraph`."""
+    """The codec that the configuration `Paragraph` builds; see there."""
 
     frozen = True
     parallel = False

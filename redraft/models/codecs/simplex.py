@@ -19,7 +19,7 @@ class Simplex(CodecConfig):
     The paper scales data and noise by K; here both have unit scale, and K only scales what the network reads.
     """
 
-    sharpness: float = 5.0  # K
+    sharpness: float = 5.0  # K, the factor by which z is scaled before the softmax
     names = True
 
     def __post_init__(self) -> None:
@@ -33,7 +33,7 @@ class Simplex(CodecConfig):
 
 
 class SimplexCodec(Codec):
-    """The codec of `Simplex`."""
+    """The codec that the configuration `Simplex` builds; see there."""
 
     def __init__(self, config: Simplex, vocab: Vocab) -> None:
         super().__init__()

@@ -51,8 +51,8 @@ class Smooth(CodecConfig):
 
     encoder: EncoderConfig
     length: int  # maximum number of tokens
-    count: int = 16  # N
-    width: int = 64  # D
+    count: int = 16  # N, the number of latents
+    width: int = 64  # D, the width of the latents
     compressor: TransformerSize = TransformerSize()
     decompressor: TransformerSize = TransformerSize()
     mse: float = 1.0  # m, the weight of the squared error
@@ -70,7 +70,7 @@ class Smooth(CodecConfig):
 
 
 class SmoothCodec(Codec):
-    """The codec of `Smooth`."""
+    """The codec that the configuration `Smooth` builds; see there."""
 
     frozen = True
 

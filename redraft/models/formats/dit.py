@@ -147,7 +147,7 @@ def _interpret_bd3lm(original: _ForeignCheckpoint, network: TransformerConfig) -
 
 
 def _read_schedule(settings: ForeignSettings, eps: float = 0.0) -> Schedule:
-    """Read the noise schedule; exported checkpoints name none, because all of them are log-linear."""
+    """Read the noise schedule; exported checkpoints do not name it, because all of them are log-linear."""
     match settings.get("noise", {"type": "loglinear"}):
         case {"type": "loglinear"}:
             return Linear(eps)

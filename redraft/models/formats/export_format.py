@@ -21,7 +21,7 @@ class _ExportFormat:
     """A format that models can be exported to."""
 
     layout: Callable[[TransformerConfig], _Layout]  # raises if the format cannot store such a network
-    settings: Callable[[DiffusionLM], _SettingsJson]  # content of config.json
+    settings: Callable[[DiffusionLM], _SettingsJson]  # returns the content of config.json
     run_as: str  # how readers run a model, in the words of `_describe_execution`
     readers: str  # programs that read the format
     prefix: str = "model."  # prefix of all tensor names but the output layer's
@@ -92,7 +92,7 @@ _CAUSAL, _FULL, _SHIFTED_FULL, _BLOCKS = (
 
 
 def _describe_execution(model: DiffusionLM) -> str:
-    """Describe how a model is run: its attention, and which state predicts a masked token."""
+    """Describe how a model runs: its attention, and which state predicts a masked token."""
     pattern, shifted = model.config.network.pattern, isinstance(model.config.head, Shift)
     if isinstance(pattern, Causal):
         return _CAUSAL

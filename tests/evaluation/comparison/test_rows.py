@@ -55,7 +55,7 @@ def test_a_step_is_timed_without_what_is_done_once(run: Run, monkeypatch: pytest
 
 @pytest.mark.parametrize("row", [{"share": 0.5, "stderr": 0.1}, {"64": {"bits_per_char": 1.0, "share_stderr": 0.1}}])
 def test_an_error_names_its_figure(row: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="error of no figure in this row; name it after its figure"):
+    with pytest.raises(ValueError, match="belongs to no figure in this row; name an error after its figure"):
         RowFile(tmp_path / "a.jsonl").add("x", lambda: row)
     assert not (tmp_path / "a.jsonl").exists()
 

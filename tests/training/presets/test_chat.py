@@ -107,7 +107,7 @@ def test_wrong_tokenizers_and_lengths(run: Run, hub: HubTokenizer) -> None:
         load_rows(run.data, "train", hub, ChatRows(20)).take([0])
     with pytest.raises(ValueError, match="shorten=2"):
         ChatRows(20, shorten=2)
-    with pytest.raises(_ChatError, match="does not repeat a message once"):
+    with pytest.raises(_ChatError, match="does not contain each message exactly once"):
         question_encoder(replace(hub, template="nothing"))
     with pytest.raises(DataError, match="no pairs"):
         load_rows(presets.mdlm_tiny().data, "train", hub, run.framing)

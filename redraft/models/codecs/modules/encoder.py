@@ -73,7 +73,7 @@ class MaskedLM(EncoderConfig):
 
 
 class MaskedEncoder(Encoder):
-    """The encoder of `MaskedLM`."""
+    """The encoder that the configuration `MaskedLM` builds; see there."""
 
     def __init__(self, config: MaskedLM, vocab: Vocab) -> None:
         super().__init__()

@@ -83,7 +83,7 @@ def same_values(a: TensorSource, b: TensorSource) -> bool:
 
 
 class LayoutError(ValueError):
-    """Raised when weights or settings do not have the layout that their format requires."""
+    """Raised if weights or settings do not have the layout that their format requires."""
 
 
 def shorten_list(names: Collection[str], most: int = 4) -> str:

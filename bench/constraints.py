@@ -104,7 +104,7 @@ def compiled(model: DiffusionLM, words: Tokenizer, rule: TextRule) -> Canvas:
     placement._program.cache_clear()
     rules._compiled.cache_clear()
     sys.modules[_compile_regex.__module__]._compile.cache_clear()
-    schemas._compiled.cache_clear()
+    schemas._compile_cached.cache_clear()
     return constrain(model.canvas(new=LENGTH), rule, words)
 
 

@@ -64,7 +64,7 @@ class Json(TextRule):
     The compiled schema is exact: every text is valid, and a keyword that cannot be obeyed exactly is an error that
     names it. The JSON is on one line, with keys in the order of the schema and at most one space between its parts.
     Properties that the schema does not mention are written only if it speaks of them (`additionalProperties`,
-    `patternProperties`). Schemas that contain themselves end after four levels, counted strings after 64 characters and
+    `patternProperties`). Schemas that contain themselves end after six levels, counted strings after 64 characters and
     counted arrays after 8 items, earlier if the schema is large.
     """
 

@@ -19,10 +19,12 @@ class _Limits:
 
 
 _TIERS = (
+    _Limits(recursion=6, largest=5_000),
     _Limits(largest=12_000),
     _Limits(recursion=3, untyped=1, characters=32, items=4, largest=12_000),
-    _Limits(recursion=2, untyped=1, characters=24, items=2),
-    _Limits(recursion=1, untyped=1, characters=12, items=1, work=200_000),
+    _Limits(recursion=2, untyped=1, characters=24, items=2, work=160_000),
+    _Limits(recursion=1, untyped=1, characters=12, items=2, work=160_000),
+    _Limits(recursion=1, untyped=1, characters=12, items=1, work=160_000),
     _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=3),
     _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=2),
     _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=1),

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from redraft.models.heads import Head as Head
     from redraft.models.networks.config import TransformerConfig as TransformerConfig
     from redraft.models.networks.transformer import Transformer as Transformer
-    from redraft.tasks.arguments.rules import ArgumentError as ArgumentError
+    from redraft.tasks.arguments.setting import ArgumentError as ArgumentError
     from redraft.tasks.choice.choice import choose as choose
     from redraft.tasks.controlled.controlled import control as control
     from redraft.tasks.correction.correction import correct as correct

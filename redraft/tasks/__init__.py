@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from redraft.core.lazy import attach
 
 if TYPE_CHECKING:
-    from redraft.tasks.arguments.rules import ArgumentError as ArgumentError
+    from redraft.tasks.arguments.setting import ArgumentError as ArgumentError
     from redraft.tasks.arguments.settings import (
         ControlSettings as ControlSettings,
         CorrectSettings as CorrectSettings,

@@ -23,7 +23,7 @@ from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.editing import SDEdit
 from redraft.models.canvas_builder import inserts_tokens
 from redraft.tasks.arguments.aliases import settings_from
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import DecodingSettings, GenerationSettings, RewriteSettings, require_texts
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.plan import DecodingPlan, TextRequest, make_plan

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
 
-from redraft.apps.cli.arguments import name_flags, parse_verb
+from redraft.apps.cli.arguments import HELP, name_flags, parse_verb
 from redraft.apps.cli.commands.adapt import AdaptModel
+from redraft.apps.cli.commands.completion import Completion
 from redraft.apps.cli.commands.correct import CorrectTexts
 from redraft.apps.cli.commands.exchange import Export, Import
 from redraft.apps.cli.commands.measure.check import Check, Demo, Doctor
@@ -26,37 +30,41 @@ from redraft.apps.cli.commands.serve import Play, Serve
 from redraft.apps.cli.commands.show import Show
 from redraft.apps.cli.commands.train import Train
 from redraft.apps.cli.commands.write import Choose, Control, Generate, Infill, Rewrite, ScoreTexts
+from redraft.apps.cli.help_text import overview
 from redraft.apps.cli.output import print_error
+from redraft.apps.cli.parsing import verb_arguments
 from redraft.apps.cli.streams import detach_streams, prepare_streams
 from redraft.apps.cli.user_code import user_code_location
+from redraft.tasks.arguments.setting import ArgumentError
 
-VERBS = {
-    "demo": Demo,
-    "train": Train,
-    "adapt": AdaptModel,
-    "eval": Eval,
-    "compare": Compare,
-    "generate": Generate,
-    "infill": Infill,
-    "rewrite": Rewrite,
-    "control": Control,
-    "choose": Choose,
-    "correct": CorrectTexts,
-    "score": ScoreTexts,
-    "serve": Serve,
-    "play": Play,
-    "levels": Levels,
-    "noise": Noise,
-    "picture": Picture,
-    "probe": Probe,
-    "show": Show,
-    "report": ReportRun,
-    "import": Import,
-    "export": Export,
-    "check": Check,
-    "doctor": Doctor,
+VERB_GROUPS: Mapping[str, Mapping[str, type[Any]]] = {
+    "Start": {"demo": Demo, "play": Play, "doctor": Doctor, "completion": Completion},
+    "Write": {
+        "generate": Generate,
+        "infill": Infill,
+        "rewrite": Rewrite,
+        "control": Control,
+        "choose": Choose,
+        "correct": CorrectTexts,
+        "score": ScoreTexts,
+    },
+    "Train": {"train": Train, "adapt": AdaptModel, "import": Import, "export": Export},
+    "Measure": {"eval": Eval, "compare": Compare, "probe": Probe, "levels": Levels, "check": Check},
+    "Serve": {"serve": Serve},
+    "Look inside": {"show": Show, "report": ReportRun, "noise": Noise, "picture": Picture},
 }
-_TASK_VERBS = {"generate", "infill", "rewrite", "control", "choose", "correct", "score"}  # their errors name arguments
+VERBS = {name: verb for verbs in VERB_GROUPS.values() for name, verb in verbs.items()}
+_ABOUT = """Train, evaluate and run diffusion language models.
+
+Start with `redraft demo`, or with `redraft generate --watch`. `redraft VERB --help`
+lists the options of a verb, `redraft --version` prints the version."""
+_EXIT_CODES = """Results go to stdout, progress and errors to stderr. Exit codes:
+  0    success
+  1    a law or a training failed
+  2    wrong input; one line says what to do
+  130  interrupted by Ctrl-C
+  143  ended by SIGTERM; training has saved a checkpoint first
+"""
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -64,6 +72,7 @@ def main(argv: list[str] | None = None) -> None:
     argv = sys.argv[1:] if argv is None else argv
     try:
         prepare_streams()
+        _answer_about(argv)
         parse_verb(VERBS, argv)()
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -75,11 +84,23 @@ def main(argv: list[str] | None = None) -> None:
         code, message = _exit_code_and_message(error)
         rank = os.environ.get("RANK", "0")
         program = "redraft" if rank == "0" else f"redraft, worker {rank}"
-        message = name_flags(message) if argv[:1] and argv[0] in _TASK_VERBS else message
+        if argv[:1] and (argv[0] in VERB_GROUPS["Write"] or isinstance(error, ArgumentError)):
+            message = name_flags(message, verb_arguments(VERBS[argv[0]]))
         print_error(f"{program}: {_shorten(message)}")
         if sys.stdout is not None:
             detach_streams(sys.stdout)  # the error may be that stdout is full
         raise SystemExit(code) from None
+
+
+def _answer_about(argv: Sequence[str]) -> None:
+    """Print the list of verbs, or the version, if the command line asks for it."""
+    if argv in ([], ["help"]) or (argv[0] in HELP):
+        print(overview(_ABOUT, VERB_GROUPS, _EXIT_CODES), end="", flush=True)
+    elif argv[0] == "--version":
+        print(f"redraft {version('redraft')}", flush=True)
+    else:
+        return
+    raise SystemExit(0)
 
 
 def _shorten(message: str) -> str:

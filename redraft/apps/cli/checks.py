@@ -4,19 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from redraft.tasks.arguments.settings import range_error, seed_error, shorten_number
-
-
-def require_in_range(flag: str, value: float | None, least: float, most: float) -> None:
-    """Raise if a number is given and not from `least` to `most`."""
-    if value is not None and (wrong := range_error(value, least, most)):
-        raise ValueError(f"{flag} {shorten_number(value)}: {wrong}")
-
-
-def require_seed_flag(seed: int) -> None:
-    if wrong := seed_error(seed):
-        raise ValueError(f"--seed {shorten_number(seed)}: {wrong}")
-
 
 def require_python_file(file: Path | None) -> None:
     """Raise if a file is given and is not an existing Python file."""

@@ -5,27 +5,60 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Any, Literal
 
 from redraft.apps.cli.checks import require_python_file
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.models.shipped import SMOL, STORY
+from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
+
+
+def model_setting(default: Any) -> Any:
+    """The argument that names a model."""
+    about = (
+        "Directory of a run, a checkpoint or an exported model, or a model that ships with Redraft: "
+        f"{', '.join((STORY, SMOL))}."
+    )
+    metavar = "MODEL" if default is REQUIRED else "[MODEL]"
+    return setting(default, about, metavar=metavar, positional=True)
 
 
 @dataclass(frozen=True)
-class ModelFlags:
+class ModelFlags(Checked):
     """How to load a model."""
 
-    mask: Annotated[str | None, optional_argument("ID|TOKEN", "from its files")] = None
-    """The mask token of another project's model, if its files do not name it."""
-    attention: Annotated[str | None, optional_argument("causal|full|block:SIZE", "from its files")] = None
-    """The attention mask of another project's model, if its files do not name it."""
-    trust: Annotated[Path | None, optional_argument("FILE.py")] = None
-    """Your Python file with classes that the model uses; its code is run."""
-    weights: Literal["own", "int8", "packed"] = "own"
-    """CPU weight format for causal models; own: as stored. int8: 1 byte per weight, fastest without a drafter. packed:
-    fp32 in a layout that is best with a drafter. In both formats drafting never changes the output."""
+    mask: str | None = setting(
+        None,
+        "The mask token of another project's model, if its files do not name it.",
+        otherwise="from its files",
+        metavar="ID|TOKEN",
+        group="Model",
+        rare=True,
+    )
+    attention: str | None = setting(
+        None,
+        "The attention mask of another project's model, if its files do not name it.",
+        otherwise="from its files",
+        metavar="causal|full|block:SIZE",
+        group="Model",
+        rare=True,
+    )
+    trust: Path | None = setting(
+        None,
+        "Your Python file with classes that the model uses; its code is run.",
+        metavar="FILE.py",
+        group="Model",
+        rare=True,
+    )
+    weights: Literal["own", "int8", "packed"] = setting(
+        "own",
+        "CPU weight format for causal models; own: as stored. int8: 1 byte per weight, fastest without a "
+        "drafter. packed: fp32 in a layout that is best with a drafter. In both formats drafting never "
+        "changes the output.",
+        group="Model",
+        rare=True,
+    )
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         require_python_file(self.trust)
         require_attention(self.attention)
         if self.mask is not None and not self.mask.strip():

@@ -25,7 +25,7 @@ from redraft.apps.server.schemas import (
 )
 from redraft.apps.server.structure import _structure
 from redraft.tasks.arguments.aliases import ALIASES, settings_from
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import (
     ControlSettings,
     CorrectSettings,

@@ -17,7 +17,7 @@ from redraft.evaluation.comparison.row_file import cpu_timer
 from redraft.evaluation.judges import Judge, generative_perplexity
 from redraft.evaluation.text_metrics import fraction_possible, unigram_entropy
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.canvases import sample_canvases
 from redraft.tasks.engine.result import TextResults
 from redraft.tasks.engine.sampler_choice import with_steps

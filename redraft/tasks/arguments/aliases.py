@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from redraft.tasks.arguments.rules import ArgumentError
-from redraft.tasks.arguments.settings import _require_between
+from redraft.tasks.arguments.setting import ArgumentError, range_error
 
 _S = TypeVar("_S")
 
@@ -49,7 +48,8 @@ def _guidance_scale(alias: str, given: Any) -> float:
     """Converts LLaDA's scale w, which is 0 without guidance, to γ = w + 1, which is 1 without guidance."""
     if not isinstance(given, int | float) or isinstance(given, bool):
         raise ArgumentError(alias, f"{alias}={given!r}: it must be a number")
-    _require_between(alias, given, -1, 999)
+    if reason := range_error(given, -1, 999):
+        raise ArgumentError(alias, f"{alias}={given!r}: {reason}")
     return given + 1
 
 

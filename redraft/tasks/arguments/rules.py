@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tyro.conf import UseAppendAction, arg
+from redraft.tasks.arguments.setting import ArgumentError, Checked, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,37 +19,60 @@ if TYPE_CHECKING:
 HoleRules: TypeAlias = "tuple[tuple[int, Rule | None], ...]"  # for each hole: number of tokens, and rule
 
 
-class ArgumentError(ValueError):
-    """An invalid argument: its name, which a server can report, and a one-line reason that says what to do."""
+def _read_patterns(name: str, given: Any) -> tuple[Any, ...]:
+    """One pattern, a list of patterns (None for no constraint), or a list of such lists, as tuples."""
+    listed = (given,) if isinstance(given, str) else () if given is None else given
+    if isinstance(listed, tuple | list):
+        patterns = tuple(tuple(item) if isinstance(item, list) else item for item in listed)
+        flat = [pattern for item in patterns for pattern in (item if isinstance(item, tuple) else (item,))]
+        if all(pattern is None or isinstance(pattern, str) for pattern in flat):
+            return patterns
+    raise ArgumentError(name, f"{name}={given!r:.60}: it must be a text, or a list of texts")
 
-    def __init__(self, argument: str, reason: str) -> None:
-        super().__init__(reason)
-        self.argument = argument
+
+def _read_schema(name: str, given: Any) -> Any:
+    """A schema given as a mapping becomes JSON text."""
+    try:
+        return json.dumps(dict(given)) if isinstance(given, Mapping) else given
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArgumentError(name, f"{name}=…: it is not JSON: {error}") from None
+
+
+def read_words(name: str, given: Any) -> tuple[str, ...]:
+    """One word or a list of words as a tuple."""
+    words = (given,) if isinstance(given, str) else () if given is None else given
+    if not isinstance(words, tuple | list) or not all(isinstance(word, str) and word.strip() for word in words):
+        raise ArgumentError(name, f"{name}={given!r:.60}: give a list of words, none of them empty")
+    return tuple(words)
 
 
 @dataclass(frozen=True)
-class _RuleSettings:
+class _RuleSettings(Checked):
     """Constraints on the generated text. Prompts do not count; each hole is constrained separately."""
 
-    pattern: Annotated[UseAppendAction[tuple[str, ...]], arg(metavar="REGEX", help_behavior_hint="")] = ()
-    """A regular expression that the whole generated text must match, e.g. "[A-Z][a-z ]+[.]". Repeat the flag to give
-    one per prompt or hole. In Python also a list, with None for no constraint, or a list of lists for several
-    templates."""
-    schema: Annotated[str | None, arg(metavar="JSON", help_behavior_hint="")] = None
-    """A JSON schema that the generated text must satisfy; on the command line also a file that holds it."""
-    banned: Annotated[tuple[str, ...], arg(metavar="WORD")] = ()
-    """Words the text must not contain."""
-    required: Annotated[tuple[str, ...], arg(metavar="WORD")] = ()
-    """Words the text must contain."""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.schema, Mapping):
-            object.__setattr__(self, "schema", _to_json(self.schema))
-        object.__setattr__(self, "pattern", _patterns(self.pattern))
-        if self.schema is not None and not isinstance(self.schema, str):
-            raise ArgumentError("schema", f"schema={self.schema!r:.60}: it must be a text")
-        for name in ("banned", "required"):
-            object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
+    pattern: tuple[str, ...] = setting(
+        (),
+        'A regular expression that the whole generated text must match, e.g. "[A-Z][a-z ]+[.]". Repeat the '
+        "flag to give one per prompt or hole. In Python also a list, with None for no constraint, or a list "
+        "of lists for several templates.",
+        metavar="REGEX",
+        repeats=True,
+        read=_read_patterns,
+        group="Constraints",
+    )
+    schema: str | None = setting(
+        None,
+        "A JSON schema that the generated text must satisfy; on the command line also a file that holds it.",
+        metavar="JSON",
+        read=_read_schema,
+        group="Constraints",
+    )
+    banned: tuple[str, ...] = setting(
+        (), "Words the text must not contain.", metavar="WORD", read=read_words, group="Constraints"
+    )
+    required: tuple[str, ...] = setting(
+        (), "Words the text must contain.", metavar="WORD", read=read_words, group="Constraints"
+    )
 
     @property
     def every_pattern(self) -> tuple[str, ...]:
@@ -95,32 +118,6 @@ class _RuleSettings:
         ]
         rules = [_make_rule(name, make, value) for name, value, make in makers if value is not None]
         return None if not rules else rules[0] if len(rules) == 1 else AllOf(tuple(rules))
-
-
-def _patterns(given: Any) -> tuple[Any, ...]:
-    """One pattern, a list of patterns (None for no constraint), or a list of such lists, as tuples."""
-    listed = (given,) if isinstance(given, str) else () if given is None else given
-    if isinstance(listed, tuple | list):
-        patterns = tuple(tuple(item) if isinstance(item, list) else item for item in listed)
-        flat = [pattern for item in patterns for pattern in (item if isinstance(item, tuple) else (item,))]
-        if all(pattern is None or isinstance(pattern, str) for pattern in flat):
-            return patterns
-    raise ArgumentError("pattern", f"pattern={given!r:.60}: it must be a text, or a list of texts")
-
-
-def _to_json(schema: Mapping[str, Any]) -> str:
-    try:
-        return json.dumps(dict(schema))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ArgumentError("schema", f"schema=…: it is not JSON: {error}") from None
-
-
-def _as_tuple(name: str, given: Any) -> tuple[str, ...]:
-    """One word or a list of words as a tuple."""
-    words = (given,) if isinstance(given, str) else () if given is None else given
-    if not isinstance(words, tuple | list) or not all(isinstance(word, str) and word.strip() for word in words):
-        raise ArgumentError(name, f"{name}={given!r:.60}: give a list of words, none of them empty")
-    return tuple(words)
 
 
 def _make_rule(name: str, make: Any, value: Any) -> Any:

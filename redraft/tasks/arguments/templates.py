@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 
 HOLE = re.compile(r"\[\[([^\[\]]*)\]\]")
 _RANGE = re.compile(r"(\d{1,9})\s*[-–]\s*(\d{1,9})", re.ASCII)

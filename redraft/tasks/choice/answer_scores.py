@@ -10,7 +10,7 @@ from torch import Tensor
 
 from redraft.core.batch import Batch
 from redraft.core.canvas import Canvas
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.sampler_choice import batch_size
 

@@ -12,7 +12,7 @@ import torch
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Remask
 from redraft.models.diffusion_lm import eval_mode
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import require_texts
 from redraft.tasks.arguments.templates import HOLE
 from redraft.tasks.choice.answer_scores import _AnswerScores, _HoleQuestion, _score_bidirectional, _score_left_to_right

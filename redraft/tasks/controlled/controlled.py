@@ -26,7 +26,7 @@ from redraft.decoding.samplers.unmask import Unmask
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.heads import PredictTokens
 from redraft.tasks.arguments.aliases import settings_from
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import ControlSettings
 from redraft.tasks.controlled.tags import _find_tagger, _TagGuidance
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model

@@ -23,7 +23,7 @@ from redraft.models.auxiliary.tagger import FutureTagger
 from redraft.models.codecs.base import Codec
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.tagging import future_tag_log_prob, tag_log_prob
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.engine.model import TextModel, open_model
 
 

@@ -14,7 +14,7 @@ import torch
 from redraft.core.text.tokenizers import CharTokenizer, WordTokenizer
 from redraft.models.diffusion_lm import DiffusionLM, eval_mode
 from redraft.tasks.arguments.aliases import settings_from
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import CorrectSettings, require_texts
 from redraft.tasks.correction.edit_channel import EditChannel
 from redraft.tasks.correction.letters import _is_letter_channel, _letter_changes

@@ -9,7 +9,7 @@ from redraft.core.processes.masked import Masked
 from redraft.decoding.guidance.classifier_free import ClassifierFree
 from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import GenerationSettings
 from redraft.tasks.engine.model import TextModel
 

@@ -18,7 +18,7 @@ from redraft.models.canvas_builder import VariableHole, make_hole
 from redraft.models.checkpoints import serialization
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.training.data.framing import DocumentRows, PackedRows
 from redraft.training.data.pair_framing import ChatRows
 from redraft.training.data.pairs import HasClasses

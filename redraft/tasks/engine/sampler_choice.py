@@ -23,7 +23,7 @@ from redraft.decoding.samplers.editing import SDEdit
 from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
 from redraft.decoding.samplers.registry import SAMPLERS
 from redraft.decoding.samplers.unmask import Unmask
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import DecodingSettings
 from redraft.tasks.engine.model import TextModel
 

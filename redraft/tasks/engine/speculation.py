@@ -16,7 +16,7 @@ from redraft.decoding.speculation.lookup import PromptLookup, TextLookup
 from redraft.decoding.speculation.speculative import DraftCosts, SpeculativeSampler
 from redraft.models.cpu_weights import weight_format, with_weight_format
 from redraft.models.draft_state import DraftState
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import GenerationSettings
 from redraft.tasks.engine.model import TextModel, open_model
 from redraft.training.data.sources import Jsonl, TextFiles

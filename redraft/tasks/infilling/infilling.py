@@ -16,7 +16,7 @@ from redraft.decoding.constraints.placement import possible_lengths
 from redraft.decoding.constraints.rules import Rule, WithOptionalSpace
 from redraft.models.canvas_builder import VariableHole, inserts_tokens
 from redraft.tasks.arguments.aliases import settings_from
-from redraft.tasks.arguments.rules import ArgumentError
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import InfillSettings, require_texts
 from redraft.tasks.arguments.templates import Hole, Template
 from redraft.tasks.engine.given_text import GivenText, encode_given

@@ -19,11 +19,7 @@ from conftest import Say
 import redraft
 from redraft import tasks
 from redraft.apps.cli import VERBS, main
-from redraft.apps.cli.arguments import (
-    parse_settings,
-    parse_verb,
-    suggest,
-)
+from redraft.apps.cli.arguments import parse_verb, suggest
 from redraft.apps.cli.commands.train import (
     Train,
 )
@@ -31,6 +27,7 @@ from redraft.apps.cli.models import open_model
 from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.plot import plot
 from redraft.apps.cli.run_arguments import make_tokenizer, parse_run, parse_source
+from redraft.apps.cli.run_settings import parse_settings
 from redraft.core import (
     ByteTokenizer,
     CharTokenizer,
@@ -148,7 +145,7 @@ def test_every_flag_says_what_it_does(say: Say) -> None:
     for verb, kind in VERBS.items():
         out, _ = say(verb, "--help")
         assert "(default: None)" not in out
-        assert "--json" in out or verb in ("serve", "play")  # what they have to say, they say by HTTP
+        assert "--json" in out or verb in ("serve", "play", "completion")  # the first two answer by HTTP
         assert kind.__doc__
         assert kind.__doc__.split()[0] in out
 
@@ -703,10 +700,10 @@ WRONG = [
     ("train xyzzy", "there are mdlm_tiny, "),
     ("train --steps 5 mdlm_tiny", "--steps comes before the preset"),
     ("train mdlm_tiny --steps 0", "steps=0; it must be at least 1"),
-    ("train mdlm_tiny --steps many", "--steps: 'many' is not a whole number"),
+    ("train mdlm_tiny --steps many", "--steps 'many': it must be a whole number"),
     ("train mdlm_tiny --steps", "--steps needs a value"),
     ("train mdlm_tiny --stesp 3", "did you mean --steps?"),
-    ("train mdlm_tiny --optimiser.lr fast", "--optimiser.lr: 'fast' is not a number"),
+    ("train mdlm_tiny --optimiser.lr fast", "--optimiser.lr 'fast': it must be a number"),
     ("train mdlm_tiny --model.network.heads 3", "does not split into 3 heads"),
     ("train mdlm_tiny --precision fp8", "--precision 'fp8': choose from 'auto', 'fp32', 'bf16'"),
     ("train mdlm_tiny --length 0", "--length 0: it must be at least 1"),
@@ -747,7 +744,7 @@ WRONG = [
     ("generate trained --new 0", "--max-new-tokens 0: it must be at least 1"),
     ("generate trained --new 9999", "too many: this network has"),
     ("generate trained --rows 0", "--n 0: it must be from 1 to 1,000,000,000"),
-    ("generate trained --steps 0", "--steps 0: a sampler needs at least one step"),
+    ("generate trained --steps 0", "--steps 0: it must be at least 1"),
     ("generate trained --sampler best", "--sampler 'best': choose from 'own', 'ancestral'"),
     (
         "generate trained --sampler ancestral --temperature 0",
@@ -755,7 +752,7 @@ WRONG = [
     ),
     ("generate trained --sampler entropy --temperature -1", "--temperature -1.0: it must be from 0 to 1,000,000"),
     ("generate trained --sampler first-hitting --steps 3", "FirstHitting() has no steps"),
-    ("generate trained --seed x", "--seed: 'x' is not a whole number"),
+    ("generate trained --seed x", "--seed 'x': it must be a whole number"),
     ("generate trained|Anna Ana, Zog", "does not know 'Ana', 'Zog'; use words from its vocabulary, such as Anna"),
     ("generate trained|Anna: Zog.", "does not know 'Anna:', 'Zog'; use words from its vocabulary, such as Anna"),
     ("generate trained|xyzzy", "without a prompt shows some"),
@@ -774,7 +771,7 @@ WRONG = [
     ("show torn", "torn/run.json is damaged"),
     ("check nofile.py", "nofile.py is not a Python file"),
     ("check own.py", "defines no subclass of redraft.TokenProcess"),
-    ("demo --minutes soon", "--minutes: 'soon' is not a number"),
+    ("demo --minutes soon", "--minutes 'soon': it must be a number"),
 ]
 
 

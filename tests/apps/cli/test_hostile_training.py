@@ -566,7 +566,7 @@ def test_a_tokenizer_with_nonsense_beside_it(stated: str, tmp_path: Path, capsys
         (["--steps", "0"], "steps=0; it must be"),
         (["--micro", "1000"], "leaves a micro-batch empty"),
         (["--seed", "18446744073709551616"], "seed=18446744073709551616; it must be"),
-        (["--length", "nan"], "--length: 'nan' is not a whole number"),
+        (["--length", "nan"], "--length 'nan': it must be a whole number"),
         (["--optimiser.ema", "nan"], "ema=nan; it must be"),
         (["--optimiser.clip", "0"], "clip=0.0; it must be above 0"),
         (["--optimiser.warmup", "-5"], "warmup=-5; it must be"),

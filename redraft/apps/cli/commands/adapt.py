@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from tyro.conf import Positional, arg
-
-from redraft.apps.cli.arguments import DATA, Flag
+from redraft.apps.cli.arguments import DATA
 from redraft.apps.cli.commands.train import train_run
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
 from redraft.training.data.registry import CORPUS_NAMES
 
 if TYPE_CHECKING:
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AdaptModel:
+class AdaptModel(Checked):
     """Adapt a causal model to diffusion (Gong et al. 2024), or continue an interrupted adaptation.
 
     Training starts from its weights and keeps its tokenizer and its shift by one token. The mask token gets an
@@ -29,78 +27,94 @@ class AdaptModel:
     low-rank adapter with --lora.
     """
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """A causal model: an exported one or a Llama, Qwen or GPT-2 directory; or an adapter to train further."""
-    out: Annotated[Path, arg(metavar="DIR")]
-    """Directory for checkpoints and metrics.jsonl; the same command continues there."""
-    data: Annotated[tuple[str, ...], arg(metavar=DATA)]
-    """Text to train on: files that end in .txt, .jsonl (field text) or .parquet, or directories of them."""
-    length: int = 128
-    """Tokens per row; with --draft, a model with a run keeps the rows of that run."""
-    steps: int = 1000
-    """Training steps."""
-    batch: int = 8
-    """Rows per step."""
-    lr: float = 1e-4
-    """Learning rate; with --lora or --draft ten times as much is usual."""
-    lora: Annotated[int | None, optional_argument("RANK", "train all weights")] = None
-    """Train only a low-rank adapter of this rank; the model's own weights are frozen."""
-    block: Annotated[int | None, optional_argument("SIZE", "full attention")] = None
-    """Block-causal attention with blocks of this size, as in block diffusion: allows exact caches, but no token sees
-    later blocks."""
-    chat: Flag = False
-    """The data are questions and answers (.jsonl with fields source and target). They are put into the model's chat
-    template, and only answers are masked and learned."""
-    anneal: int = 0
-    """Steps over which attention changes from causal to full; 0 starts with full attention."""
-    ar: float = 0.0
-    """Weight of the causal model's own loss, e.g. 0.3, so that it also remains a causal model."""
-    align: float = 0.0
-    """Weight of 1 − cos between its hidden states and those of the causal model, e.g. 10. Helps with little text; needs
-    --lora."""
-    draft: Annotated[Literal["beside", "self"] | None, optional_argument("beside|self", "adapt it to diffusion")] = None
-    """Train a drafter for the model instead; its output does not change but is written faster (redraft generate
-    --draft). beside: a small network that reads its states. self: the model itself, with an adapter that is active only
-    at masks."""
-    draft_length: int = 8
-    """With --draft: maximum number of tokens per draft."""
-    draft_words: Annotated[int | None, optional_argument("N", "all")] = None
-    """With --draft beside: draft only the first N token ids, which is cheaper; byte-pair tokenizers have the frequent
-    tokens first."""
-    temperature: float = 1.0
-    """With --draft: the temperature of the text to draft for, e.g. 0.2 for greedy decoding."""
-    rates: tuple[float, float] = (0.0, 1.0)
-    """Smallest and largest fraction of masked tokens; 0.05 0.6 for infilling and correction."""
-    even: Flag = False
-    """Weigh all masked tokens equally, rather than by 1/(masked fraction) as in the bound; usual with --rates."""
-    seed: int = 0
-    """Seed of the noise and of the order of the rows."""
-    save_every: int = 100
-    """Steps between checkpoints."""
-    keep: int = 2
-    """Number of checkpoints to keep; older ones are deleted."""
-    quiet: Flag = False
-    """Print no progress to stderr."""
-    json: Flag = False
-    """Print the lines of metrics.jsonl as they are written, then the result; each is a JSON object."""
+    model: Path = setting(
+        REQUIRED,
+        "A causal model: an exported one or a Llama, Qwen or GPT-2 directory; or an adapter to train further.",
+        metavar="DIR",
+        positional=True,
+    )
+    out: Path = setting(
+        REQUIRED,
+        "Directory for checkpoints and metrics.jsonl; the same command continues there.",
+        metavar="DIR",
+        group="Output",
+    )
+    data: tuple[str, ...] = setting(
+        REQUIRED,
+        "Text to train on: files that end in .txt, .jsonl (field text) or .parquet, or directories of them.",
+        metavar=DATA,
+    )
+    length: int = setting(128, "Tokens per row; with --draft, a model with a run keeps the rows of that run.", least=2)
+    steps: int = setting(1000, "Training steps.", least=1)
+    batch: int = setting(8, "Rows per step.", least=1)
+    lr: float = setting(0.0001, "Learning rate; with --lora or --draft ten times as much is usual.")
+    lora: int | None = setting(
+        None,
+        "Train only a low-rank adapter of this rank; the model's own weights are frozen.",
+        otherwise="train all weights",
+        metavar="RANK",
+        least=1,
+    )
+    block: int | None = setting(
+        None,
+        "Block-causal attention with blocks of this size, as in block diffusion: allows exact caches, but no "
+        "token sees later blocks.",
+        otherwise="full attention",
+        metavar="SIZE",
+        least=1,
+    )
+    chat: bool = setting(
+        False,
+        "The data are questions and answers (.jsonl with fields source and target). They are put into the "
+        "model's chat template, and only answers are masked and learned.",
+    )
+    anneal: int = setting(0, "Steps over which attention changes from causal to full; 0 starts with full attention.")
+    ar: float = setting(0.0, "Weight of the causal model's own loss, e.g. 0.3, so that it also remains a causal model.")
+    align: float = setting(
+        0.0,
+        "Weight of 1 − cos between its hidden states and those of the causal model, e.g. 10. Helps with "
+        "little text; needs --lora.",
+    )
+    draft: Literal["beside", "self"] | None = setting(
+        None,
+        "Train a drafter for the model instead; its output does not change but is written faster (redraft "
+        "generate --draft). beside: a small network that reads its states. self: the model itself, with an "
+        "adapter that is active only at masks.",
+        otherwise="adapt it to diffusion",
+        metavar="beside|self",
+    )
+    draft_length: int = setting(8, "With --draft: maximum number of tokens per draft.", least=1)
+    draft_words: int | None = setting(
+        None,
+        "With --draft beside: draft only the first N token ids, which is cheaper; byte-pair tokenizers have "
+        "the frequent tokens first.",
+        otherwise="all",
+        metavar="N",
+        least=1,
+    )
+    temperature: float = setting(
+        1.0, "With --draft: the temperature of the text to draft for, e.g. 0.2 for greedy decoding."
+    )
+    rates: tuple[float, float] = setting(
+        (0.0, 1.0), "Smallest and largest fraction of masked tokens; 0.05 0.6 for infilling and correction."
+    )
+    even: bool = setting(
+        False,
+        "Weigh all masked tokens equally, rather than by 1/(masked fraction) as in the bound; usual with --rates.",
+    )
+    seed: int = setting(0, "Seed of the noise and of the order of the rows.", least=0, most=MOST_SEED)
+    save_every: int = setting(100, "Steps between checkpoints.", least=1, rare=True)
+    keep: int = setting(2, "Number of checkpoints to keep; older ones are deleted.", least=1, rare=True)
+    quiet: bool = setting(False, "Print no progress to stderr.", group="Output")
+    json: bool = setting(
+        False,
+        "Print the lines of metrics.jsonl as they are written, then the result; each is a JSON object.",
+        group="Output",
+    )
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         if not self.data:
             raise ValueError(f"--data is missing; give {', '.join(CORPUS_NAMES)}, files or a directory of text")
-        for name, least in (
-            ("length", 2),
-            ("steps", 1),
-            ("batch", 1),
-            ("lora", 1),
-            ("block", 1),
-            ("draft_length", 1),
-            ("draft_words", 1),
-            ("save_every", 1),
-            ("keep", 1),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"--{name.replace('_', '-')} {value}: it must be at least {least}")
         if not 0 <= self.rates[0] < self.rates[1] <= 1:
             raise ValueError(
                 f"--rates {self.rates[0]} {self.rates[1]}: give the smallest and the largest fraction, from 0 to 1"

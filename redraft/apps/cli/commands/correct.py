@@ -7,17 +7,15 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
-
-from redraft.apps.cli.arguments import Flag
 from redraft.apps.cli.commands.write import _prompts
-from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.model_flags import ModelFlags, model_setting
 from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.progress import Progress
 from redraft.apps.cli.streams import decode_text
-from redraft.tasks.arguments.settings import CorrectSettings, optional_argument
+from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
+from redraft.tasks.arguments.settings import CorrectSettings
 
 if TYPE_CHECKING:
     from redraft.tasks.correction.correction import CorrectionResult, CorrectionResults
@@ -30,29 +28,32 @@ _MARKS = "[-{}-]", "{{+{}+}}"
 
 
 @dataclass(frozen=True)
-class CorrectTexts:
+class CorrectTexts(Checked):
     """Correct spelling: weigh how words are misspelled against the surrounding text.
 
     Everything else is kept byte for byte. So are words with a digit and, unless --names is given, capitalized words
     within a sentence.
     """
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """Directory of a run, a checkpoint or an exported model."""
-    text: Annotated[Positional[str | None], optional_argument("TEXT")] = None
-    """The text; with - or a pipe, one text per line of stdin."""
-    settings: OmitArgPrefixes[CorrectSettings] = CorrectSettings()
-    words: Annotated[Path | None, optional_argument("FILE", "the model's own words, or those of its training data")] = (
-        None
+    model: Path = model_setting(REQUIRED)
+    text: str | None = setting(
+        None, "The text; with - or a pipe, one text per line of stdin.", metavar="TEXT", positional=True
     )
-    """A text file with the known words; their frequencies are taken from it too."""
-    diff: Flag = False
-    """Show the changes, in color on a terminal, else as [-old-]{+new+}."""
-    json: Flag = False
-    """Print a JSON object per text: the text, and each change with its probability."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    settings: CorrectSettings = CorrectSettings()
+    words: Path | None = setting(
+        None,
+        "A text file with the known words; their frequencies are taken from it too.",
+        otherwise="the model's own words, or those of its training data",
+        metavar="FILE",
+        group="Text",
+    )
+    diff: bool = setting(False, "Show the changes, in color on a terminal, else as [-old-]{+new+}.", group="Output")
+    json: bool = setting(
+        False, "Print a JSON object per text: the text, and each change with its probability.", group="Output"
+    )
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         for word in self.settings.keep:
             decode_text(word, "--keep")
         if self.diff and self.json:

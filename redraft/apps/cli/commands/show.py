@@ -7,15 +7,12 @@ from dataclasses import dataclass
 from inspect import getdoc, signature
 from math import isfinite, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from tyro.conf import OmitArgPrefixes, Positional
-
-from redraft.apps.cli.arguments import Flag
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.plot import plot
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import Checked, setting
 
 if TYPE_CHECKING:
     from redraft.models.config import DiffusionLMConfig
@@ -25,16 +22,19 @@ _Metrics = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Show:
+class Show(Checked):
     """List the presets, or describe a preset, a run or a model: settings, figures and learning curves."""
 
-    what: Annotated[Positional[str | None], optional_argument("[PRESET|FILE.py:FN|DIR]")] = None
-    """A preset, a function in your own file, or the directory of a run, a checkpoint or an exported model."""
-    json: Flag = False
-    """Print a JSON object per preset, or one for what is described."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    what: str | None = setting(
+        None,
+        "A preset, a function in your own file, or the directory of a run, a checkpoint or an exported model.",
+        metavar="[PRESET|FILE.py:FN|DIR]",
+        positional=True,
+    )
+    json: bool = setting(False, "Print a JSON object per preset, or one for what is described.", group="Output")
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         if self.what == "":
             raise ValueError("the argument is empty; give a preset, file.py:function, a directory, or no argument")
 

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from tyro.conf import Fixed, Positional, Suppress, arg
-
-from redraft.apps.cli.arguments import DATA, Flag, parse_settings
+from redraft.apps.cli.arguments import DATA
 from redraft.apps.cli.output import emit, generate_command, is_first_worker, print_note
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
 
 if TYPE_CHECKING:
     from redraft.training.runs.run import Run
@@ -24,7 +22,7 @@ _RESULT = (
 
 
 @dataclass(frozen=True)
-class Train:
+class Train(Checked):
     """Train a model, or continue an interrupted training.
 
     `redraft train PRESET --help` lists every setting of a preset, such as --steps 2000 or --optimiser.lr 1e-3.
@@ -32,23 +30,38 @@ class Train:
     torchrun --standalone --nproc-per-node 8 -m redraft.apps.cli train PRESET
     """
 
-    recipe: Annotated[Positional[str], arg(metavar="PRESET|FILE.py:FN")]
-    """The name of a preset, or a function in your own file that returns a redraft.Run."""
-    out: Annotated[Path | None, optional_argument("DIR", "runs/PRESET")] = None
-    """Directory for checkpoints and metrics.jsonl."""
-    data: Annotated[tuple[str, ...], optional_argument(DATA, "the preset's")] = ()
-    """Text to train on: files that end in .txt, .jsonl (field text) or .parquet, or directories of them. Out of every
-    20 paragraphs, lines or records, one is held out for validation and one for testing."""
-    tokenizer: Annotated[str | None, optional_argument("chars|bytes|words:N|bpe:N|PATH", "the preset's")] = None
-    """Kind of tokenizer to train on the text, or a tokenizer.json. If the preset's does not fit the text, the default
-    is bpe:2048, or chars for presets with characters."""
-    length: Annotated[int | None, optional_argument("INT", "the preset's")] = None
-    """Tokens per row."""
-    quiet: Flag = False
-    """Print no progress to stderr."""
-    json: Flag = False
-    """Print the lines of metrics.jsonl as they are written, then the result; each is a JSON object."""
-    settings: Suppress[Fixed[tuple[str, ...]]] = ()
+    recipe: str = setting(
+        REQUIRED,
+        "The name of a preset, or a function in your own file that returns a redraft.Run.",
+        metavar="PRESET|FILE.py:FN",
+        positional=True,
+    )
+    out: Path | None = setting(
+        None, "Directory for checkpoints and metrics.jsonl.", otherwise="runs/PRESET", metavar="DIR", group="Output"
+    )
+    data: tuple[str, ...] = setting(
+        (),
+        "Text to train on: files that end in .txt, .jsonl (field text) or .parquet, or directories of them. "
+        "Out of every 20 paragraphs, lines or records, one is held out for validation and one for testing.",
+        otherwise="the preset's",
+        metavar=DATA,
+    )
+    tokenizer: str | None = setting(
+        None,
+        "Kind of tokenizer to train on the text, or a tokenizer.json. If the preset's does not fit the text, "
+        "the default is bpe:2048, or chars for presets with characters.",
+        otherwise="the preset's",
+        metavar="chars|bytes|words:N|bpe:N|PATH",
+    )
+    length: int | None = setting(None, "Tokens per row.", otherwise="the preset's", least=1)
+    quiet: bool = setting(False, "Print no progress to stderr.", group="Output")
+    json: bool = setting(
+        False,
+        "Print the lines of metrics.jsonl as they are written, then the result; each is a JSON object.",
+        group="Output",
+    )
+    settings: tuple[str, ...] = ()  # the flags of the preset's own settings
+    unknown_flags: ClassVar[str] = "settings"
 
     def __call__(self) -> None:
         train_run(self._run(), self.out or Path("runs") / self._name, self.quiet, self.json)
@@ -60,12 +73,11 @@ class Train:
 
     def _run(self) -> Run:
         from redraft.apps.cli.run_arguments import make_tokenizer, parse_run
+        from redraft.apps.cli.run_settings import parse_settings
         from redraft.core.text.tokenizers import Tokenizer
         from redraft.core.vocab import Vocab
         from redraft.training.runs import variations
 
-        if self.length is not None and self.length < 1:
-            raise ValueError(f"--length {self.length}: it must be at least 1")
         run, tokenizer = parse_run(self.recipe, self.data, self.tokenizer, self.length)
         about = f"The settings of {self.recipe}, besides --out, --data, --tokenizer, --length, --quiet and --json."
         prog = f"redraft train {self.recipe}"

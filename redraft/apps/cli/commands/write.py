@@ -8,24 +8,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
-
-from redraft.apps.cli.arguments import Flag, name_flags
+from redraft.apps.cli.arguments import name_flags
 from redraft.apps.cli.checks import require_svg
-from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.model_flags import ModelFlags, model_setting
 from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.progress import Progress
 from redraft.apps.cli.streams import decode_text, stdin_lines
 from redraft.models.shipped import STORY
+from redraft.tasks.arguments.setting import Checked, setting
 from redraft.tasks.arguments.settings import (
     ControlSettings,
     GenerationSettings,
     InfillSettings,
     RewriteSettings,
     ScoreSettings,
-    optional_argument,
 )
 from redraft.tasks.arguments.templates import require_holes
 
@@ -40,20 +38,30 @@ _Settings = TypeVar("_Settings", ControlSettings, GenerationSettings, InfillSett
 
 
 @dataclass(frozen=True)
-class _DisplayFlags:
+class _DisplayFlags(Checked):
     """How to show the texts."""
 
-    watch: Flag = False
-    """Show on stderr how the first text is written."""
-    strip: Annotated[Path | None, optional_argument("FILE.svg")] = None
-    """Draw the first text at six of its steps, from noise to the final text."""
-    profile: Flag = False
-    """Print to stderr how the time was spent: network, output layer, rules, sampler."""
-    json: Flag = False
-    """Print a JSON object per text: the text, its tokens with confidence and step, why it ended, and its cost."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    watch: bool = setting(False, "Show on stderr how the first text is written.", group="Output")
+    strip: Path | None = setting(
+        None,
+        "Draw the first text at six of its steps, from noise to the final text.",
+        metavar="FILE.svg",
+        group="Output",
+    )
+    profile: bool = setting(
+        False,
+        "Print to stderr how the time was spent: network, output layer, rules, sampler.",
+        group="Speed",
+        rare=True,
+    )
+    json: bool = setting(
+        False,
+        "Print a JSON object per text: the text, its tokens with confidence and step, why it ended, and its cost.",
+        group="Output",
+    )
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         require_svg("--strip", self.strip)
 
     def write(self, plans: Sequence[DecodingPlan]) -> None:
@@ -130,17 +138,20 @@ def _watch(canvases: Iterable[Canvas], loop: DecodingLoop) -> None:
 
 
 @dataclass(frozen=True)
-class Generate:
+class Generate(Checked):
     """Generate texts, from scratch or from prompts."""
 
-    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
-    """Directory of a run, a checkpoint or an exported model."""
-    prompt: Annotated[Positional[str | None], optional_argument("[PROMPT]")] = None
-    """The beginning of the text; with - or a pipe, one prompt per line of stdin."""
-    settings: OmitArgPrefixes[GenerationSettings] = GenerationSettings()
-    display: OmitArgPrefixes[_DisplayFlags] = _DisplayFlags()
+    model: str = model_setting(STORY)
+    prompt: str | None = setting(
+        None,
+        "The beginning of the text; with - or a pipe, one prompt per line of stdin.",
+        metavar="[PROMPT]",
+        positional=True,
+    )
+    settings: GenerationSettings = GenerationSettings()
+    display: _DisplayFlags = _DisplayFlags()
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         for flag, text in (("--source", self.settings.source), ("--label", self.settings.label)):
             decode_text(text or "", flag)
 
@@ -155,7 +166,7 @@ class Generate:
 
 
 @dataclass(frozen=True)
-class Infill:
+class Infill(Checked):
     """Fill the holes of a text: "She opened the [[6]] and [[2-5]], then [[*]]."
 
     [[6]] gets six tokens, [[2-5]] two to five, [[*]] any number up to --room; the model chooses the number. Given text
@@ -163,12 +174,12 @@ class Infill:
     text; the continuation is only printed if the template ends with a hole.
     """
 
-    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
-    """Directory of a run, a checkpoint or an exported model."""
-    template: Annotated[Positional[str | None], optional_argument("TEMPLATE")] = None
-    """Text with holes; with - or a pipe, one template per line of stdin."""
-    settings: OmitArgPrefixes[InfillSettings] = InfillSettings()
-    display: OmitArgPrefixes[_DisplayFlags] = _DisplayFlags()
+    model: str = model_setting(STORY)
+    template: str | None = setting(
+        None, "Text with holes; with - or a pipe, one template per line of stdin.", metavar="TEMPLATE", positional=True
+    )
+    settings: InfillSettings = InfillSettings()
+    display: _DisplayFlags = _DisplayFlags()
 
     def __call__(self) -> None:
         model, template = _model_and_text(self.model, self.template)
@@ -184,23 +195,26 @@ class Infill:
 
 
 @dataclass(frozen=True)
-class Rewrite:
+class Rewrite(Checked):
     """Rewrite a text: edit it in place or, with a model trained on pairs, write its target.
 
     Editing adds noise up to --strength and denoises from there; the words of --pin are kept. A model trained on pairs
     reads the text as its source. With --candidates the result most similar to the others is kept (minimum Bayes risk).
     """
 
-    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
-    """Directory of a run, a checkpoint or an exported model."""
-    text: Annotated[Positional[str | None], optional_argument("TEXT")] = None
-    """The text; with - or a pipe, one text per line of stdin."""
-    settings: OmitArgPrefixes[RewriteSettings] = RewriteSettings()
-    json: Flag = False
-    """Print a JSON object per text: the text, its tokens with confidence and step, why it ended, and its cost."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    model: str = model_setting(STORY)
+    text: str | None = setting(
+        None, "The text; with - or a pipe, one text per line of stdin.", metavar="TEXT", positional=True
+    )
+    settings: RewriteSettings = RewriteSettings()
+    json: bool = setting(
+        False,
+        "Print a JSON object per text: the text, its tokens with confidence and step, why it ended, and its cost.",
+        group="Output",
+    )
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         for word in self.settings.pinned:
             decode_text(word, "--pin")
 
@@ -222,19 +236,21 @@ class Rewrite:
 
 
 @dataclass(frozen=True)
-class Control:
+class Control(Checked):
     """Generate texts with given parts of speech, length, attributes or words.
 
     These are hard constraints, so every text obeys them. With --scale, parts of speech and attributes only guide.
     --json reports how far each of them is met.
     """
 
-    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
-    """Directory of a run, a checkpoint or an exported model."""
-    settings: OmitArgPrefixes[ControlSettings] = ControlSettings()
-    json: Flag = False
-    """Print a JSON object per text: the text, `met` (1 for each constraint that is met), and its cost."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    model: str = model_setting(STORY)
+    settings: ControlSettings = ControlSettings()
+    json: bool = setting(
+        False,
+        "Print a JSON object per text: the text, `met` (1 for each constraint that is met), and its cost.",
+        group="Output",
+    )
+    model_flags: ModelFlags = ModelFlags()
 
     def __call__(self) -> None:
         from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
@@ -252,7 +268,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Choose:
+class Choose(Checked):
     """Print how likely each answer is in the holes [[?]] of a text.
 
     A hole is filled with as many masks as an answer has tokens. The score of an answer is the product of the
@@ -260,17 +276,22 @@ class Choose:
     text with each answer in the hole: causal ones exactly, including the text after it.
     """
 
-    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
-    """Directory of a run, a checkpoint or an exported model."""
-    template: Annotated[Positional[str | None], optional_argument("TEMPLATE")] = None
-    """Text with holes [[?]]; with - or a pipe, one template per line of stdin."""
-    answers: Annotated[tuple[str, ...], arg(metavar="TEXT", help_behavior_hint="(required)")] = ()
-    """The answers, two or more."""
-    json: Flag = False
-    """Print a JSON object per hole: the best answer, and all answers with their probabilities."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    model: str = model_setting(STORY)
+    template: str | None = setting(
+        None,
+        "Text with holes [[?]]; with - or a pipe, one template per line of stdin.",
+        metavar="TEMPLATE",
+        positional=True,
+    )
+    answers: tuple[str, ...] = setting((), "The answers, two or more.", metavar="TEXT", group="Text")
+    json: bool = setting(
+        False,
+        "Print a JSON object per hole: the best answer, and all answers with their probabilities.",
+        group="Output",
+    )
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         for answer in self.answers:
             decode_text(answer, "--answers")
 
@@ -293,17 +314,16 @@ class Choose:
 
 
 @dataclass(frozen=True)
-class ScoreTexts:
+class ScoreTexts(Checked):
     """Print how likely a model finds texts, in bits: exact for causal models, an upper bound for others."""
 
-    model: Annotated[Positional[str], optional_argument("[DIR]", "the model that comes with the package")] = STORY
-    """Directory of a run, a checkpoint or an exported model."""
-    text: Annotated[Positional[str | None], optional_argument("TEXT")] = None
-    """A whole text; with - or a pipe, one text per line of stdin."""
-    settings: OmitArgPrefixes[ScoreSettings] = ScoreSettings()
-    json: Flag = False
-    """Print a JSON object per text."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    model: str = model_setting(STORY)
+    text: str | None = setting(
+        None, "A whole text; with - or a pipe, one text per line of stdin.", metavar="TEXT", positional=True
+    )
+    settings: ScoreSettings = ScoreSettings()
+    json: bool = setting(False, "Print a JSON object per text.", group="Output")
+    model_flags: ModelFlags = ModelFlags()
 
     def __call__(self) -> None:
         model, text = _model_and_text(self.model, self.text)

@@ -6,15 +6,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from tyro.conf import Positional
-
-from redraft.apps.cli.arguments import Flag
-from redraft.apps.cli.checks import require_python_file, require_seed_flag
+from redraft.apps.cli.checks import require_python_file
 from redraft.apps.cli.output import emit
 from redraft.apps.cli.progress import Progress
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import MOST_SEED, Checked, setting
 
 _MONTH = 31 * 24 * 60  # minutes
 
@@ -24,15 +21,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Check:
+class Check(Checked):
     """Check the laws of processes and samplers by exact enumeration on a toy language."""
 
-    file: Annotated[Positional[Path | None], optional_argument("[FILE.py]")] = None
-    """A Python file with your own processes; without it the built-in ones are checked."""
-    json: Flag = False
-    """Print a JSON object per law."""
+    file: Path | None = setting(
+        None,
+        "A Python file with your own processes; without it the built-in ones are checked.",
+        metavar="[FILE.py]",
+        positional=True,
+    )
+    json: bool = setting(False, "Print a JSON object per law.", group="Output")
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         require_python_file(self.file)
 
     def __call__(self) -> None:
@@ -62,22 +62,16 @@ def _law_line(row: Law) -> str:
 
 
 @dataclass(frozen=True)
-class Demo:
+class Demo(Checked):
     """Train a small model on a built-in corpus, compare it with the true distribution, and write a report."""
 
-    out: Path = Path("runs/demo")
-    """Directory for the run, report.html and result.json."""
-    seed: int = 0
-    """Seed of the weights, the noise and the texts."""
-    minutes: float = 4.0
-    """Approximate training time on two cores."""
-    json: Flag = False
-    """Print the result as a JSON object."""
-    quiet: Flag = False
-    """Print no progress to stderr."""
+    out: Path = setting(Path("runs/demo"), "Directory for the run, report.html and result.json.", group="Output")
+    seed: int = setting(0, "Seed of the weights, the noise and the texts.", least=0, most=MOST_SEED)
+    minutes: float = setting(4.0, "Approximate training time on two cores.")
+    json: bool = setting(False, "Print the result as a JSON object.", group="Output")
+    quiet: bool = setting(False, "Print no progress to stderr.", group="Output")
 
-    def __post_init__(self) -> None:
-        require_seed_flag(self.seed)
+    def _require_agreement(self) -> None:
         if not 0 < self.minutes <= _MONTH:  # nan fails too
             raise ValueError(f"--minutes {self.minutes}: it must be above 0 and at most a month ({_MONTH:,} minutes)")
 
@@ -88,14 +82,13 @@ class Demo:
 
 
 @dataclass(frozen=True)
-class Doctor:
+class Doctor(Checked):
     """Inspect this machine: cores, memory, instruction sets, speed and precision; report problems and how to fix them.
 
     Please include the output in bug reports.
     """
 
-    json: Flag = False
-    """Print a JSON object instead of text."""
+    json: bool = setting(False, "Print a JSON object instead of text.", group="Output")
 
     def __call__(self) -> None:
         from redraft.core.hardware.system import diagnose_system, inspect_system

@@ -7,17 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from tyro.conf import OmitArgPrefixes, Positional
-
-from redraft.apps.cli.arguments import DATA, Flag
-from redraft.apps.cli.checks import require_in_range
+from redraft.apps.cli.arguments import DATA
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import emit, generate_command, print_note, program_name
 from redraft.apps.cli.progress import Progress
 from redraft.models.shipped import STORY
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
 
 if TYPE_CHECKING:
     from redraft.apps.reports.page import Command
@@ -29,58 +26,62 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(Checked):
     """Train several methods under one budget, measure them in the same way, and write a report that compares them.
 
     The same command continues an interrupted comparison. The directory --out gets compare.html, compare.json,
     rows.jsonl and a directory per training.
     """
 
-    methods: Annotated[Positional[tuple[str, ...]], optional_argument("PRESET|FILE.py:FN|RUN...")]
-    """What to compare. Presets and functions in your own file are trained; directories of runs are only measured."""
-    minutes: Annotated[float | None, optional_argument("MINUTES")] = None
-    """Budget per training in CPU minutes of one core; it includes the training of a codec or base model."""
-    steps: Annotated[int | None, optional_argument("INT")] = None
-    """Budget per training in steps, instead of minutes."""
-    seeds: int = 3
-    """Number of trainings per method, with seeds 0, 1, 2 …"""
-    out: Path = Path("runs/compare")
-    """Directory for all results."""
-    data: Annotated[tuple[str, ...], optional_argument(DATA, "the presets'")] = ()
-    """Text to train all presets on, as for redraft train."""
-    tokenizer: Annotated[str | None, optional_argument("chars|bytes|words:N|bpe:N|PATH", "the presets'")] = None
-    """Kind of tokenizer to train on the text, or a tokenizer.json."""
-    length: Annotated[int | None, optional_argument("INT", "the presets'")] = None
-    """Tokens per row."""
-    rows: int = 256
-    """Maximum number of test rows per model."""
-    draws: int = 4
-    """Noise levels per row, each drawn twice. More give a smaller error."""
-    samples: int = 64
-    """Number of texts to generate per model and number of steps."""
-    write_steps: tuple[int, ...] = (8, 16, 32, 64)
-    """Numbers of sampling steps per text to compare, besides that of the preset's own sampler."""
-    judge: Annotated[str | None, optional_argument("DIR|story|hf:NAME")] = None
-    """A causal model to score the texts (generative perplexity), for corpora without known probabilities."""
-    quiet: Flag = False
-    """Print no progress to stderr."""
-    json: Flag = False
-    """Print a JSON object per method, then one with the path of the report."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    methods: tuple[str, ...] = setting(
+        REQUIRED,
+        "What to compare. Presets and functions in your own file are trained; directories of runs are only measured.",
+        metavar="PRESET|FILE.py:FN|RUN...",
+        positional=True,
+    )
+    minutes: float | None = setting(
+        None,
+        "Budget per training in CPU minutes of one core; it includes the training of a codec or base model.",
+        least=0.001,
+        most=1_000_000,
+        metavar="MINUTES",
+    )
+    steps: int | None = setting(None, "Budget per training in steps, instead of minutes.", least=1, most=10**9)
+    seeds: int = setting(3, "Number of trainings per method, with seeds 0, 1, 2 …", least=1, most=1000)
+    out: Path = setting(Path("runs/compare"), "Directory for all results.", group="Output")
+    data: tuple[str, ...] = setting(
+        (), "Text to train all presets on, as for redraft train.", otherwise="the presets'", metavar=DATA
+    )
+    tokenizer: str | None = setting(
+        None,
+        "Kind of tokenizer to train on the text, or a tokenizer.json.",
+        otherwise="the presets'",
+        metavar="chars|bytes|words:N|bpe:N|PATH",
+    )
+    length: int | None = setting(None, "Tokens per row.", otherwise="the presets'")
+    rows: int = setting(256, "Maximum number of test rows per model.", least=2, most=1_000_000)
+    draws: int = setting(4, "Noise levels per row, each drawn twice. More give a smaller error.", least=1, most=4096)
+    samples: int = setting(64, "Number of texts to generate per model and number of steps.", least=1, most=100_000)
+    write_steps: tuple[int, ...] = setting(
+        (8, 16, 32, 64),
+        "Numbers of sampling steps per text to compare, besides that of the preset's own sampler.",
+        least=1,
+        most=100_000,
+    )
+    judge: str | None = setting(
+        None,
+        "A causal model to score the texts (generative perplexity), for corpora without known probabilities.",
+        metavar="DIR|story|hf:NAME",
+    )
+    quiet: bool = setting(False, "Print no progress to stderr.", group="Output")
+    json: bool = setting(False, "Print a JSON object per method, then one with the path of the report.", group="Output")
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         if not self.methods:
             raise ValueError("there is nothing to compare; name presets or runs, such as ar_tiny mdlm_tiny")
         if self.minutes is not None and self.steps is not None:
             raise ValueError("--minutes and --steps are two budgets; give one of them")
-        require_in_range("--minutes", self.minutes, 0.001, 1_000_000)
-        require_in_range("--steps", self.steps, 1, 10**9)
-        require_in_range("--seeds", self.seeds, 1, 1000)
-        require_in_range("--rows", self.rows, 2, 1_000_000)
-        require_in_range("--draws", self.draws, 1, 4096)
-        require_in_range("--samples", self.samples, 1, 100_000)
-        for steps in self.write_steps:
-            require_in_range("--write-steps", steps, 1, 100_000)
 
     def __call__(self) -> None:
         from redraft.evaluation.comparison.comparison import Comparison

@@ -8,16 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
-
-from redraft.apps.cli.arguments import DATA, Flag
-from redraft.apps.cli.checks import require_in_range, require_seed_flag
-from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.arguments import DATA
+from redraft.apps.cli.model_flags import ModelFlags, model_setting
 from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.progress import Progress
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
 
 if TYPE_CHECKING:
     from redraft.core.text.tokenizers import Tokenizer
@@ -33,56 +30,73 @@ _NamedFigure = tuple[str, float, dict[str, Any]]  # name, value, further entries
 
 
 @dataclass(frozen=True)
-class Eval:
+class Eval(Checked):
     """Evaluate a model: likelihood of held-out text, quality and cost of generated texts; or lm-eval tasks."""
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """Directory of a run, a checkpoint or an exported model."""
-    data: Annotated[tuple[str, ...], optional_argument(f"{DATA}|NAME=PATH...", "the run's")] = ()
-    """Text to evaluate on; all documents of the files are used. Named sets (ptb=a.txt wikitext2=b.txt) are evaluated
-    separately; ptb, wikitext, lm1b, lambada and scientific_papers are detokenized by the rules of that benchmark."""
-    split: Literal["train", "valid", "test"] = "valid"
-    """Split of the text to evaluate on."""
-    rows: int = 256
-    """Maximum number of held-out rows."""
-    draws: Annotated[int | None, optional_argument("INT", "4, with --tasks 16")] = None
-    """Noise levels per row, each drawn twice. More give a smaller error; 64 is LLaDA's protocol for tasks."""
-    length: int = 512
-    """Row length for imported models; the text is cut into full rows."""
-    samples: int = 64
-    """Number of texts to generate; 0 for none. Needs a model with a run, trained by Redraft."""
-    judge: Annotated[str | None, optional_argument("DIR|hf:NAME")] = None
-    """A causal model to score the generated texts; reports generative perplexity and the entropy of the texts."""
-    tasks: Annotated[tuple[str, ...], optional_argument("NAME|FILE.yaml...")] = ()
-    """Names of lm-eval tasks, or your own YAML files; needs redraft[tasks]."""
-    include: Annotated[Path | None, optional_argument("DIR")] = None
-    """Directory of YAML files whose tasks can also be named; Python code that they refer to is run."""
-    limit: Annotated[int | None, optional_argument("INT", "all")] = None
-    """Maximum number of questions per task."""
-    shots: Annotated[int | None, optional_argument("INT", "the task's")] = None
-    """Number of solved examples before each question."""
-    chat: Flag = False
-    """Ask the questions as messages, with the model's chat template."""
-    steps: Annotated[int | None, optional_argument("INT", "continuous time; with --tasks one per token")] = None
-    """T of the T-step bound (multinomial diffusion reports 1000 and 4000); with --tasks, sampling steps per answer."""
-    seed: int = 0
-    """Seed of the noise and the texts."""
-    json: Flag = False
-    """Print a JSON object per figure."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    model: Path = model_setting(REQUIRED)
+    data: tuple[str, ...] = setting(
+        (),
+        "Text to evaluate on; all documents of the files are used. Named sets (ptb=a.txt wikitext2=b.txt) are "
+        "evaluated separately; ptb, wikitext, lm1b, lambada and scientific_papers are detokenized by the "
+        "rules of that benchmark.",
+        otherwise="the run's",
+        metavar=f"{DATA}|NAME=PATH...",
+    )
+    split: Literal["train", "valid", "test"] = setting("valid", "Split of the text to evaluate on.")
+    rows: int = setting(256, "Maximum number of held-out rows.", least=1, most=1_000_000)
+    draws: int | None = setting(
+        None,
+        "Noise levels per row, each drawn twice. More give a smaller error; 64 is LLaDA's protocol for tasks.",
+        least=1,
+        most=4096,
+        otherwise="4, with --tasks 16",
+    )
+    length: int = setting(
+        512, "Row length for imported models; the text is cut into full rows.", least=2, most=1_000_000
+    )
+    samples: int = setting(
+        64,
+        "Number of texts to generate; 0 for none. Needs a model with a run, trained by Redraft.",
+        least=0,
+        most=100_000,
+    )
+    judge: str | None = setting(
+        None,
+        "A causal model to score the generated texts; reports generative perplexity and the entropy of the texts.",
+        metavar="DIR|hf:NAME",
+    )
+    tasks: tuple[str, ...] = setting(
+        (), "Names of lm-eval tasks, or your own YAML files; needs redraft[tasks].", metavar="NAME|FILE.yaml..."
+    )
+    include: Path | None = setting(
+        None,
+        "Directory of YAML files whose tasks can also be named; Python code that they refer to is run.",
+        metavar="DIR",
+    )
+    limit: int | None = setting(None, "Maximum number of questions per task.", least=1, most=10**9, otherwise="all")
+    shots: int | None = setting(
+        None,
+        "Number of solved examples before each question.",
+        least=0,
+        most=1000,
+        otherwise="the task's",
+    )
+    chat: bool = setting(False, "Ask the questions as messages, with the model's chat template.")
+    steps: int | None = setting(
+        None,
+        "T of the T-step bound (multinomial diffusion reports 1000 and 4000); with --tasks, sampling steps per answer.",
+        least=1,
+        most=100_000,
+        otherwise="continuous time; with --tasks one per token",
+    )
+    seed: int = setting(0, "Seed of the noise and the texts.", least=0, most=MOST_SEED)
+    json: bool = setting(False, "Print a JSON object per figure.", group="Output")
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
-        require_in_range("--rows", self.rows, 1, 1_000_000)
-        require_in_range("--draws", self.draws, 1, 4096)
-        require_in_range("--length", self.length, 2, 1_000_000)
-        require_in_range("--limit", self.limit, 1, 10**9)
-        require_in_range("--shots", self.shots, 0, 1000)
-        require_in_range("--steps", self.steps, 1, 100_000)
+    def _require_agreement(self) -> None:
         self._require_tasks()
         if self.judge is not None and not self.samples:
             raise ValueError("--judge scores generated texts, but --samples is 0; generate some: --samples 64")
-        require_in_range("--samples", self.samples, 0, 100_000)
-        require_seed_flag(self.seed)
 
     def _require_tasks(self) -> None:
         """Raise if a flag for tasks is given without --tasks, or --data together with it."""

@@ -6,47 +6,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
-
-from redraft.apps.cli.arguments import Flag
-from redraft.apps.cli.checks import require_in_range, require_seed_flag
-from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.model_flags import ModelFlags, model_setting
 from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.plot import plot
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
 
 if TYPE_CHECKING:
     from redraft.evaluation.noise_levels import NoiseLevel
 
 
 @dataclass(frozen=True)
-class Levels:
+class Levels(Checked):
     """Measure what a vector diffusion model (Diffusion-LM, TEncDM, …) knows at each noise level, and fit a schedule.
 
     Steps are wasted at noise levels that leave all tokens readable, or none. Under the printed schedule the
     cross-entropy grows linearly with time.
     """
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """Directory of a run, a checkpoint or an exported model."""
-    levels: int = 21
-    """Number of times to measure at, evenly spaced from 0 to 1."""
-    rows: int = 64
-    """Maximum number of held-out rows."""
-    seed: int = 0
-    """Seed of the noise."""
-    picture: Annotated[Path | None, optional_argument("FILE.svg|png")] = None
-    """Draw the curves; needs redraft[plots]."""
-    json: Flag = False
-    """Print a JSON object per level, then the schedule."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    model: Path = model_setting(REQUIRED)
+    levels: int = setting(21, "Number of times to measure at, evenly spaced from 0 to 1.", least=2, most=10_000)
+    rows: int = setting(64, "Maximum number of held-out rows.", least=1, most=100_000)
+    seed: int = setting(0, "Seed of the noise.", least=0, most=MOST_SEED)
+    picture: Path | None = setting(
+        None, "Draw the curves; needs redraft[plots].", metavar="FILE.svg|png", group="Output"
+    )
+    json: bool = setting(False, "Print a JSON object per level, then the schedule.", group="Output")
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
-        require_in_range("--levels", self.levels, 2, 10_000)
-        require_in_range("--rows", self.rows, 1, 100_000)
-        require_seed_flag(self.seed)
+    def _require_agreement(self) -> None:
         if self.picture is not None:
             _require_picture(self.picture)
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
-
-from redraft.apps.cli.arguments import Flag
-from redraft.apps.cli.checks import require_in_range, require_seed_flag, require_svg
+from redraft.apps.cli.checks import require_svg
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.streams import decode_text
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
 
 if TYPE_CHECKING:
     from redraft.apps.reports.noising import NoisyText
@@ -22,29 +19,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(Checked):
     """Show what a model's forward process does to a text, from time 0 (clean) to 1 (noise).
 
     All times share their random numbers, so a token that is masked stays masked. Noisy vectors are decoded to text.
     """
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """Directory of a run, a checkpoint or an exported model; a codec alone is enough."""
-    text: Annotated[Positional[str | None], optional_argument("[TEXT]", "a held-out text of the run")] = None
-    """The text to noise."""
-    times: int = 6
-    """Number of times, evenly spaced from 0 to 1."""
-    seed: int = 0
-    """Seed of the noise."""
-    strip: Annotated[Path | None, optional_argument("FILE.svg")] = None
-    """Draw the noisy texts as a picture."""
-    json: Flag = False
-    """Print a JSON object per time: the fraction of unchanged tokens, and the text."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    model: Path = setting(
+        REQUIRED,
+        "Directory of a run, a checkpoint or an exported model; a codec alone is enough.",
+        metavar="DIR",
+        positional=True,
+    )
+    text: str | None = setting(
+        None, "The text to noise.", otherwise="a held-out text of the run", metavar="[TEXT]", positional=True
+    )
+    times: int = setting(6, "Number of times, evenly spaced from 0 to 1.", least=2, most=1000)
+    seed: int = setting(0, "Seed of the noise.", least=0, most=MOST_SEED)
+    strip: Path | None = setting(None, "Draw the noisy texts as a picture.", metavar="FILE.svg", group="Output")
+    json: bool = setting(
+        False, "Print a JSON object per time: the fraction of unchanged tokens, and the text.", group="Output"
+    )
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
-        require_in_range("--times", self.times, 2, 1000)
-        require_seed_flag(self.seed)
+    def _require_agreement(self) -> None:
         require_svg("--strip", self.strip)
         if self.text is not None and not decode_text(self.text, "the text given").strip():
             raise ValueError("the text given is empty; give a few words, or leave it out for a text of the run")

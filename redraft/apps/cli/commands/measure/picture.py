@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
-
-from redraft.apps.cli.arguments import Flag
-from redraft.apps.cli.checks import require_in_range, require_seed_flag, require_svg
+from redraft.apps.cli.checks import require_svg
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import emit
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
 
 if TYPE_CHECKING:
     from redraft.apps.reports.score_field import ScoreScene
@@ -21,34 +18,41 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Picture(Checked):
     """Draw the score of a Gaussian mixture under noise, the paths of samplers, and the effect of guidance.
 
     Without a model the exact score is drawn, which is known at every noise level.
     """
 
-    what: Annotated[Positional[Literal["score"]], arg(metavar="score")]
-    """score: the score field, Langevin, SDE and ODE paths through it, and samples at three guidance scales."""
-    model: Annotated[Positional[Path | None], optional_argument("[DIR]", "the exact score")] = None
-    """A trained model of points in the plane, from `redraft train points_tiny` or points_class_tiny."""
-    out: Path = Path("score.svg")
-    """File of the picture."""
-    toward: int = 1
-    """Index of the mixture component that guidance aims at, counted from 0."""
-    gamma: tuple[float, float, float] = (0.0, 1.0, 4.0)
-    """Guidance scales: 0 is unconditional, 1 is conditional, above 1 exaggerates the condition."""
-    seed: int = 0
-    """Seed of the paths and samples."""
-    json: Flag = False
-    """Print a JSON object that describes the picture."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    what: Literal["score"] = setting(
+        REQUIRED,
+        "score: the score field, Langevin, SDE and ODE paths through it, and samples at three guidance scales.",
+        metavar="score",
+        positional=True,
+    )
+    model: Path | None = setting(
+        None,
+        "A trained model of points in the plane, from `redraft train points_tiny` or points_class_tiny.",
+        otherwise="the exact score",
+        metavar="[DIR]",
+        positional=True,
+    )
+    out: Path = setting(Path("score.svg"), "File of the picture.", group="Output")
+    toward: int = setting(
+        1, "Index of the mixture component that guidance aims at, counted from 0.", least=0, most=1000
+    )
+    gamma: tuple[float, float, float] = setting(
+        (0.0, 1.0, 4.0),
+        "Guidance scales: 0 is unconditional, 1 is conditional, above 1 exaggerates the condition.",
+        least=0,
+        most=100,
+    )
+    seed: int = setting(0, "Seed of the paths and samples.", least=0, most=MOST_SEED)
+    json: bool = setting(False, "Print a JSON object that describes the picture.", group="Output")
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
+    def _require_agreement(self) -> None:
         require_svg("--out", self.out)
-        require_seed_flag(self.seed)
-        require_in_range("--toward", self.toward, 0, 1000)
-        for scale in self.gamma:
-            require_in_range("--gamma", scale, 0, 100)
 
     def __call__(self) -> None:
         from redraft.apps.reports.score_field import score_picture

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from tyro.conf import OmitArgPrefixes, Positional, arg
-
-from redraft.apps.cli.arguments import Flag, suggest
-from redraft.apps.cli.checks import require_in_range
-from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.arguments import suggest
+from redraft.apps.cli.model_flags import ModelFlags, model_setting
 from redraft.apps.cli.output import emit
-from redraft.tasks.arguments.settings import optional_argument
+from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
 from redraft.training.data.registry import CORPUS_NAMES
 
 if TYPE_CHECKING:
@@ -22,44 +19,54 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Probe:
+class Probe(Checked):
     """Measure how well a linear layer predicts the class of a text from a model's hidden states.
 
     The hidden states of the clean text are averaged over its tokens. With --tune the network is fine-tuned as well.
     Only for models of tokens.
     """
 
-    model: Annotated[Positional[Path], arg(metavar="DIR")]
-    """Directory of a run, a checkpoint or an exported model."""
-    topic: Annotated[str | None, optional_argument("NAME", "the corpus's choice")] = None
-    """Attribute of the corpus to predict."""
-    data: Annotated[str | None, optional_argument("|".join((*CORPUS_NAMES, "FILE.jsonl")), "the run's")] = None
-    """A corpus with attributes, or a file of texts with classes, one JSON object per line. Every 20th line is held out
-    for the test."""
-    text: str = "text"
-    """JSON field of the text."""
-    label: str = "label"
-    """JSON field of the class."""
-    train: int = 512
-    """Number of texts to train on."""
-    test: int = 512
-    """Number of held-out texts to test on."""
-    first: Annotated[int | None, optional_argument("INT", "all")] = None
-    """Read only the first tokens of each text, this many; the class must then be predicted from the beginning."""
-    last: Annotated[int | None, optional_argument("INT", "all")] = None
-    """Read only the last tokens of each text, this many; the class must then be inferred from the end."""
-    tune: int = 0
-    """Fine-tune the whole network for this many steps too; 0 trains only the linear layer."""
-    json: Flag = False
-    """Print a JSON object for the linear probe, and one for the fine-tuned network."""
-    model_flags: OmitArgPrefixes[ModelFlags] = ModelFlags()
+    model: Path = model_setting(REQUIRED)
+    topic: str | None = setting(
+        None, "Attribute of the corpus to predict.", otherwise="the corpus's choice", metavar="NAME"
+    )
+    data: str | None = setting(
+        None,
+        "A corpus with attributes, or a file of texts with classes, one JSON object per line. Every 20th line "
+        "is held out for the test.",
+        otherwise="the run's",
+        metavar="|".join((*CORPUS_NAMES, "FILE.jsonl")),
+    )
+    text: str = setting("text", "JSON field of the text.")
+    label: str = setting("label", "JSON field of the class.")
+    train: int = setting(512, "Number of texts to train on.", least=2, most=1_000_000)
+    test: int = setting(512, "Number of held-out texts to test on.", least=2, most=1_000_000)
+    first: int | None = setting(
+        None,
+        "Read only the first tokens of each text, this many; the class must then be predicted from the beginning.",
+        least=1,
+        most=1_000_000,
+        otherwise="all",
+    )
+    last: int | None = setting(
+        None,
+        "Read only the last tokens of each text, this many; the class must then be inferred from the end.",
+        least=1,
+        most=1_000_000,
+        otherwise="all",
+    )
+    tune: int = setting(
+        0,
+        "Fine-tune the whole network for this many steps too; 0 trains only the linear layer.",
+        least=0,
+        most=1_000_000,
+    )
+    json: bool = setting(
+        False, "Print a JSON object for the linear probe, and one for the fine-tuned network.", group="Output"
+    )
+    model_flags: ModelFlags = ModelFlags()
 
-    def __post_init__(self) -> None:
-        require_in_range("--train", self.train, 2, 1_000_000)
-        require_in_range("--test", self.test, 2, 1_000_000)
-        require_in_range("--first", self.first, 1, 1_000_000)
-        require_in_range("--last", self.last, 1, 1_000_000)
-        require_in_range("--tune", self.tune, 0, 1_000_000)
+    def _require_agreement(self) -> None:
         if self.first is not None and self.last is not None:
             raise ValueError("--first and --last read different ends of a text; give one of them")
 

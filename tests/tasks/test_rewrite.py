@@ -150,7 +150,7 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, pinned="Ana"), "no such word; did you mean Anna"),
     (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, pinned=""), "none of them empty"),
     (lambda: rewrite(fresh("mdlm_tiny"), " "), "there is nothing to edit"),
-    (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, strength=0.0), "from 1e-06 to 1"),
+    (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, strength=0.0), "it must be above 0 and at most 1"),
     (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, strength=float("nan")), "finite"),
     (lambda: rewrite(fresh("mdlm_tiny"), DRAFT, candidates=0), "from 1 to 10,000"),
     (lambda: rewrite(fresh("mdlm_tiny"), []), "at least one text"),

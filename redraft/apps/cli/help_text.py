@@ -25,6 +25,12 @@ def overview(about: str, groups: Mapping[str, Mapping[str, type[Any]]], end: str
     for group, verbs in groups.items():
         lines += ["", f"{group}:"]
         lines += [f"  {name:<{width - 2}}{_summary(kind)}" for name, kind in verbs.items()]
+    lines += [
+        "",
+        "Options:",
+        f"  {'-h, --help':<{width - 2}}Show this list.",
+        f"  {'--version':<{width - 2}}Show the version.",
+    ]
     return _wrapped(lines, indent=" " * width) + _wrapped(["", *end.splitlines()], indent=" " * 7)
 
 

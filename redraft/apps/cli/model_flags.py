@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from redraft.apps.cli.checks import require_python_file
+from redraft.apps.cli.user_code import require_python_file
 from redraft.models.shipped import SMOL, STORY
 from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
 

@@ -61,3 +61,9 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def require_svg(flag: str, file: Path | None) -> None:
+    """Raise if a file is given and is not the path of an .svg file in an existing directory."""
+    if file is not None and (file.suffix != ".svg" or file.is_dir() or not file.absolute().parent.is_dir()):
+        raise ValueError(f"{flag} {file!s:.80}: give the path of an .svg file in an existing directory")

@@ -71,3 +71,17 @@ def _error_line(error: BaseException, file: Path) -> int | None:
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     return lines[-1] if lines else getattr(error, "lineno", None)  # a syntax error has no frame in the file
+
+
+def require_python_file(file: Path | None) -> None:
+    """Raise if a file is given and is not an existing Python file."""
+    if file is not None and (file.suffix != ".py" or not _is_file(file)):
+        raise ValueError(f"{file} is not a Python file; give the path of an existing .py file")
+
+
+def _is_file(path: Path) -> bool:
+    """Whether the path is a file; False if it is too long for a path or has a NUL character."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False

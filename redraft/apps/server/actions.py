@@ -1,6 +1,7 @@
 """Actions of the model process. Each takes a model and JSON values, sends frames, and returns a JSON record.
 
-An action first prepares (checks arguments, compiles rules, builds canvases), then generates.
+The HTTP process has checked the arguments and resolved their aliases. An action first prepares (compiles rules, builds
+canvases), then generates.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from redraft.decoding.constraints.rules import Json, Regex, compile_rule
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
 from redraft.models.canvas_builder import text_positions
-from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.settings import (
     ControlSettings,
     DecodingSettings,
@@ -57,7 +57,7 @@ def _compile_rules(action: str, arguments: _JsonObject) -> None:
         "rewrite": RewriteSettings,
         "control": ControlSettings,
     }
-    settings = settings_from(kinds.get(action, GenerationSettings), arguments["options"])
+    settings = kinds.get(action, GenerationSettings)(**arguments["options"])
     for pattern in settings.every_pattern:
         compile_rule(Regex(pattern))
     if settings.schema is not None:
@@ -67,7 +67,7 @@ def _compile_rules(action: str, arguments: _JsonObject) -> None:
 def _generate(model: TextModel, arguments: _JsonObject) -> _Work:
     """Generates texts that begin with each prompt."""
     plan = plan_generation(
-        model, arguments["prompts"], settings_from(GenerationSettings, _greedy_sampler(model, arguments["options"]))
+        model, arguments["prompts"], GenerationSettings(**_greedy_sampler(model, arguments["options"]))
     )
     return lambda send: _run_plans(model, [plan], arguments, send)
 
@@ -75,7 +75,7 @@ def _generate(model: TextModel, arguments: _JsonObject) -> _Work:
 def _chat(model: TextModel, arguments: _JsonObject) -> _Work:
     """Generates the next message of a conversation."""
     plan = plan_chat_reply(
-        model, arguments["messages"], settings_from(GenerationSettings, _greedy_sampler(model, arguments["options"]))
+        model, arguments["messages"], GenerationSettings(**_greedy_sampler(model, arguments["options"]))
     )
     return lambda send: _run_plans(model, [plan], arguments, send)
 
@@ -83,22 +83,20 @@ def _chat(model: TextModel, arguments: _JsonObject) -> _Work:
 def _infill(model: TextModel, arguments: _JsonObject) -> _Work:
     """Fills the holes between given parts; each hole has a minimum and a maximum length (null if unlimited)."""
     template = Template(tuple(arguments["parts"]), tuple(Hole(least, most) for least, most in arguments["holes"]))
-    plans = plan_infilling(
-        model, [template], settings_from(InfillSettings, _greedy_sampler(model, arguments["options"]))
-    )
+    plans = plan_infilling(model, [template], InfillSettings(**_greedy_sampler(model, arguments["options"])))
     return lambda send: _run_plans(model, plans, arguments, send)
 
 
 def _rewrite(model: TextModel, arguments: _JsonObject) -> _Work:
     """Edits a text in place."""
-    settings = settings_from(RewriteSettings, _greedy_sampler(model, arguments["options"]))
+    settings = RewriteSettings(**_greedy_sampler(model, arguments["options"]))
     plans = plan_rewrite(model, arguments["text"], settings)
     return lambda send: _run_plans(model, plans, arguments, send, settings.candidates)
 
 
 def _control(model: TextModel, arguments: _JsonObject) -> _Work:
     """Generates texts with the requested attributes, length and parts of speech."""
-    plan = plan_control(model, settings_from(ControlSettings, _greedy_sampler(model, arguments["options"])))
+    plan = plan_control(model, ControlSettings(**_greedy_sampler(model, arguments["options"])))
     return lambda send: _run_plans(model, [plan], arguments, send)
 
 

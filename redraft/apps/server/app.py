@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redraft.apps.server import jobs, responses
+from redraft.apps.server.body_fields import Body, StrictModel, parse_body
 from redraft.apps.server.errors import (
     _ApiError,
     _bad_request,
@@ -40,10 +41,7 @@ from redraft.apps.server.schemas import (
     InfillBody,
     OpenAIBody,
     ScoreBody,
-    StrictModel,
     TraceBody,
-    _Body,
-    _parse_body,
 )
 from redraft.apps.server.supervisor import Supervisor
 
@@ -189,9 +187,9 @@ class _Routes:
     def posts(self) -> list[tuple[str, type[StrictModel], Callable[[Request], Awaitable[Response]]]]:
         """Returns path, body class and coroutine of every POST route."""
 
-        def route(kind: type[_Body], answer: Callable[[_Body, Request], Awaitable[Response]]) -> Any:
+        def route(kind: type[Body], answer: Callable[[Body, Request], Awaitable[Response]]) -> Any:
             async def post(request: Request) -> Response:
-                return await answer(_parse_body(kind, await self._body(request)), request)
+                return await answer(parse_body(kind, await self._body(request)), request)
 
             return kind, post
 

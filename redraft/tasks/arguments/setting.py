@@ -140,6 +140,13 @@ def _find_arguments(kind: type[Any]) -> Iterator[Argument]:
     yield from (argument_of(item.name, item.metadata["setting"], hints[item.name], item.default) for item in settings)
 
 
+def changed_settings(settings: Any) -> dict[str, Any]:
+    """The values that differ from their defaults, by name; they build equal settings again, without a message."""
+    arguments = arguments_of(type(settings))
+    values = {argument.name: getattr(settings, argument.name) for argument in arguments}
+    return {argument.name: values[argument.name] for argument in arguments if values[argument.name] != argument.default}
+
+
 def nested_settings(kind: type[Any]) -> Mapping[str, type[Any]]:
     """The fields of a settings class that are settings classes themselves."""
     hints = get_type_hints(kind)

@@ -19,11 +19,11 @@ from redraft.apps import (
     build_app,
 )
 from redraft.apps.server import jobs, schemas
+from redraft.apps.server.body_fields import parse_body
 from redraft.apps.server.errors import (
     _ApiError,
 )
 from redraft.apps.server.jobs import _expanded_length
-from redraft.apps.server.schemas import _parse_body
 from tests.apps.server.served import Server
 
 ROUTES: dict[str, tuple[Any, Any]] = {
@@ -63,7 +63,7 @@ def test_strange_bodies_are_understood_or_refused() -> None:
     for path, raw in bodies(openapi, 2000, seed=7):
         kind, job = ROUTES[path]
         try:
-            job(_parse_body(kind, raw), models, RequestLimits())
+            job(parse_body(kind, raw), models, RequestLimits())
         except _ApiError as error:
             errors.append(error)
     assert {error.status for error in errors} == {400, 404}

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from redraft.apps.cli.arguments import name_flags
-from redraft.apps.cli.checks import require_svg
 from redraft.apps.cli.model_flags import ModelFlags, model_setting
-from redraft.apps.cli.output import emit, print_note
+from redraft.apps.cli.output import emit, print_note, require_svg
 from redraft.apps.cli.progress import Progress
 from redraft.apps.cli.streams import decode_text, stdin_lines
 from redraft.models.shipped import STORY

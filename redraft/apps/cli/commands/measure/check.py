@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from redraft.apps.cli.checks import require_python_file
 from redraft.apps.cli.output import emit
 from redraft.apps.cli.progress import Progress
+from redraft.apps.cli.user_code import require_python_file
 from redraft.tasks.arguments.setting import MOST_SEED, Checked, setting
 
 _MONTH = 31 * 24 * 60  # minutes
@@ -67,13 +67,9 @@ class Demo(Checked):
 
     out: Path = setting(Path("runs/demo"), "Directory for the run, report.html and result.json.", group="Output")
     seed: int = setting(0, "Seed of the weights, the noise and the texts.", least=0, most=MOST_SEED)
-    minutes: float = setting(4.0, "Approximate training time on two cores.")
+    minutes: float = setting(4.0, "Approximate training time on two cores.", above=0, most=_MONTH)
     json: bool = setting(False, "Print the result as a JSON object.", group="Output")
     quiet: bool = setting(False, "Print no progress to stderr.", group="Output")
-
-    def _require_agreement(self) -> None:
-        if not 0 < self.minutes <= _MONTH:  # nan fails too
-            raise ValueError(f"--minutes {self.minutes}: it must be above 0 and at most a month ({_MONTH:,} minutes)")
 
     def __call__(self) -> None:
         from redraft.apps.reports.demo import demo

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redraft.apps.cli.checks import require_svg
 from redraft.apps.cli.model_flags import ModelFlags
-from redraft.apps.cli.output import emit, print_note
+from redraft.apps.cli.output import emit, print_note, require_svg
 from redraft.apps.cli.streams import decode_text
 from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
 

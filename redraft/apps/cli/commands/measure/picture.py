@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from redraft.apps.cli.checks import require_svg
 from redraft.apps.cli.model_flags import ModelFlags
-from redraft.apps.cli.output import emit
+from redraft.apps.cli.output import emit, require_svg
 from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 from redraft.apps.cli.arguments import HELP, name_flags, parse_verb
@@ -97,6 +96,8 @@ def _answer_about(argv: Sequence[str]) -> None:
     if argv in ([], ["help"]) or (argv[0] in HELP):
         print(overview(_ABOUT, VERB_GROUPS, _EXIT_CODES), end="", flush=True)
     elif argv[0] == "--version":
+        from importlib.metadata import version
+
         print(f"redraft {version('redraft')}", flush=True)
     else:
         return

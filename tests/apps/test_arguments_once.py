@@ -12,9 +12,9 @@ from conftest import Say
 from redraft.apps.cli import VERB_GROUPS, VERBS
 from redraft.apps.cli.arguments import parse_verb
 from redraft.apps.cli.parsing import Option, verb_arguments
-from redraft.apps.server.body_fields import parse_body, setting_field
+from redraft.apps.server.bodies.fields import parse_body, setting_field
+from redraft.apps.server.bodies.schemas import CompletionBody, CorrectBody, InfillBody, ScoreBody
 from redraft.apps.server.errors import _ApiError
-from redraft.apps.server.schemas import CompletionBody, CorrectBody, InfillBody, ScoreBody
 from redraft.tasks import (
     ArgumentError,
     ControlSettings,

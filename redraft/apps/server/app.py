@@ -20,7 +20,18 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from redraft.apps.server import jobs, responses
-from redraft.apps.server.body_fields import Body, StrictModel, parse_body
+from redraft.apps.server.bodies.fields import Body, StrictModel, parse_body
+from redraft.apps.server.bodies.schemas import (
+    ChatBody,
+    ChooseBody,
+    CompletionBody,
+    CorrectBody,
+    FimBody,
+    InfillBody,
+    OpenAIBody,
+    ScoreBody,
+    TraceBody,
+)
 from redraft.apps.server.errors import (
     _ApiError,
     _bad_request,
@@ -32,17 +43,6 @@ from redraft.apps.server.errors import (
 from redraft.apps.server.jobs import RequestLimits, _Job
 from redraft.apps.server.metrics import _ServerMetrics
 from redraft.apps.server.request_queue import _QueuedRequest
-from redraft.apps.server.schemas import (
-    ChatBody,
-    ChooseBody,
-    CompletionBody,
-    CorrectBody,
-    FimBody,
-    InfillBody,
-    OpenAIBody,
-    ScoreBody,
-    TraceBody,
-)
 from redraft.apps.server.supervisor import Supervisor
 
 _PAGE = Path(__file__).with_name("playground")

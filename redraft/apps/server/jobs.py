@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from redraft.apps.server.body_fields import StrictModel
-from redraft.apps.server.errors import _ApiError, _bad_request, _JsonObject, _unknown_model
-from redraft.apps.server.schemas import (
+from redraft.apps.server.bodies.fields import StrictModel
+from redraft.apps.server.bodies.schemas import (
     ChatBody,
     ChooseBody,
     CommonBody,
@@ -23,7 +22,8 @@ from redraft.apps.server.schemas import (
     ScoreBody,
     TraceBody,
 )
-from redraft.apps.server.structure import _structure
+from redraft.apps.server.bodies.structure import _structure
+from redraft.apps.server.errors import _ApiError, _bad_request, _JsonObject, _unknown_model
 from redraft.tasks.arguments.aliases import ALIASES, settings_from
 from redraft.tasks.arguments.setting import ArgumentError, changed_settings
 from redraft.tasks.arguments.settings import (

@@ -18,8 +18,9 @@ from redraft.apps import (
     Supervisor,
     build_app,
 )
-from redraft.apps.server import jobs, schemas
-from redraft.apps.server.body_fields import parse_body
+from redraft.apps.server import jobs
+from redraft.apps.server.bodies import schemas
+from redraft.apps.server.bodies.fields import parse_body
 from redraft.apps.server.errors import (
     _ApiError,
 )

@@ -4,16 +4,53 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import Field
+
+from redraft.apps.server.bodies.fields import MAX_TEXT, StrictModel
 from redraft.apps.server.errors import _bad_request
-from redraft.apps.server.schemas import OpenAIBody, ResponseFormat, StructuredOutputs
 
 _Structure = tuple[str, Any, str]  # our argument (schema, pattern or choices), its value, and the client's name for it
 _ANY_OBJECT = json.dumps({"type": "object"})
 
 
-def _structure(body: OpenAIBody) -> _Structure | None:
+class JsonSchema(StrictModel):
+    """The JSON schema of a structured output."""
+
+    name: str | None = Field(None, max_length=200)
+    description: str | None = Field(None, max_length=10_000)
+    schema_: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(StrictModel):
+    """The format of the text: free, any JSON object, or JSON that matches a schema exactly."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
+class StructuredOutputs(StrictModel):
+    """The structure of the text in vLLM's API; exactly one of them."""
+
+    json_: str | dict[str, Any] | None = Field(None, alias="json", description="A JSON schema.")
+    regex: str | None = Field(None, max_length=MAX_TEXT, description="The whole text matches it.")
+    choice: list[str] | None = Field(None, max_length=256, description="The text is one of these.")
+    json_object: bool | None = Field(None, description="Any JSON object.")
+
+
+class StructuredBody(StrictModel):
+    """Parameters that ask for a structured text."""
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | None = Field(None, description="Name of structured_outputs.json in older vLLM.")
+    guided_regex: str | None = Field(None, max_length=MAX_TEXT, description="Name of structured_outputs.regex.")
+    guided_choice: list[str] | None = Field(None, max_length=256, description="Name of structured_outputs.choice.")
+
+
+def _structure(body: StructuredBody) -> _Structure | None:
     """Returns what a request asks of its text; None if the text is free. Two demands are an error."""
     found = [*_of_format(body.response_format), *_of_vllm("structured_outputs.", body.structured_outputs)]
     guided = StructuredOutputs(

@@ -10,33 +10,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from redraft.apps.server.body_fields import MAX_TEXT, Extras, InfillExtras, StrictModel, setting_field
+from redraft.apps.server.bodies.fields import MAX_TEXT, Extras, InfillExtras, StrictModel, setting_field
+from redraft.apps.server.bodies.structure import StructuredBody
 from redraft.tasks.arguments.settings import CorrectSettings, GenerationSettings, ScoreSettings
 
-
-class JsonSchema(StrictModel):
-    """The JSON schema of a structured output."""
-
-    name: str | None = Field(None, max_length=200)
-    description: str | None = Field(None, max_length=10_000)
-    schema_: dict[str, Any] = Field(alias="schema")
-    strict: bool | None = None
-
-
-class ResponseFormat(StrictModel):
-    """The format of the text: free, any JSON object, or JSON that matches a schema exactly."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-
-
-class StructuredOutputs(StrictModel):
-    """The structure of the text in vLLM's API; exactly one of them."""
-
-    json_: str | dict[str, Any] | None = Field(None, alias="json", description="A JSON schema.")
-    regex: str | None = Field(None, max_length=MAX_TEXT, description="The whole text matches it.")
-    choice: list[str] | None = Field(None, max_length=256, description="The text is one of these.")
-    json_object: bool | None = Field(None, description="Any JSON object.")
+_Texts = Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)]
+_Pieces = Annotated[  # texts, numbers (holes with that many tokens) and null (a hole of any length)
+    list[str | int | None],
+    Field(min_length=1, max_length=256, description="Texts, lengths of holes, null: any length."),
+]
 
 
 class StreamOptions(StrictModel):
@@ -60,25 +42,20 @@ class CommonBody(StrictModel):
     user: str | None = Field(None, max_length=1000, description="Not used.")
 
 
-class OpenAIBody(CommonBody):
+class OpenAIBody(CommonBody, StructuredBody):
     """Parameters of OpenAI's routes; the penalties and logit_bias only accept their neutral values."""
 
     stop: Annotated[str | list[str] | None, setting_field(GenerationSettings, "stop")] = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    response_format: ResponseFormat | None = None
-    structured_outputs: StructuredOutputs | None = None
-    guided_json: str | dict[str, Any] | None = Field(None, description="Name of structured_outputs.json in older vLLM.")
-    guided_regex: str | None = Field(None, max_length=MAX_TEXT, description="Name of structured_outputs.regex.")
-    guided_choice: list[str] | None = Field(None, max_length=256, description="Name of structured_outputs.choice.")
     diffusion: Extras | None = None  # type: ignore[valid-type]
 
 
 class CompletionBody(OpenAIBody):
     """POST /v1/completions"""
 
-    prompt: Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)] = ""
+    prompt: _Texts = ""
     suffix: str | None = Field(None, max_length=MAX_TEXT, description="Text after the part to generate.")
     echo: bool | None = None
     best_of: int | None = Field(None, ge=1, le=128)
@@ -133,9 +110,7 @@ class InfillBody(CommonBody):
     """POST /v1/infill: fill the holes of a template such as "She opened the [[6]] and left.", or of pieces."""
 
     template: str | None = Field(None, max_length=MAX_TEXT, description="Text with holes, such as [[6]] for 6 tokens.")
-    pieces: Annotated[list[str | int | None], Field(min_length=1, max_length=256)] | None = Field(
-        None, description="Texts, numbers (holes with that many tokens) and null (a hole of any length)."
-    )
+    pieces: _Pieces | None = None
     diffusion: InfillExtras | None = None  # type: ignore[valid-type]
 
 
@@ -154,7 +129,7 @@ class ScoreBody(StrictModel):
     """POST /v1/score: the bits of each text."""
 
     model: str | None = Field(None, max_length=500)
-    texts: Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)]
+    texts: _Texts
     draws: Annotated[int | None, setting_field(ScoreSettings, "draws", most=64)] = None
     seed: Annotated[int | None, setting_field(ScoreSettings, "seed")] = None
 
@@ -163,7 +138,7 @@ class CorrectBody(StrictModel):
     """POST /v1/correct: texts with their spelling corrected."""
 
     model: str | None = Field(None, max_length=500)
-    texts: Annotated[str, Field(max_length=MAX_TEXT)] | Annotated[list[str], Field(min_length=1, max_length=64)]
+    texts: _Texts
     words: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1, max_length=50_000)] | None = Field(
         None, description="Known words; by default those stored with the model, else those of its training data."
     )
@@ -177,6 +152,6 @@ class TraceBody(CompletionBody):
     """POST /v1/diffusion/trace: every canvas of a completion, a chat or an infilling."""
 
     template: str | None = Field(None, max_length=MAX_TEXT)
-    pieces: Annotated[list[str | int | None], Field(min_length=1, max_length=256)] | None = None
+    pieces: _Pieces | None = None
     messages: Annotated[list[Message], Field(min_length=1, max_length=1024)] | None = None
     format: Literal["ndjson", "sse"] | None = None

@@ -301,7 +301,7 @@ def test_the_verb(say: Say, stories: Path) -> None:
         (["a text", "--confidence", "2"], "--confidence 2"),
         (["a text", "--keep", " "], "--keep"),
         (["a text", "--words", "nowhere.txt"], "--words nowhere.txt"),
-        (["a text", "--json", "--diff"], "choose one"),
+        (["a text", "--json", "--diff"], "cannot be combined"),
         ([], "give a text"),
     ],
 )

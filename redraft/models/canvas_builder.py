@@ -61,7 +61,7 @@ def _parse_template(template: str, room: int) -> list[TemplatePiece]:
 def _require_rows(rows: Sequence[Sequence[TemplatePiece]], sources: Sequence[_TextOrIds] | None) -> None:
     """Raise unless there is at least one row, with valid holes, and sources are absent or one per row."""
     if not rows or any(isinstance(piece, int) and piece < 0 for row in rows for piece in row):
-        raise ValueError("a canvas needs at least one row, and no hole can have a negative length")
+        raise ValueError("a canvas needs at least one row, and holes of 0 or more tokens; change the template")
     if sources is not None and len(sources) != len(rows):
         raise ValueError(f"{len(sources)} sources for {len(rows)} rows; give one per row")
 

@@ -111,7 +111,9 @@ class DiffusionLMConfig:
 
     def _require_drafter(self) -> None:
         if self.drafter is not None and not isinstance(self.network.pattern, Causal):
-            raise ValueError("drafters are for causal networks, as others already write several tokens per pass")
+            raise ValueError(
+                "drafters are for causal networks, since others write several tokens per pass anyway; use drafter=None"
+            )
         if isinstance(self.drafter, SelfDrafter) and self.network.lora is None:
             raise ValueError("SelfDrafter() needs an adapter, and this network has none; give it lora=LoraConfig(…)")
 
@@ -156,7 +158,9 @@ class DiffusionLMConfig:
                 "a gap) for Insertion, and leave it None for any other process"
             )
         if network.gaps is not None and (network.time is None or isinstance(self.head, Shift)):
-            raise ValueError("insertion needs a network with time and a head other than Shift")
+            raise ValueError(
+                "insertion needs a network that sees the time, and no Shift; set network.time, and use Subs()"
+            )
 
     def _require_vectors(self) -> None:
         if self.codec is None or not isinstance(self.process, Gaussian) or not isinstance(self.head, VectorHead):

@@ -66,11 +66,15 @@ def _whole_state(saved: reader.Checkpoint, parameters: Mapping[str, Tensor]) -> 
     shapes = {name: p.shape for name, p in parameters.items()}
     for part in ("raw", "model"):
         if {name: p.shape for name, p in saved.tensors.get(part, {}).items()} != shapes:
-            raise CheckpointError(f"{part}.safetensors of step {saved.step} does not hold the weights of this run")
+            raise CheckpointError(
+                f"{part}.safetensors of step {saved.step} does not hold the weights of this run; remove this checkpoint"
+            )
     moments = saved.tensors.get("optimiser", {})
     allowed = {name: (shape, torch.Size()) for name, shape in shapes.items()}  # shaped like the weight, or a step count
     if not moments or any(m.shape not in allowed.get(key.rsplit("|", 1)[0], ()) for key, m in moments.items()):
-        raise CheckpointError(f"optimiser.safetensors of step {saved.step} does not belong to this run")
+        raise CheckpointError(
+            f"optimiser.safetensors of step {saved.step} does not belong to this run; remove this checkpoint"
+        )
     for tensors in (saved.tensors["raw"], moments):
         if (wrong := reader.first_nonfinite(tensors)) is not None:
             raise CheckpointError(f"{wrong} of step {saved.step} has values that are nan or infinite; remove this step")

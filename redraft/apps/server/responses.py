@@ -197,7 +197,7 @@ class _CompletionStream:
         for row, result in enumerate(record["texts"]):
             text, stopped = _cut_at_stop(result["new"], self.stops)
             if not text.startswith(self.sent.get(row, "")):
-                raise RuntimeError("text that was already sent has changed")
+                raise RuntimeError("text that was already sent has changed; this should never happen")
             if (chunk := self._new_text(row, text)) is not None:
                 chunks.append(chunk)
             log = _logprobs_body(result, len(text), self.body)

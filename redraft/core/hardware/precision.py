@@ -178,7 +178,7 @@ def _try(shapes: Shapes) -> tuple[_ForkedResult, str]:
 
 
 def _bf16_time_ratio(shapes: Shapes) -> float:
-    """Time of bf16 / time of fp32, measured in turn: the worst of the shapes, by the fastest of some rounds."""
+    """The time of bf16 relative to fp32, measured alternately: the largest ratio over all shapes."""
     worst = 0.0
     for rows, inputs, outputs in shapes:
         x, w = _matrix(rows, inputs), _matrix(outputs, inputs)

@@ -110,7 +110,7 @@ class NoisePath(ABC):
 
     def ending(self, logsnr: float) -> NoisePath:
         """This path with generation ending at the given log-SNR."""
-        raise ValueError(f"only variance-preserving noise can end elsewhere, not {type(self).__name__}")
+        raise ValueError(f"{type(self).__name__} cannot end at another log-SNR; use VariancePreserving")
 
     def diffusion(self, t: Tensor) -> Tensor:
         """g² = −s²·dλ/dt = ds²/dt − 2f·s² of the forward SDE."""

@@ -80,7 +80,9 @@ class Tokenizer(ABC):
         vocab, pieces = self.vocab, []
         for token in map(int, ids):
             if not 0 <= token < vocab.size:
-                raise ValueError(f"id {token} is not one of the {vocab.size} ids 0..{vocab.size - 1} of this tokenizer")
+                raise ValueError(
+                    f"id {token} is not one of the {vocab.size} ids of this tokenizer; use ids 0..{vocab.size - 1}"
+                )
             if token not in (vocab.bos, vocab.eos, vocab.pad):
                 pieces.append(mask if token == vocab.mask else self.piece(token))
         return self.join([piece for piece in pieces if piece])
@@ -193,7 +195,7 @@ class WordTokenizer(Tokenizer):
     ) -> WordTokenizer:
         """Build the tokenizer of the most frequent words in some texts; ties are in order of first appearance."""
         if most < 1:
-            raise ValueError(f"a list of {most} words; it needs at least one, say words:4096")
+            raise ValueError(f"{most} is not a number of words to keep; use at least 1, such as words:4096")
         counts = Counter(word for text in texts for word in _WORD.findall(text))
         return cls(tuple(word for word, _ in counts.most_common(most)), specials)
 
@@ -373,7 +375,7 @@ def _template(config: Path) -> str | None:
 def train_bpe(texts: Iterable[str], size: int, specials: tuple[Special, ...] = ("eos", "pad", "mask")) -> HubTokenizer:
     """Train byte-level BPE with at most `size` ids, including specials; equal texts give equal tokenizers."""
     if size < 256 + len(specials):
-        raise ValueError(f"size={size} has no room for 256 bytes and {len(specials)} special tokens")
+        raise ValueError(f"size={size} has no room for 256 bytes and {len(specials)} special tokens; use a larger size")
     if size > 2**20:  # the library would reserve memory for all of it, and abort if there is none
         raise ValueError(f"size={size} is too large for a vocabulary; use at most {2**20} ids")
     backend = tokenizers.Tokenizer(models.BPE())

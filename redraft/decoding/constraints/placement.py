@@ -211,7 +211,9 @@ def hole_mask(canvas: Canvas, index: int = 0) -> Tensor:
     """(B, L) bool: the columns of one hole in each row; holes are separated by given tokens and counted from 0."""
     holes = hole_indices(canvas)
     if not bool((holes == index).any(-1).all()):
-        raise ValueError(f"index={index}; some row has {int(holes.amax(-1).min()) + 1} holes, counted from 0")
+        raise ValueError(
+            f"index={index}; it must be the index of a hole in every row, below {int(holes.amax(-1).min()) + 1}"
+        )
     return holes == index
 
 
@@ -287,7 +289,9 @@ def _require_possible(placed: _PlacedRule, rule: Rule, canvas: Canvas, tokenizer
     least = max(least, rule.length.least)
     where = f"row {row}: " if len(wrong) > 1 else ""
     if least > room:
-        raise ValueError(f"{where}a text that obeys {rule} has at least {least} tokens, but there is room for {room}")
+        raise ValueError(
+            f"{where}a text that obeys {rule} has at least {least} tokens, but there is room for {room}; make more room"
+        )
     if bool((span & given).any()):
         text = tokenizer.decode(canvas.z[row][span & given].tolist())
         raise ValueError(

@@ -39,7 +39,9 @@ class LookAhead:
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
         if denoise.block != 1:
-            raise ValueError("LookAhead needs a causal network, which writes from left to right, token by token")
+            raise ValueError(
+                "LookAhead needs a causal network, which writes token by token; use TokenClassifier for others"
+            )
         return denoise if self.scale == 0 else _LookAheadDenoiser(denoise, self)
 
 

@@ -111,7 +111,7 @@ class _Redraft(LM):
 
     @property
     def tokenizer_name(self) -> str:
-        """A digest of the tokenizer, which tells chat templates apart in lm-eval's cache."""
+        """A digest of the tokenizer, which distinguishes chat templates in lm-eval's cache."""
         return hashlib.blake2b(repr(self.layout.lm.tokenizer).encode(), digest_size=8).hexdigest()
 
     @property

@@ -1,4 +1,4 @@
-"""A report beside lm-eval's results: how scores were estimated, and how much of a result may be chance."""
+"""A report to accompany lm-eval's results: how scores were estimated, and how much of a result may be chance."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Report:
     kind: Literal["exact", "bound"] = "exact"
     calls: int = 0  # maximum number of network calls per answer
     ignored: set[str] = field(default_factory=set)  # names of task settings that have no meaning here
-    tokens: int = 0  # number of tokens in all texts of the tasks
-    unknown: int = 0  # number of them that the tokenizer does not know
+    tokens: int = 0  # number of tokens in all task texts
+    unknown: int = 0  # number of tokens that the tokenizer does not know
     _scores: dict[str, dict[int, list[AnswerScore]]] = field(
         default_factory=lambda: defaultdict(lambda: defaultdict(list))
     )

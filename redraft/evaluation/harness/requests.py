@@ -95,7 +95,7 @@ class RowLayout:
 
     def _request(self, context: Sequence[int], answer: Sequence[int], text: str) -> AnswerRequest:
         if not answer:
-            raise ValueError(f"the answer {text!r:.60} has no tokens in this tokenizer, so there is nothing to score")
+            raise ValueError(f"the answer {text!r:.60} has no tokens in this tokenizer; check the answers of the task")
         return AnswerRequest(tuple(context), tuple(answer))
 
     @property

@@ -54,7 +54,9 @@ def find_processes(module: ModuleType) -> list[TokenProcess]:
     classes = [c for _, c in inspect.getmembers(module, inspect.isclass) if issubclass(c, TokenProcess)]
     defined_here = [c for c in classes if c.__module__ == module.__name__]
     if not defined_here:
-        raise ValueError(f"{module.__file__} defines no subclass of redraft.TokenProcess, so there is nothing to check")
+        raise ValueError(
+            f"{module.__file__} defines no subclass of redraft.TokenProcess, so there is nothing to check; define one"
+        )
     return [_build_on_toy(c) for c in defined_here]
 
 

@@ -255,7 +255,7 @@ def _manifest(path: Path) -> dict[str, Any]:
         case {"format": 1, "step": int() | None, "files": dict(files), "digest": str(digest)}:
             pass
         case _:
-            raise CheckpointError(f"{file} is not a manifest of this library")
+            raise CheckpointError(f"{file} is not a manifest of Redraft; give another directory")
     if _manifest_digest({key: value for key, value in manifest.items() if key != "digest"}) != digest:
         raise CheckpointError(f"{file} is damaged or edited: its digest does not match its content")
     if step_number(path) not in (-1, manifest["step"]):
@@ -266,7 +266,9 @@ def _manifest(path: Path) -> dict[str, Any]:
             or not isinstance(entry, dict)
             or entry.keys() != {"size", "sha256", "tensors"}
         ):
-            raise CheckpointError(f"{file} lists {name!r}, which cannot be a file of a checkpoint")
+            raise CheckpointError(
+                f"{file} lists {name!r}, which is not a valid name for a file of a checkpoint; remove this checkpoint"
+            )
     return manifest
 
 
@@ -276,7 +278,7 @@ def _guarded(file: Path) -> Iterator[None]:
     if not file.is_file():
         raise CheckpointError(f"{file} is missing or not a regular file")
     if file.resolve().parent != file.parent.resolve():
-        raise CheckpointError(f"{file} is a link that leaves the directory")
+        raise CheckpointError(f"{file} is a link that leaves the directory; copy the file there")
     try:
         yield
     except (SafetensorError, ValueError, RecursionError, OSError) as error:

@@ -49,7 +49,7 @@ class Contextual(CodecConfig):
         require_fraction("noise", self.noise)
         if not 0 < self.spread <= FINITE:
             raise ValueError(
-                f"spread={self.spread}; the scale of the noise levels must be above 0 (1 for uniform angles)"
+                f"spread={self.spread}; the scale of the noise levels must be above 0; use 1 for uniform angles"
             )
 
     def vectors(self, vocab: Vocab) -> int:

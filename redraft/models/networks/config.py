@@ -65,7 +65,7 @@ class TransformerConfig:
         if self.head_dim is None and self.width % self.heads:
             raise ValueError(f"width={self.width} does not split into {self.heads} heads; change one, or set head_dim")
         if self.heads % self.groups:
-            raise ValueError(f"heads={self.heads} must be a multiple of kv_heads={self.groups}")
+            raise ValueError(f"heads={self.heads} must be a multiple of kv_heads={self.groups}; change one")
         if self.rotary is None and self.positions is None:
             raise ValueError("without positions a network ignores word order; set rotary (the base) or positions")
         if isinstance(self.pattern, Causal) and self.time is not None:

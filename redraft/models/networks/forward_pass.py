@@ -37,7 +37,7 @@ class PassOutput(NamedTuple):
 
 
 class _PassExecutor(Protocol):
-    """Runs the passes of a network, possibly batched with those of other requests."""
+    """Runs the passes of a network, possibly batched with passes of other requests."""
 
     def trunk(self, forward_pass: ForwardPass) -> PassOutput:
         """All layers but the last norm."""

@@ -148,7 +148,10 @@ def _questions(model: TextModel, template: str, answers: Sequence[Any]) -> Itera
         raise ArgumentError("templates", f"{template!r:.60} has no hole for the answers; write [[?]], as in {_EXAMPLE}")
     for hole in parts[1::2]:
         if hole != "?" and not (hole.isdecimal() and 0 < int(hole[:9]) < 10**6):
-            raise ArgumentError("templates", f"the hole [[{hole:.20}]] is neither [[?]] nor [[n]] for n tokens")
+            raise ArgumentError(
+                "templates",
+                f"the hole [[{hole:.20}]] is invalid; write [[?]] for a hole to answer, or [[n]] for n masked tokens",
+            )
     lists = _answers_of_holes(answers, len(holes))
     ids = [tuple(tuple(_ids(model, answer)) for answer in hole_answers) for hole_answers in lists]
     longest = iter([max(map(len, hole_ids)) for hole_ids in ids])

@@ -54,7 +54,9 @@ class Loader:
 
     def __post_init__(self) -> None:
         if not 0 <= self.rank < self.world:
-            raise DataError(f"rank={self.rank} is not one of the {self.world} workers 0..{self.world - 1}")
+            raise DataError(
+                f"rank={self.rank}; it must be from 0 to {self.world - 1}, one for each of the {self.world} workers"
+            )
         if self.batch < self.world * self.micro:
             raise DataError(
                 f"batch={self.batch} leaves a micro-batch empty; "

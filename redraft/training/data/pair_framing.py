@@ -48,7 +48,9 @@ class PairRows(Framing):
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
         if not 0 < self.source < self.length - 1:
-            raise ValueError(f"length={self.length} leaves no room for a target after source={self.source} tokens")
+            raise ValueError(
+                f"length={self.length} leaves no room for a target after source={self.source} tokens; raise length"
+            )
 
     @property
     def padded(self) -> bool:

@@ -120,7 +120,9 @@ def _merge_with_base(
     elif Path(adapter.base).is_dir():
         base = load(adapter.base)
     else:
-        raise CheckpointError(f"the adapter {path} needs its causal model at {adapter.base}, which is not a directory")
+        raise CheckpointError(
+            f"the adapter {path} needs its causal model at {adapter.base}, which is not a directory; put it there"
+        )
     model = BundledModel(merge_adapter_config(adapter, base, str(path)), base.tokenizer, base.assumed)
     return model, merge_adapter_weights(base, weights, dtype)
 

@@ -77,7 +77,7 @@ def test_a_hole_in_the_middle_cannot_end_early() -> None:
     canvas = model_of(WORDS).infill("the [[3]] sat")
     with pytest.raises(ValueError, match="and the text cannot end before them"):
         constrain(canvas, OneOf("cat"), WORDS, hole_mask(canvas))
-    with pytest.raises(ValueError, match="index=1; some row has 1 holes"):
+    with pytest.raises(ValueError, match="index=1; it must be the index of a hole in every row, below 1"):
         hole_mask(canvas, 1)
 
 

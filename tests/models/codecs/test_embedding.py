@@ -289,7 +289,7 @@ def test_where_the_diffusion_ends_is_a_choice() -> None:
     assert float(best.row_nats.sum()) == nats[end]
     with pytest.raises(ValueError, match="only Gaussian noise has a final log-SNR to change, not Masked"):
         with_final_logsnr(DiffusionLM(DiffusionLMConfig(Masked(VOCAB), TransformerConfig(16, 1, 2))), 1.0)
-    with pytest.raises(ValueError, match="only variance-preserving noise can end elsewhere, not Straight"):
+    with pytest.raises(ValueError, match="StraightPath cannot end at another log-SNR"):
         StraightPath().ending(1.0)
 
 

@@ -173,7 +173,11 @@ def test_shuffling_reaches_every_place_equally() -> None:
 
 @pytest.mark.parametrize(
     ("batch", "rank", "world", "micro", "message"),
-    [(2, 0, 3, 1, "at least|or more"), (4, 0, 2, 3, "= 6 rows or more"), (8, 2, 2, 1, "rank=2 is not one of the 2")],
+    [
+        (2, 0, 3, 1, "at least|or more"),
+        (4, 0, 2, 3, "= 6 rows or more"),
+        (8, 2, 2, 1, "rank=2; it must be from 0 to 1"),
+    ],
 )
 def test_impossible_shares_are_refused(batch: int, rank: int, world: int, micro: int, message: str) -> None:
     with pytest.raises(DataError, match=message):

@@ -53,7 +53,9 @@ class SchemaRefused(ValueError):
     """Raised for a schema with a keyword that cannot be obeyed exactly."""
 
     def __init__(self, keyword: str, pointer: str, why: str) -> None:
-        super().__init__(f"the JSON schema cannot be obeyed exactly: {keyword!r} at {pointer or '#'} {why}")
+        super().__init__(
+            f"the JSON schema cannot be obeyed exactly: {keyword!r} at {pointer or '#'} {why}; leave it out"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -82,7 +82,7 @@ def _resolve(path: Path, name: str) -> Path:
     directory, file = path.resolve(), (path / name).resolve()
     blobs = directory.parent.parent / "blobs" if directory.parent.name == "snapshots" else directory
     if file.parent not in (directory, blobs):
-        raise CheckpointError(f"{path / name} is a link that leaves the directory")
+        raise CheckpointError(f"{path / name} is a link that leaves the directory; copy the file there")
     return file
 
 

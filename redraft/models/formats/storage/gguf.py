@@ -85,15 +85,15 @@ def _read_settings(fields: dict[str, Any], names: set[str], file: Path) -> dict[
         raise CheckpointError(f"{file} is {kind}; only GGUF files of plain Llama models can be read")
     if any(key.startswith("llama.rope.scaling") for key in fields) or "rope_freqs.weight" in names:
         raise CheckpointError(
-            f"{file} scales its rotary positions (RoPE scaling), which is not supported in GGUF files"
+            f"{file} scales its rotary positions (RoPE scaling), which needs safetensors; import the original"
         )
     if missing := {"token_embd.weight", "output_norm.weight"} - names:
-        raise CheckpointError(f"{file} lacks the tensor {min(missing)}")
+        raise CheckpointError(f"{file} lacks the tensor {min(missing)}; use a complete file")
     settings = {name: fields[f"llama.{key}"] for key, name in _SETTINGS.items() if f"llama.{key}" in fields}
     settings.setdefault("rope_theta", 10_000.0)
     settings.setdefault("num_key_value_heads", settings.get("num_attention_heads"))
     if missing := set(_SETTINGS.values()) - settings.keys() - {"head_dim"}:
-        raise CheckpointError(f"{file} does not say its {min(missing)}")
+        raise CheckpointError(f"{file} does not state its {min(missing)}; use another file")
     return {
         "model_type": "llama",
         "hidden_act": "silu",

@@ -59,7 +59,7 @@ class _TensorInFile:
             while remaining:
                 piece = torch.empty(min(remaining, _PIECE), dtype=self.dtype)
                 if stream.readinto(piece.view(torch.uint8).numpy().data) != piece.nbytes:
-                    raise ValueError(f"{self.file} ends too early")
+                    raise ValueError(f"{self.file} ends too early; download it again")
                 yield piece
                 remaining -= len(piece)
 

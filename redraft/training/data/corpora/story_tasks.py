@@ -16,7 +16,7 @@ from redraft.training.data.sources import Split
 
 
 class _StoryWords(AnnotatedCorpus):
-    """Texts made of the words of the grammar."""
+    """A corpus of texts that use only words of the story grammar, whose parts of speech are known."""
 
     def tags(self) -> Mapping[str, str]:
         return STORY_TAGS
@@ -26,7 +26,7 @@ class _StoryWords(AnnotatedCorpus):
 
 
 class _WholeStories(_StoryWords):
-    """Texts that are stories of the grammar."""
+    """A corpus of whole stories, which the grammar can check."""
 
     seed: int
 
@@ -136,7 +136,9 @@ class StorySummaries(_StoryWords):
         """Counts the words at their positions that are right, without those that all summaries share."""
         story = STORY_LANGUAGE.parse(source)
         if story is None:
-            raise ValueError(f"{source!r:.60} is not a story of the grammar, so its summary is unknown")
+            raise ValueError(
+                f"{source!r:.60} is not a story of the grammar, so its summary is unknown; give a story of StoryCorpus"
+            )
         always = {word for node in STORY_LANGUAGE.summary.parts() if isinstance(node, _Terminal) for word in node.words}
         expected, words = split_words(story.summary), split_words(text)
         right = [i < len(words) and words[i] == word for i, word in enumerate(expected) if word not in always]

@@ -1,8 +1,8 @@
 """`python -m bench.blocks`: a block-causal model with its exact cache against LLaDA's published decoder, 512 tokens.
 
-Fresh weights and one token per step on both sides, so both draw from the same law; every step of both is timed, in CPU
-seconds on one thread. That takes about three minutes. Rows go to bench/results/blocks.jsonl, of which
-`python -m bench.table` makes a table in docs/bench.md.
+Both sides have random weights and write one token per step, so they sample from the same distribution. Every step of
+both is timed, in CPU seconds on one thread; this takes about three minutes. Rows go to bench/results/blocks.jsonl, from
+which `python -m bench.table` makes a table in docs/bench.md.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def rows(length: int, pairs: int) -> Iterator[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--pairs", type=int, default=2, help="times that ours is measured; the best one counts")
+    parser.add_argument("--pairs", type=int, default=2, help="timed rounds; the best counts")
     asked = parser.parse_args()
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
-"""`python -m bench.constraints`: what it costs to obey a pattern, against the same sampler without one.
+"""`python -m bench.constraints`: the cost of a constraint, against the same sampler without one.
 
-Vocabulary 8192, 64 positions, one row, a network of 6 layers × 384, both sides in turn in one process on one thread.
-A second group of rows is the time to compile each pattern, from its text to the automaton on tokens.
+Vocabulary 8192, 64 positions, one row, a network of 6 layers of width 384; both sides run in turn in one process on one
+thread. A second group of rows times the compilation of each pattern into an automaton on tokens.
 Rows: bench/results/constraints.jsonl.
 """
 
@@ -102,7 +102,7 @@ def compilation(model: DiffusionLM, words: Tokenizer) -> Iterator[Row]:
 
 def compiled(model: DiffusionLM, words: Tokenizer, rule: TextRule) -> Canvas:
     placement._program.cache_clear()
-    rules._compiled.cache_clear()
+    rules.compile_rule.cache_clear()
     sys.modules[_compile_regex.__module__]._compile.cache_clear()
     schemas._compile_cached.cache_clear()
     return constrain(model.canvas(new=LENGTH), rule, words)

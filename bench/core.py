@@ -1,4 +1,4 @@
-"""What the core costs: a training step and sampling against plain loops; 6 layers × 384, sequence 256."""
+"""Overhead of the core: a training step and sampling against plain loops; 6 layers of width 384, rows of 256 tokens."""
 
 from __future__ import annotations
 

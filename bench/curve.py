@@ -1,4 +1,4 @@
-"""`python -m bench.curve`: docs/pictures/decoding.svg, quality against tokens per forward, from rows of bench.picks."""
+"""`python -m bench.curve`: draws docs/pictures/decoding.svg (quality against tokens per forward) from bench.picks."""
 
 from __future__ import annotations
 

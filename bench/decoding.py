@@ -1,8 +1,8 @@
-"""`python -m bench.decoding`: seconds per text against LLaDA's published decoder, and what the engine costs.
+"""`python -m bench.decoding`: seconds per text against LLaDA's published decoder, and the overhead of the engine.
 
-Both sides have the same trained weights in fp32 and run in turn, on one thread; seconds are CPU seconds, so that other
-work on the machine does not count. Models are those of `bench.models`; what is not found under --runs is trained
-first and kept there. Rows go to bench/results/decoding.jsonl, of which `python -m bench.table` makes a table in
+Both sides have the same trained weights in fp32 and run in turn, on one thread; seconds are CPU seconds, so other
+programs do not count. The models are those of `bench.models`; models that are not found under --runs are trained first
+and kept there. Rows go to bench/results/decoding.jsonl, from which `python -m bench.table` makes a table in
 docs/bench.md. `python -m bench.picks` measures all picks, `python -m bench.blocks` the exact cache.
 """
 
@@ -230,8 +230,8 @@ def rows(runs: Path, texts: int, pairs: int) -> Iterator[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, default=RUNS, help="where trained models are kept")
-    parser.add_argument("--texts", type=int, default=1024, help="texts whose quality is measured")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="directory of the trained models")
+    parser.add_argument("--texts", type=int, default=1024, help="texts to score")
     parser.add_argument("--pairs", type=int, default=16, help="timed rounds")
     asked = parser.parse_args()
     torch.set_grad_enabled(False)

@@ -1,4 +1,4 @@
-"""What the engine costs: `fit` against the bare training step, on the tiny preset and its stories."""
+"""Overhead of the engine: `fit` against the bare training step, on the tiny preset and its stories."""
 
 from __future__ import annotations
 

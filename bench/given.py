@@ -1,8 +1,8 @@
-"""`python -m bench.given`: 15,000 random Unicode texts with holes, filled; is what was given kept byte for byte?
+"""`python -m bench.given`: fills holes in 15,000 random Unicode texts; given text must be kept byte for byte.
 
-A third with a byte-level BPE, a third with a WordPiece that forgets capitals, accents and white space, as BERT's does,
-a third byte by byte. A text with a word that the WordPiece does not know must be refused, not changed. The networks
-have fresh weights: what they write does not matter here. Rows: bench/results/given.jsonl.
+A third of the texts is tokenized by a byte-level BPE, a third by a WordPiece that drops capitals, accents and white
+space, as BERT's does, and a third byte by byte. A text with a word that the WordPiece cannot encode must be refused,
+not changed. The networks have random weights, since the written words do not matter. Rows: bench/results/given.jsonl.
 """
 
 from __future__ import annotations

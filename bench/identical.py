@@ -1,8 +1,8 @@
-"""`python -m bench.identical DIR [--weights int8] [--prompts 200]`: does a draft change a greedy text?
+"""`python -m bench.identical DIR [--weights int8] [--prompts 200]`: checks that drafts do not change greedy texts.
 
-Each prompt is the beginning of an embedded story. It is continued plainly and with prompt lookup (and `--draft DIR`),
-drafts always as long as allowed. One row per prompt in bench/results/identical.jsonl; what is there already is not done
-again, so the command can be stopped and continued.
+Each prompt is the beginning of an embedded story. It is continued plainly and with prompt lookup (or `--draft DIR`),
+always with drafts of full length. Each prompt is a row in bench/results/identical.jsonl; existing rows are not measured
+again, so the command can be interrupted and continued.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--weights", choices=("int8", "packed"), default="int8")
-    parser.add_argument("--draft", type=Path, help="a diffusion model with the same tokenizer; else prompt lookup")
+    parser.add_argument("--draft", type=Path, help="a diffusion model with the same tokenizer; default: prompt lookup")
     parser.add_argument("--prompts", type=int, default=200)
     parser.add_argument("--new", type=int, default=24)
     parser.add_argument("--length", type=int, default=4)

@@ -1,6 +1,6 @@
-"""`make bench-long`: every tiny preset of tokens learns something in a few hundred steps, one JSON line each.
+"""`make bench-long`: checks that every tiny token preset learns in a few hundred steps; one JSON line each.
 
-The ratio is that of its bits per character and those of words by their frequency alone.
+The ratio is its bits per character over those of word frequencies.
 """
 
 from __future__ import annotations

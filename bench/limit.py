@@ -1,4 +1,4 @@
-"""What this machine can do at best: the speed of the matrix products of the model, in both precisions."""
+"""The limit of this machine: the best speed of the model's matrix products, in both precisions."""
 
 from __future__ import annotations
 

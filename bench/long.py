@@ -1,7 +1,7 @@
-"""`make bench-long`: deaths at any moment, each followed by a life that goes on; one JSON line per kind of death.
+"""`make bench-long`: kills trainings at many moments and resumes them; one JSON line per kind of interruption.
 
-The runs are those of the tests, a second each. A goal of 1 means that every run ended in the very bits of the unbroken
-one: weights, averages, moments and log; a life that cannot go on counts as missed, too.
+The runs are those of the tests, a second each. A goal of 1 means that every run ended with the same bits as the
+uninterrupted one: weights, averages, moments and log. A run that cannot be resumed counts as missed too.
 """
 
 from __future__ import annotations

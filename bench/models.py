@@ -1,6 +1,6 @@
-"""The trained models of the decoding benchmarks: tiny presets, and the same with a vocabulary as large as users have.
+"""The trained models of the decoding benchmarks: tiny presets, and copies with a vocabulary of realistic size.
 
-What is not found in the directory is trained there first, as the preset says; a training that was stopped goes on.
+Models that are not in the directory are trained there first, as the preset says; an interrupted training continues.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`python -m bench.parts`: where the time of a training step goes, by torch's profiler on one thread; 6 × 384, batch 8.
+"""`python -m bench.parts`: time of each part of a training step, by torch's profiler on one thread; 6 × 384, batch 8.
 
-Shares of the CPU time of all tensor operations, each by its own time without what it calls. Rows go to
-bench/results/parts.jsonl, of which `python -m bench.table` makes a table in docs/bench.md.
+Values are fractions of the CPU time of all tensor operations, without the operations that they call. Rows go to
+bench/results/parts.jsonl, from which `python -m bench.table` makes a table in docs/bench.md.
 """
 
 from __future__ import annotations

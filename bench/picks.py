@@ -1,7 +1,7 @@
 """`python -m bench.picks`: quality against tokens per forward for every pick, on the weights of `mdlm_tiny`.
 
-Rows go to bench/results/curve.jsonl, of which `python -m bench.curve` makes docs/pictures/decoding.svg. It takes about
-three minutes, besides the training of the model if it is not found under --runs.
+Rows go to bench/results/curve.jsonl, from which `python -m bench.curve` draws docs/pictures/decoding.svg. It takes
+about three minutes, plus the training of the model if it is not found under --runs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def rows(runs: Path, texts: int) -> Iterator[Row]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=Path, default=RUNS, help="where trained models are kept")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="directory of the trained models")
     parser.add_argument("--texts", type=int, default=128, help="texts per point")
     asked = parser.parse_args()
     torch.set_num_threads(1)

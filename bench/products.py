@@ -1,6 +1,6 @@
-"""The matrix products of any piece of code: recorded as it runs, then repeated back to back.
+"""Records the matrix products of a piece of code as it runs, then repeats them back to back.
 
-That is the least time the code could take on this machine if all else were free.
+That is the least time the code could take on this machine if everything else were free.
 """
 
 from __future__ import annotations

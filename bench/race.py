@@ -1,4 +1,4 @@
-"""Interleaved timing: what is compared runs in turn, so that a slow moment of the machine hits both."""
+"""Interleaved timing: the compared programs run in turn, so that a slow moment of the machine affects both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LLaDA's published decoder, written out to compare with."""
+"""LLaDA's published decoder, written out for comparison."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""`python -m bench.reliability [ID …]`: a real server under load, faults and hostile requests.
+"""`python -m bench.reliability [ID …]`: tests a real server under load, with faults and with hostile requests.
 
-l2 overload · l5 disconnects · l6 SIGTERM under load · l7 soak · f6 crash and hang of the model process · f7 numbers
-that are not finite · i1 strange requests · i2 cost bombs · i3 special tokens in user text · i4 given text, byte for
-byte · q3 the same texts alone and in company · threads: by one thread and two · trace, story: the first frame of a
+l2 overload · l5 disconnects · l6 SIGTERM under load · l7 soak · f6 crash and hang of the model process · f7 non-finite
+numbers · i1 strange requests · i2 cost bombs · i3 special tokens in user text · i4 given text, byte for byte · q3 the
+same texts alone and beside other requests · threads: with one thread and two · trace, story: the first frame of a
 trace, by the small model and by the shipped one. The ledger (n1) is checked after each. Rows go to docs/reliability.md.
 
-Without --model a small model of bytes is trained first. Rows are kept by id in bench/results/reliability.jsonl.
+Without --model, a small byte model is trained first. Rows are stored by id in bench/results/reliability.jsonl.
 """
 
 from __future__ import annotations
@@ -437,10 +437,12 @@ def table(found: Sequence[Plain]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ids", nargs="*", default=[])
-    parser.add_argument("--model", default=None, help="directory of a model of bytes")
-    parser.add_argument("--size", type=float, default=0.02, help="share of the counts and seconds that are the goal")
+    parser.add_argument("--model", default=None, help="directory of a byte model")
+    parser.add_argument(
+        "--size", type=float, default=0.02, help="fraction of the counts and seconds that the goal names"
+    )
     parser.add_argument("--no-file", action="store_true")
-    parser.add_argument("--table", action="store_true", help="only fill in the page from the rows; nothing is measured")
+    parser.add_argument("--table", action="store_true", help="only fill the page from the rows; measures nothing")
     given = parser.parse_args()
     if given.table:
         keep(())

@@ -1,4 +1,4 @@
-"""Requests for a server, many and strange: made from its OpenAPI, and by hand; a small client that counts answers."""
+"""Strange requests for a server, generated from its OpenAPI and by hand, and a client that counts responses."""
 
 from __future__ import annotations
 
@@ -200,4 +200,4 @@ def _unchunked(raw: bytes) -> bytes:
         if not (length := int(size, 16)):
             return found
         found, raw = found + raw[:length], raw[length + 2 :]
-    raise ValueError("the stream was cut off")
+    raise ValueError("the stream ended early")

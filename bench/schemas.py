@@ -1,9 +1,9 @@
-"""`python -m bench.schemas SAMPLE`: how many JSON schemas compile, and whether every text that is written obeys.
+"""`python -m bench.schemas SAMPLE`: how many JSON schemas compile, and whether generated texts satisfy their schema.
 
-SAMPLE: a file of JSON lines with `name, schema, valid, invalid`, such as 300 schemas of JSONSchemaBench (Geng et al.,
-2025). The data has no licence, so it is not part of the project. The oracle is the package `jsonschema` with the draft
+SAMPLE is a file of JSON lines with `name, schema, valid, invalid`, such as 300 schemas of JSONSchemaBench (Geng et al.,
+2025). The data has no license, so it is not part of the project. The oracle is the package `jsonschema` with the draft
 of each schema and its format checker; its `multipleOf`, which divides floats, is replaced by an exact one.
-Texts are drawn from the automaton: a walk over its states, at random for up to 250 bytes, then home by a shortest way.
+Texts are sampled from the automaton: a random walk of up to 250 bytes, then a shortest path to an accepting state.
 Rows: bench/results/schemas.jsonl.
 """
 

@@ -1,7 +1,7 @@
-"""`python -m bench.serving`: eight writers on one network, merged against one after the other.
+"""`python -m bench.serving`: eight requests on one network, with merged passes against one after the other.
 
-Both run the same samplers on the same canvases, in turn, and must give the same texts bit for bit; the gain is the time
-of one after the other divided by the time together. Rows go to bench/results/serving.jsonl.
+Both run the same samplers on the same canvases, in turn, and must give the same texts bit for bit. The gain is the
+sequential time divided by the merged time. Rows go to bench/results/serving.jsonl.
 """
 
 from __future__ import annotations
@@ -201,7 +201,11 @@ def rows(count: int) -> Iterator[Row]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--pad", action="store_true", help="rows to spare instead of MKL's order of summing")
+    parser.add_argument(
+        "--pad",
+        action="store_true",
+        help="pad batches to batch-invariant sizes, without MKL's fixed order of summation",
+    )
     parser.add_argument("--no-file", action="store_true")
     given = parser.parse_args()
     if not given.pad and "MKL_CBWR" not in os.environ:  # heeded before the first product of a process

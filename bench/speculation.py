@@ -1,9 +1,9 @@
-"""`python -m bench.speculation DIR [--draft lookup self DIR …]`: what speculation wins with a causal model on this CPU.
+"""`python -m bench.speculation DIR [--draft lookup self DIR …]`: speculative decoding on this CPU.
 
-First the cost of reading n tokens behind a cache, c(n)/c(1), which decides it. Then tokens per CPU second of plain
-decoding in each form of the weights and by the two loops we have, and of speculation with each drafter and length of
-the drafts, side by side on the same prompts: each round runs all of them in turn, on one thread. The fastest plain side
-is what a draft must beat. A row with a name goes to bench/results/speculation.jsonl.
+First the cost of reading n tokens with a cache, c(n)/c(1), which limits the speedup. Then tokens per CPU second: of
+plain decoding, in each weight format and by both decoding loops, and of speculative decoding with each drafter and
+draft length. All run in turn on the same prompts, on one thread. The fastest plain decoding is the baseline. With
+--name, the row goes to bench/results/speculation.jsonl.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def reading(model: DiffusionLM, held: int = 64, rounds: int = 5) -> dict[int, fl
 
     def read(n: int) -> None:
         cache = model.absorb(ids[:, :held], Context(positions=place[:, :held])).cache
-        found.setdefault(n, []).append(seconds(lambda: said(n, cache)))
+        found.setdefault(n, []).append(seconds(lambda: logits(n, cache)))
 
-    def said(n: int, cache: Any) -> object:
+    def logits(n: int, cache: Any) -> object:
         window = slice(held, held + n)
         after = model.absorb(ids[:, window], Context(positions=place[:, window], cache=cache)).cache
-        return model.network.logits(after.said.states)  # type: ignore[union-attr]
+        return model.network.logits(after.outputs.states)  # type: ignore[union-attr]
 
     found: dict[int, list[float]] = {}
     with torch.no_grad():
@@ -268,16 +268,16 @@ def _as(form: str, draft: Drafter) -> Drafter:
     """A drafter with a network of its own in the form of the target's weights."""
     if isinstance(draft, OwnDrafter) and isinstance(draft.state, DraftState) and form != "own":
         network = draft.state.model.network
-        if not network.even:
+        if not network.batch_invariant:
             with_weight_format(draft.state.model, form)
     return draft
 
 
 def _costs(draft: Drafter, read: float, network: float) -> DraftCosts:
-    """Of a drafter's tokens, and of its network if it has one."""
+    """Costs of drafted tokens, and of the drafter's network if it has one."""
     if isinstance(draft, PromptLookup | TextLookup):
         return DraftCosts(read, 0.0)
-    own = draft.state.ahead if isinstance(draft, OwnDrafter) else 0
+    own = draft.state.target_tokens if isinstance(draft, OwnDrafter) else 0
     return DraftCosts(read, network, own)
 
 
@@ -291,17 +291,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--draft", nargs="*", default=["lookup"], help="lookup, self, files, directories")
-    parser.add_argument("--forms", nargs="*", default=["own", "int8", "packed"], help="of weights, for plain decoding")
-    parser.add_argument("--weights", default="int8", help="the form of the weights that speculation uses")
-    parser.add_argument("--lengths", nargs="*", type=int, default=[8], help="tokens of a draft; also as many as pay")
-    parser.add_argument("--cost", type=float, default=0.0, help="of a drafting network, in passes over one token")
+    parser.add_argument(
+        "--forms", nargs="*", default=["own", "int8", "packed"], help="weight formats for plain decoding"
+    )
+    parser.add_argument("--weights", default="int8", help="weight format for speculative decoding")
+    parser.add_argument(
+        "--lengths", nargs="*", type=int, default=[8], help="draft lengths; an adaptive length is always measured too"
+    )
+    parser.add_argument("--cost", type=float, default=0.0, help="cost of a drafting network, in passes over one token")
     parser.add_argument("--temperature", type=float, default=0.0)
-    parser.add_argument("--stories", action="store_true", help="prompts: beginnings of embedded stories")
-    parser.add_argument("--chat", type=Path, help="prompts: questions, JSON lines with the field source or src")
-    parser.add_argument("--ordinary", action="store_true", help="also plain decoding without the lean pass")
+    parser.add_argument("--stories", action="store_true", help="use beginnings of embedded stories as prompts")
+    parser.add_argument("--chat", type=Path, help="use questions as prompts: JSON lines with the field source or src")
+    parser.add_argument(
+        "--ordinary", action="store_true", help="also measure plain decoding without the incremental pass"
+    )
     parser.add_argument("--new", type=int, default=48)
-    parser.add_argument("--rounds", type=int, default=3, help="prompts")
-    parser.add_argument("--name", help="of the row; without a name nothing is written")
+    parser.add_argument("--rounds", type=int, default=3, help="number of prompts")
+    parser.add_argument("--name", help="name of the row; without it no row is written")
     parser.add_argument("--out", type=Path, default=RESULTS)
     asked = parser.parse_args()
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]

@@ -1,4 +1,4 @@
-"""`python -m bench.table`: the tables of docs/bench.md, made of the rows in bench/results."""
+"""`python -m bench.table`: fills the tables of docs/bench.md from the rows in bench/results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def filled(page: str, rows: Sequence[Row], begins: str = BEGIN) -> str:
     before, begin, rest = page.partition(begins)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"docs/bench.md needs the lines {begins} and {END}, between which the table stands")
+        raise ValueError(f"docs/bench.md needs the lines {begins} and {END} around the table")
     return f"{before}{begins}\n{table(rows)}\n{END}{after}"
 
 

@@ -1,4 +1,4 @@
-"""What the texts of a decoder are worth, and how long they take."""
+"""Quality and time of the texts of a decoder."""
 
 from __future__ import annotations
 

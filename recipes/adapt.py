@@ -1,14 +1,14 @@
-"""`python recipes/adapt.py --data PATH --out DIR`: adapt a causal model to fill holes, and measure what that gives.
+"""`python recipes/adapt.py --data PATH --out DIR`: adapts a causal model to fill holes, and measures the accuracy.
 
-Trains an adapter on real text by `redraft adapt` (full attention, the shift kept, few masks, states aligned with the
-causal model's at first), and then fills holes of held-out text, whole words of one token and spans of 2 to 5, in five
-ways: the unadapted model that sees both sides, the causal model that sees the left side only, 16 continuations of the
-causal model rescored with the right side, the adapter alone, and 16 candidates of both models judged by the causal one,
-as by `redraft infill`. Of the right side the causal model judges 8 tokens; the adapter sees all of it.
+Trains an adapter on real text by `redraft adapt` (full attention, shift kept, small mask rates, at first with hidden
+states aligned with the causal model's). Then fills holes in held-out text, whole words of one token and spans of 2 to
+5, in five ways: the unadapted model with both sides; the causal model with the left side only; 16 continuations of the
+causal model rescored with the right side; the adapter alone; and 16 candidates of both models scored by the causal
+model, as in `redraft infill`. The causal model scores 8 tokens of the right side; the adapter sees all of it.
 
-What does not depend on the adapter is measured once, in DIR/words.jsonl and DIR/spans.jsonl. Everything continues where
-it was stopped: the training by its checkpoints, bit for bit, the holes by their rows. With --curve some words are also
-filled by the adapters of earlier checkpoints. The rows go to recipes/results/adapt.jsonl.
+Results that do not depend on the adapter are measured once, in DIR/words.jsonl and DIR/spans.jsonl. An interrupted
+recipe continues: training from its checkpoints, bit for bit, and holes after the last row. With --curve, the adapters
+of earlier checkpoints fill some words too. The rows go to recipes/results/adapt.jsonl.
 """
 
 from __future__ import annotations
@@ -297,14 +297,14 @@ def measured(asked: argparse.Namespace, it: TextModel, kind: str, count: int) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--model", type=Path, default=Path("models/smollm2"), help="a causal model: redraft import smollm2"
+        "--model", type=Path, default=Path("models/smollm2"), help="a causal model; see redraft import smollm2"
     )
-    parser.add_argument("--data", help="files, or a directory, of text; left out: the run is there")
-    parser.add_argument("--out", type=Path, help="where run and holes go")
+    parser.add_argument("--data", help="text files or a directory; not needed if the run exists")
+    parser.add_argument("--out", type=Path, help="directory for the run and the rows of holes")
     parser.add_argument("--lora", type=int, default=16)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--length", type=int, default=64, help="tokens of a row, in training and around a hole")
+    parser.add_argument("--length", type=int, default=64, help="tokens per row, in training and around a hole")
     parser.add_argument("--words", type=int, default=1000, help="holes of one word, for the last checkpoint")
     parser.add_argument("--spans", type=int, default=200, help="holes of 2 to 5 tokens, for the last checkpoint")
     parser.add_argument("--curve", type=int, default=0, help="holes of one word, for every other checkpoint")

@@ -1,11 +1,11 @@
-"""Minimum Bayes risk over candidates: what `redraft rewrite --candidates` gains, 1, 5 and 10 of them.
+"""Minimum Bayes risk: the gain of `redraft rewrite --candidates`, for 1, 5 and 10 candidates.
 
     redraft train genie_summary_tiny --steps 300 --save-every 100 --keep 3 --out runs/genie_summary
-    python recipes/candidates.py --model runs/genie_summary_early --sources 24    # a copy that has only step 100
+    python recipes/candidates.py --model runs/genie_summary_early --sources 24    # a copy with only step 100
     python recipes/candidates.py --table docs/rewrite.md
 
-A model that was trained on pairs answers unseen sources of its own task; of several candidates the one most like all of
-them is kept, as DiffuSeq does. Rows go to recipes/results/candidates.jsonl; a row that is there is not measured again.
+A model trained on pairs answers unseen sources of its own task. Of several candidates, the one most similar to all of
+them is kept, as in DiffuSeq. Rows go to recipes/results/candidates.jsonl; existing rows are not measured again.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, help="a model that was trained on pairs")
+    parser.add_argument("--model", type=Path, help="a model trained on pairs")
     parser.add_argument("--sources", type=int, default=64)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--table", type=Path, help="write the table into this page")
+    parser.add_argument("--table", type=Path, help="fill the table into this page")
     told = parser.parse_args(argv)
     rows = Rows(told.results / "candidates.jsonl")
     if told.model is not None and any(f"{told.model.name}, {count}" not in rows.read() for count in COUNTS):

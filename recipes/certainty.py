@@ -1,15 +1,15 @@
-"""Fewer steps by certainty distillation: a model learns from its own trajectories to be sure earlier (dParallel).
+"""Certainty distillation (dParallel): a model learns from its own trajectories to need fewer steps.
 
-    python recipes/certainty.py                             # ten minutes of one core, with the base
-    python recipes/certainty.py --base runs/mdlm_tiny       # a model that you have
-    python recipes/certainty.py tables --write docs/nouns/sampler.md   # what is measured, into the table of that page
+    python recipes/certainty.py                             # ten minutes of one core, including the base model
+    python recipes/certainty.py --base runs/mdlm_tiny       # with your own base model
+    python recipes/certainty.py tables --write docs/nouns/sampler.md   # fills the table of that page
 
-The base writes texts, a token or a few per step, and the order in which it did so is kept. The student starts as the
-base and sees those canvases half written: cross-entropy on the tokens that came later, plus `weight` times the entropy
-wherever its likeliest token is the right one already (Chen et al. 2025, "dParallel: learnable parallel decoding").
-It is sure of more tokens at once then, and less diverse: both are measured, at several numbers of tokens per forward.
-Nothing uses it by default. Rows go to recipes/results/certainty.jsonl, models to runs/certainty; called again
-it goes on where it stopped.
+The base model writes texts, one or a few tokens per step, and the order of writing is recorded. The student starts from
+the base model and sees the partly written canvases. Its loss is the cross-entropy of the tokens that came later, plus
+`weight` times the entropy wherever its most likely token is already right (Chen et al. 2025, "dParallel: learnable
+parallel decoding"). It is then certain of more tokens at once, but less diverse: both are measured, at several numbers
+of tokens per forward pass. No preset uses it. Rows go to recipes/results/certainty.jsonl, models to runs/certainty; an
+interrupted recipe continues where it stopped.
 """
 
 from __future__ import annotations
@@ -107,16 +107,16 @@ def table(held: Mapping[str, Mapping[str, Any]]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="?", choices=("distil", "tables"), default="distil")
+    parser.add_argument("--base", type=Path, help="directory of a trained masked model; default: train mdlm_tiny")
     parser.add_argument(
-        "--base", type=Path, help="directory of a trained masked model; without it mdlm_tiny is trained"
+        "--weights", type=float, nargs="+", default=[1.0], help="weights of the entropy; one student for each"
     )
-    parser.add_argument("--weights", type=float, nargs="+", default=[1.0], help="of the entropy, one student each")
-    parser.add_argument("--texts", type=int, default=TEXTS, help="trajectories")
-    parser.add_argument("--steps", type=int, default=STEPS, help="of the training")
+    parser.add_argument("--texts", type=int, default=TEXTS, help="number of trajectories")
+    parser.add_argument("--steps", type=int, default=STEPS, help="training steps")
     parser.add_argument("--written", type=int, default=WRITTEN, help="texts per measurement")
     parser.add_argument("--out", type=Path, default=Path("runs/certainty"))
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--write", type=Path, help="the page whose table is made anew")
+    parser.add_argument("--write", type=Path, help="the page to fill")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     if options.what == "distil":

@@ -1,9 +1,9 @@
-"""LLaDA's fine-tuning in small: a question by the chat template, a story as the answer.
+"""A small example of LLaDA's fine-tuning: the question is formatted by the chat template, and the answer is a story.
 
     python recipes/chat.py --minutes 3
 
-Minutes are those of one core. The row goes to recipes/results/chat.jsonl, the model to runs/chat; called again it goes
-on where it stopped.
+Minutes are CPU minutes of one core. The row goes to recipes/results/chat.jsonl, the model to runs/chat; an interrupted
+recipe continues where it stopped.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def answered(made: Trained, count: int) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=3.0, help="of one core")
+    parser.add_argument("--minutes", type=float, default=3.0, help="CPU minutes of training")
     parser.add_argument("--questions", type=int, default=ASKED)
     parser.add_argument("--out", type=Path, default=Path("runs/chat"))
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")

@@ -1,15 +1,15 @@
-"""What is said against writing left to right, as experiments with known truth.
+"""Common claims about autoregressive models, tested on stories whose probabilities are known.
 
     python recipes/claims.py --model runs/mdlm_tiny --model runs/ar_tiny
     python recipes/claims.py tables --write docs/claims.md
 
-*Errors by position.* Stories are written from nothing; the grammar finds the first wrong word of each. If errors pile
-up, the share of stories that are right so far falls faster and faster.
-*Planning.* The last sentence of a story is given: it fixes who the story is about, the mood it begins with, the season
-or the place, and all before it must fit. Diffusion fills the hole before it. Left to right the beginning is written
-blindly; of `CANDIDATES` beginnings the one is taken with which the whole story is likeliest.
-Rows go to recipes/results/claims.jsonl, one per model and claim; a row that is there is not measured again. `tables`
-also fills in what recipes/lengths.py, guided.py and predicting.py have measured.
+*Errors by position.* Stories are written from scratch; the grammar finds the first wrong word of each. If errors
+accumulate, the fraction of stories that are correct so far falls faster and faster.
+*Planning.* The last sentence of a story is given: it fixes the hero, the mood at the beginning, the season or the
+place, and everything before it must fit. Diffusion fills the hole before it. The autoregressive model writes
+`CANDIDATES` beginnings without seeing the end; the one with the likeliest whole story is kept.
+Rows go to recipes/results/claims.jsonl, one per model and claim; existing rows are not measured again. `tables`
+also fills in the results of recipes/lengths.py, guided.py and predicting.py.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ def measured(it: TextModel, claim: str, count: int) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, action="append", default=[], help="a trained model of stories")
+    parser.add_argument(
+        "--model", type=Path, action="append", default=[], help="a model trained on stories; repeatable"
+    )
     parser.add_argument("--texts", type=int, default=64)
     add_page(parser)
     told = parser.parse_args(argv)

@@ -1,13 +1,13 @@
-"""Filling a hole in a program: left to right with candidates, against diffusion.
+"""Filling holes in programs: masked diffusion against autoregressive candidates.
 
     python recipes/coding.py                                # trains both, five minutes of one core each, and measures
     python recipes/coding.py tables --write docs/coding.md
 
-A program of the test stream loses the body of one statement: the middle one, or the last, whose value stands behind it.
-The filled program is right if its types fit and its result is true; an exact checker says so. Diffusion sees both sides
-and is told how many tokens are missing. The autoregressive model writes from the left until the semicolon: once
-("prefix"), or several times, of which the likeliest whole program is taken ("k candidates"), at the price of as many
-passes. Rows go to recipes/results/coding.jsonl; those that are there are not measured again.
+The right-hand side of one statement is removed from a program of the test stream: the middle statement, or the last,
+whose value is printed after it. The filled program is right if its types fit and its result is true, by an exact
+checker. Diffusion sees both sides and is given the number of missing tokens. The autoregressive model writes from the
+left until the semicolon, once or k times. Of k candidates, the one with the likeliest whole program is kept, at k times
+the cost. Rows go to recipes/results/coding.jsonl; existing rows are not measured again.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def rendered(results: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each of the two models")
+    parser.add_argument("--minutes", type=float, default=5.0, help="CPU minutes of training for each of the two models")
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path("runs") / "coding")
     add_page(parser)

@@ -1,13 +1,14 @@
-"""The tables of the continuous systems: every one under the same budget, row by row.
+"""The tables of the continuous systems, all trained under the same budget.
 
     python recipes/continuous.py systems                    # the embedded stories, 5 minutes each
-    python recipes/continuous.py ablations                  # what each system rests on
-    python recipes/continuous.py codecs                     # how smooth the latents are, of what is trained so far
-    python recipes/continuous.py patient                    # up to an hour each, for those that need it
-    python recipes/continuous.py samplers --model DIR       # how a trained Diffusion-LM writes best
+    python recipes/continuous.py ablations                  # each system without one of its parts
+    python recipes/continuous.py codecs                     # smoothness of the latents of the codecs trained so far
+    python recipes/continuous.py patient                    # up to an hour each, for systems that need it
+    python recipes/continuous.py samplers --model DIR       # samplers for a trained Diffusion-LM
 
-Minutes are those of one core. A latent system has as many again for its codec, which is trained first. Rows go to
-recipes/results/*.jsonl as they are finished, models to runs/continuous; called again it goes on where it stopped.
+Minutes are CPU minutes of one core. A latent system has the same budget again for its codec, which is trained first.
+Rows go to recipes/results/*.jsonl as they are finished, models to runs/continuous; an interrupted recipe continues
+where it stopped.
 """
 
 from __future__ import annotations
@@ -197,8 +198,10 @@ def sentences(texts: Sequence[str]) -> float:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=["systems", "ablations", "codecs", "patient", "samplers"])
-    parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each training")
-    parser.add_argument("--model", type=Path, default=Path("runs/diffusion_lm_tiny"), help="of the table of samplers")
+    parser.add_argument("--minutes", type=float, default=5.0, help="CPU minutes per training")
+    parser.add_argument(
+        "--model", type=Path, default=Path("runs/diffusion_lm_tiny"), help="model for the table of samplers"
+    )
     add_places(parser, "runs/continuous")
     told = parser.parse_args(argv)
     torch.set_num_threads(1)

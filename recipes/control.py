@@ -326,7 +326,7 @@ def measure_guided(layers: Sequence[Path], judge: Path, texts: int, results: Pat
         assert it.run is not None
         topic, names = str(getattr(it.run.data, "topic", "")), getattr(it.run.data, "classes", ())
         if topic not in WISHES:
-            raise SystemExit(f"{path} was trained on no attribute of {', '.join(WISHES)}; use mdlm_attribute_tiny")
+            raise SystemExit(f"{path} has no classifier of {', '.join(WISHES)}; train mdlm_attribute_tiny")
         asked = [wish | {"scale": scale, "sampler": "any-order", "steps": 68} for wish in WISHES[topic]]
         if "first order" in way:
             asked = [wish | _first_order(it, names.index(_value(wish)), scale) for wish in WISHES[topic]]

@@ -1,4 +1,4 @@
-"""Curves and dots with whiskers, side by side in one SVG that is readable in the dark too."""
+"""Curves and dots with error bars, side by side in one SVG with light and dark colors."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""The tables of the discrete methods: every one under the same budget, row by row.
+"""The tables of the discrete methods, all trained under the same budget.
 
     python recipes/discrete.py methods                      # the embedded stories, 5 minutes each
     python recipes/discrete.py ablations                    # MDLM's parts, GIDD's noise
     python recipes/discrete.py remask                       # MDLM, ReMDM, star and G-Star on the same weights
-    python recipes/discrete.py tables --write docs/methods.md README.md   # what is measured, into tables and sentences
+    python recipes/discrete.py tables --write docs/methods.md README.md   # fills the rows into tables and sentences
 
-Minutes are those of one core. Rows go to recipes/results/*.jsonl as they are finished, models to runs/discrete; called
-again it goes on where it stopped. `--only NAME...` picks rows.
+Minutes are CPU minutes of one core. Rows go to recipes/results/*.jsonl as they are finished, models to runs/discrete;
+an interrupted recipe continues where it stopped. `--only NAME...` selects rows.
 """
 
 from __future__ import annotations
@@ -213,11 +213,11 @@ def remask_row(made: Trained, sampler: Sampler) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=["methods", "ablations", "remask", "tables"])
-    parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each training")
-    parser.add_argument("--out", type=Path, default=Path("runs/discrete"), help="where the models go")
-    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
+    parser.add_argument("--minutes", type=float, default=5.0, help="CPU minutes per training")
+    parser.add_argument("--out", type=Path, default=Path("runs/discrete"), help="directory for the models")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
     parser.add_argument("--only", nargs="+", help="rows to measure")
-    parser.add_argument("--write", type=Path, nargs="+", help="with `tables`: pages to fill in; a picture goes beside")
+    parser.add_argument("--write", type=Path, nargs="+", help="with `tables`: pages to fill; also draws the picture")
     told = parser.parse_args(argv)
     rows = Rows(told.results / f"{told.table}.jsonl")
     torch.set_num_threads(1)

@@ -1,18 +1,18 @@
-"""Figures in prose, filled in from the rows as the tables are, so that no sentence can say what no row says.
+"""Fills the figures in the prose of all pages from the rows, as the tables are filled.
 
-    python recipes/figures.py           # fills in those of all pages, as `make tables` does at its end
+    python recipes/figures.py           # for all pages; `make tables` does this at its end
 
-A page has a mark around each, which readers do not see:
+A page marks each figure by comments that readers do not see:
 
     <!-- fig methods: mdlm_tiny: steps_written/64/share: ±% -->62 ± 3<!-- end --> % of its stories are right
     <!-- fig remask: gstar 64 / mdlm 64: nfe: .1f -->2.0<!-- end --> times the network calls
 
-It names a file of recipes/results (or several, joined by +; bench/NAME is one of bench/results), a row or the quotient
-of two, a key, and a format: one of Python's, `%` or `.1%` for a share in per cent (without the sign), `,` for a count,
-and `±` before it to add the error of that same figure.
+A mark names a file of recipes/results (or several, joined by +; bench/NAME is one of bench/results), a row or the
+quotient of two rows, a key, and a format: one of Python's, `%` or `.1%` for a fraction in percent (without the sign),
+`,` for a count. `±` before the format adds the standard error of the figure.
 
-A figure that nobody measured (a setting, a definition, what a paper says) stands in code, or between marks that say
-what it is:
+A figure that was not measured (a setting, a definition, a claim of a paper) is written as code, or between marks that
+name its source:
 
     the rates of the papers (<!-- set: the papers -->0.008, 0.015, 0.02<!-- end -->)
 """
@@ -95,7 +95,7 @@ def _value(held: Mapping[str, Any], name: str, key: str, mark: str) -> float:
     for part in key.split("/"):
         found = found.get(part) if isinstance(found, Mapping) else None
     if not isinstance(found, int | float):
-        raise ValueError(f"`fig {mark}`: no row {name!r} with a figure {key!r}; measure it, or drop the sentence")
+        raise ValueError(f"`fig {mark}`: no row {name!r} with a figure {key!r}; measure it, or delete the sentence")
     return float(found)
 
 

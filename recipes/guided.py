@@ -1,11 +1,12 @@
-"""What guidance does: γ against fidelity and diversity, for noise on vectors, masks and uniform noise.
+"""The effect of guidance: fidelity and diversity by γ, for noise on vectors, mask noise and uniform noise.
 
     python recipes/guided.py                # three trainings of a minute on one core, then five scales each
 
-*Points.* A mixture whose best denoiser is known, so nothing is learnt: the share of points that belong to the class
-that was asked for, and how wide they lie compared with that class.
-*Stories.* The same tiny network learns stories with their place as class; a tenth of the rows has none. Fidelity: the
-share of texts whose place is the one asked for. Diversity: the entropy of words among texts of one place, in nats.
+*Points.* A Gaussian mixture with its exact denoiser, so nothing is learned: the fraction of points in the requested
+class, and their width relative to that class.
+*Stories.* The same tiny network learns stories with their place as the class; a tenth of the rows has no class.
+Fidelity is the fraction of texts with the requested place. Diversity is the entropy of words among texts of one place,
+in nats.
 Rows go to recipes/results/guided.jsonl as they are finished, models to runs/guided.
 """
 
@@ -122,8 +123,8 @@ def jobs(out: Path, minutes: float, each: int) -> Iterator[tuple[str, Callable[[
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=1.0, help="of one core, for each training")
-    parser.add_argument("--texts", type=int, default=4, help="of each class, at each scale")
+    parser.add_argument("--minutes", type=float, default=1.0, help="CPU minutes per training")
+    parser.add_argument("--texts", type=int, default=4, help="texts per class and scale")
     add_places(parser, "runs/guided")
     told = parser.parse_args(argv)
     torch.set_num_threads(1)

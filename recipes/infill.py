@@ -1,12 +1,12 @@
-"""How much of the accuracy is left if nobody says how long a hole is: held-out stories with words cut out.
+"""Infilling when the length of a hole is unknown: accuracy on held-out stories with words cut out.
 
     redraft train mdlm_tiny && redraft train flex_tiny
     python recipes/infill.py --model runs/mdlm_tiny --model runs/flex_tiny
 
-Each story of the test stream loses one span of 1 to 8 words, or two of them. A hole counts as right if it gets the very
-words that were cut out. They are often not determined by the rest (a name, a colour), so the true length does not
-give 100 % either: the goal is 85 % of what it gives. Rows go to recipes/results/infill.jsonl, one per model and number
-of holes; a row that is there is not measured again.
+One or two spans of 1 to 8 words are cut out of each story of the test stream. A hole counts as right if it gets exactly
+the words that were cut out. Often the context does not determine them (a name, a color), so the true length does not
+give 100 % either: the goal is 85 % of its accuracy. Rows go to recipes/results/infill.jsonl, one per model and number
+of holes; existing rows are not measured again.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def compared(it: TextModel, count: int, holes: int) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, action="append", required=True, help="a trained model; several are fine")
+    parser.add_argument("--model", type=Path, action="append", required=True, help="a trained model; repeatable")
     parser.add_argument("--stories", type=int, default=200)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args(argv)

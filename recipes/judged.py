@@ -1,4 +1,4 @@
-"""How well a text was corrected: which misspelt words came back, and which right ones were spoilt."""
+"""Scores a corrector: which misspelled words were restored, and which right words were spoiled."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""Multinomial diffusion's table: 27 letters by the protocol of text8, every method under the same budget, row by row.
+"""The table of multinomial diffusion: 27 characters by the protocol of text8, all methods under the same budget.
 
-    python recipes/letters.py --prose PATH --wiki PATH      # books and WikiText-2, in the 27 letters of text8
+    python recipes/letters.py --prose PATH --wiki PATH      # books and WikiText-2, in the 27 characters of text8
     python recipes/letters.py --text8 PATH                  # text8 itself
-    python recipes/letters.py --prose PATH --wiki PATH --sets ptb=FILE tinystories=FILE     # the same models elsewhere
+    python recipes/letters.py --prose PATH --wiki PATH --sets ptb=FILE tinystories=FILE     # other test sets
 
-Rows of 256 letters that begin anywhere; bits per letter of the test text: exact (left to right), in continuous time,
-and as chains of 1000 and 4000 steps, which multinomial diffusion publishes. Minutes are those of one core, 20 for each.
-With `--sets` the models are measured on text of other kinds, which none has learnt from (zero-shot perplexity). It is
-put back into the form people write, if there are rules for its name, then into the same letters.
-Rows go to recipes/results/letters.jsonl (letters_sets.jsonl) as they are finished, models to runs/letters; called again
-it goes on where it stopped.
+Rows have 256 characters and start anywhere. The table gives bits per character of the test text: exact for the
+autoregressive model, else in continuous time and for chains of 1000 and 4000 steps, as in the paper. Each method trains
+for 20 CPU minutes of one core. With `--sets`, the models are measured on other kinds of text (zero-shot perplexity).
+That text is detokenized, if there are rules for its name, and reduced to the same characters.
+Rows go to recipes/results/letters.jsonl (letters_sets.jsonl) as they are finished, models to runs/letters; an
+interrupted recipe continues where it stopped.
 """
 
 from __future__ import annotations
@@ -128,12 +128,12 @@ def jobs(data: Corpus, out: Path, minutes: float, count: int) -> Iterator[tuple[
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--prose", type=Path, help="a folder of books, as recipes/spelling.py reads them")
-    parser.add_argument("--wiki", type=Path, help="a folder with train.txt, valid.txt and test.txt of WikiText-2")
-    parser.add_argument("--text8", help="the file text8, instead of both")
-    parser.add_argument("--sets", nargs="+", metavar="NAME=FILE", help="text of other kinds to measure on instead")
-    parser.add_argument("--minutes", type=float, default=20.0, help="of one core, for each training")
-    parser.add_argument("--rows", type=int, default=512, help="test rows of 256 letters")
+    parser.add_argument("--prose", type=Path, help="a directory of books, as for recipes/spelling.py")
+    parser.add_argument("--wiki", type=Path, help="a directory with train.txt, valid.txt and test.txt of WikiText-2")
+    parser.add_argument("--text8", help="the file text8, in place of --prose and --wiki")
+    parser.add_argument("--sets", nargs="+", metavar="NAME=FILE", help="other texts to measure on")
+    parser.add_argument("--minutes", type=float, default=20.0, help="CPU minutes per training")
+    parser.add_argument("--rows", type=int, default=512, help="test rows of 256 characters")
     add_places(parser, "runs/letters")
     told = parser.parse_args(argv)
     if told.text8 is None and (told.prose is None or told.wiki is None):

@@ -1,10 +1,11 @@
-"""A lexicon of parts of speech for the words of real text, for `redraft control --pos … --lexicon FILE.json`.
+"""Makes a lexicon of parts of speech for real text, for `redraft control --pos … --lexicon FILE.json`.
 
-    pip install textblob          # ships Brill's lexicon: 94,000 words of Brown and the Penn Treebank (MIT)
+    pip install textblob          # includes Brill's lexicon: 94,000 words of Brown and the Penn Treebank (MIT)
     python recipes/lexicon.py TEXT.txt … --write lexicon.json
 
-Every word and punctuation mark of the texts gets its most frequent part of speech, in the names of Universal
-Dependencies: from the list (as it stands, then in lower case), else by its form: digits, a capital, an ending.
+Every word and punctuation mark of the texts gets its most frequent part of speech, by the names of Universal
+Dependencies. It is looked up in Brill's lexicon, first as spelled and then in lower case. Words that are not there get
+a tag from their form: digits, a capital, or an ending.
 """
 
 from __future__ import annotations
@@ -78,14 +79,14 @@ def brill() -> dict[str, str]:
     """The list that comes with textblob, read as a file: nothing of the package runs."""
     found = importlib.util.find_spec("textblob")
     if found is None or found.origin is None:
-        raise SystemExit("this lexicon is made from the list of textblob: pip install textblob")
+        raise SystemExit("the lexicon needs textblob; pip install textblob")
     return penn((Path(found.origin).parent / "en" / "en-lexicon.txt").read_text("utf-8").splitlines())
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("text", type=Path, nargs="+", help="files of text")
-    parser.add_argument("--write", type=Path, required=True, help="the lexicon")
+    parser.add_argument("text", type=Path, nargs="+", help="text files")
+    parser.add_argument("--write", type=Path, required=True, help="the file to write")
     told = parser.parse_args(argv)
     words = (word for path in told.text for word in split_words(path.read_text("utf-8")))
     found = lexicon(words, brill())

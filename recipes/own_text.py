@@ -1,11 +1,10 @@
-"""How long until a model of your own text becomes readable: commands, and what they write on the way.
+"""How long until a model of your own text becomes readable: trains by the page's commands and records samples.
 
     python recipes/own_text.py --data my_texts/                             # measures the rows
-    python recipes/own_text.py --write docs/how-long.md                     # puts them into the page
+    python recipes/own_text.py --write docs/how-long.md                     # fills them into the page
 
-Each evaluation of a training is a row of recipes/results/own_text.jsonl: steps, CPU minutes of one core (evaluations
-included), bits per character of held-out text, and all texts written then, none chosen. Called again it goes on
-where it stopped.
+Each evaluation is a row of recipes/results/own_text.jsonl: steps, CPU minutes of one core (including evaluations), bits
+per character of held-out text, and all samples, none selected. An interrupted recipe continues where it stopped.
 """
 
 from __future__ import annotations
@@ -113,9 +112,9 @@ def samples(row: Mapping[str, Any]) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", nargs="+", default=[], help="files or directories of text")
-    parser.add_argument("--out", type=Path, default=Path("runs/own_text"), help="where the models go")
-    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
-    parser.add_argument("--write", type=Path, help="the page for the rows; nothing is measured")
+    parser.add_argument("--out", type=Path, default=Path("runs/own_text"), help="directory for the models")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
+    parser.add_argument("--write", type=Path, help="fill the rows into this page; measures nothing")
     told, more = parser.parse_known_args(argv)  # further flags are those of `redraft train`
     torch.set_num_threads(1)
     rows = Rows(told.results / "own_text.jsonl")
@@ -125,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         for name in COMMANDS:
             measure(name, told.data, told.out / name, rows, more)
     else:
-        parser.error("say what to learn from (--data), or which page to fill in (--write)")
+        parser.error("give --data to measure, or --write to fill a page")
 
 
 if __name__ == "__main__":

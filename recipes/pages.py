@@ -1,12 +1,12 @@
-"""One picture for each page of docs/methods, of its method at work; those of mask, uniform, hybrid noise and insertion
-come from recipes/picture.py.
+"""Draws a picture of each method at work, for the pages of docs/methods.
 
-    python recipes/pages.py                                 # those that need no weights
-    python recipes/pages.py --runs runs                     # also those of trained models, where runs/NAME is there
+    python recipes/pages.py                                 # pictures that need no weights
+    python recipes/pages.py --runs runs                     # also pictures of trained models, if runs/NAME exists
     python recipes/pages.py --only d3pm
 
-Pictures of noise on tokens need no weights. Others show a trained model that writes, or what is left of a text whose
-latents are noised; the command under a picture draws the same with a model of yours.
+Pictures of noise on tokens need no weights. Others show a trained model as it writes, or a text whose latents are
+noised; the command under a picture draws the same with your own model. recipes/picture.py draws the pictures of mask,
+uniform and hybrid noise and of insertion.
 """
 
 from __future__ import annotations
@@ -116,17 +116,17 @@ PAGES: dict[str, Page] = {
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=PAGES, help="one page")
-    parser.add_argument("--runs", type=Path, help="the directory of trained models; without it only noise is drawn")
+    parser.add_argument("--only", choices=PAGES, help="draw the picture of this page only")
+    parser.add_argument(
+        "--runs", type=Path, help="the directory of trained models; without it only pictures of noise are drawn"
+    )
     parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "docs" / "pictures")
     options = parser.parse_args(argv)
     for name, page in PAGES.items():
         if options.only not in (None, name):
             continue
         if page.run is not None and (options.runs is None or not (options.runs / page.run).is_dir()):
-            print(
-                f"{name}: left as it is; it needs {options.runs or '--runs RUNS'}/{page.run}: redraft train {page.run}"
-            )
+            print(f"{name}: unchanged; it needs {options.runs or '--runs RUNS'}/{page.run}: redraft train {page.run}")
             continue
         (options.out / f"{name}.svg").write_text(page.draw(options.runs), "utf-8")
         print(f"{name}: drawn")

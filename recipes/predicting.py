@@ -1,13 +1,13 @@
-"""What a network of Gaussian diffusion should predict, at which noise levels, and whether it should see what it said.
+"""Gaussian diffusion: prediction targets, noise schedules, and self-conditioning.
 
     python recipes/predicting.py points                     # about two minutes on a core
     python recipes/predicting.py stories                    # about four for each of six rows
     python recipes/predicting.py hints --model runs/diffusion_lm_tiny    # redraft train diffusion_lm_tiny --steps 11000
 
-*points*, *stories.* Every training takes *equal steps* with the same rows and the same network; each head has its own
-plain loss, ‖x − x̂‖², ‖ε − ε̂‖² or ‖v − v̂‖², as the papers have it; the preset of stories names words by cross-entropy.
-The truth of points is known: bits above it are what counts.
-*hints.* A trained Diffusion-LM goes on for some steps, with self-conditioning and without. How sure it is of its words
+*points*, *stories.* All trainings take *equal steps* with the same rows and the same network. Each head has its own
+plain loss, ‖x − x̂‖², ‖ε − ε̂‖² or ‖v − v̂‖², as in the papers; the preset of stories predicts words by cross-entropy.
+The true density of points is known, so the result is the excess bits over it.
+*hints.* A trained Diffusion-LM is trained further, with and without self-conditioning. The result is its certainty
 while it writes: the entropy of x̂ at each step, in bits per token, and the length of x̂.
 Rows go to recipes/results/predicting.jsonl as they are finished, models to runs/predicting.
 """
@@ -175,7 +175,7 @@ def row(
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(STEPS))
-    parser.add_argument("--steps", type=int, help="of each training (points 100, stories 800, hints 1000)")
+    parser.add_argument("--steps", type=int, help="steps per training (default: points 100, stories 800, hints 1000)")
     parser.add_argument("--model", type=Path, help="for `hints`: a trained Diffusion-LM")
     add_places(parser, "runs/predicting")
     told = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""What the states of a network know: masked diffusion, a 15 % masked language model, left to right.
+"""Probes the hidden states of masked diffusion, a 15 % masked language model, and an autoregressive model.
 
     redraft train mdlm_tiny && redraft train mlm_tiny && redraft train ar_tiny
     python recipes/probing.py --model runs/mdlm_tiny --model runs/mlm_tiny --model runs/ar_tiny
@@ -6,12 +6,12 @@
     python recipes/probing.py authors --prose PATH --model runs/spelling/prose --model runs/spelling/prose_ar
     python recipes/probing.py tables --write docs/probe.md
 
-*Stories.* Attributes of held-out stories are told from the last twenty words alone, in which they are seldom named: a
-season by what is eaten, a mood by how it ends.
-*Authors.* Sixty words of one of four authors who have two books or more in the folder: who wrote it? A piece to be told
-is never of a book whose label was seen.
-Both: a linear layer on the mean state, and the same with the network trained along. Rows go to
-recipes/results/probing.jsonl, one per model and question; a row that is there is not measured again.
+*Stories.* Attributes of held-out stories are predicted from the last twenty words alone, which seldom name them: a
+season from what is eaten, a mood from the ending.
+*Authors.* The author of sixty words, one of four with two books or more in the directory. Test pieces come from books
+that are not in the training set of the probe.
+Both use a linear layer on the mean hidden state, with the network frozen or fine-tuned. Rows go to
+recipes/results/probing.jsonl, one per model and question; existing rows are not measured again.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def author_files(prose: Path, out: Path, each: int) -> JsonlClasses:
 def _books(prose: Path, author: str) -> list[Path]:
     found = sorted(prose.glob(f"{author}_*.txt"))
     if len(found) < 2:
-        raise SystemExit(f"{prose} has {len(found)} books {author}_*.txt; two are needed, one of them to measure on")
+        raise SystemExit(f"{prose} has {len(found)} books {author}_*.txt; two are needed, one of them for the test")
     return found
 
 
@@ -117,14 +117,16 @@ def probe_table(results: Path) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, action="append", default=[], help="a trained model; several are fine")
-    parser.add_argument("--texts", type=int, default=512, help="to learn from, and as many to measure on")
-    parser.add_argument("--prose", type=Path, help="for `authors`: a folder of books, named author_title.txt")
-    parser.add_argument("--out", type=Path, default=Path("runs/probing"), help="for `authors`: where their pieces go")
+    parser.add_argument("--model", type=Path, action="append", default=[], help="a trained model; repeatable")
+    parser.add_argument("--texts", type=int, default=512, help="training texts, and as many test texts")
+    parser.add_argument("--prose", type=Path, help="for `authors`: a directory of books, named author_title.txt")
+    parser.add_argument(
+        "--out", type=Path, default=Path("runs/probing"), help="for `authors`: directory for the pieces"
+    )
     add_page(parser, "authors")
     told = parser.parse_args(argv)
     if told.what == "authors" and told.prose is None:
-        parser.error("`authors` needs --prose, a folder of books")
+        parser.error("`authors` needs --prose, a directory of books")
     rows = Rows(told.results / "probing.jsonl")
     data = author_files(told.prose, told.out, told.texts // len(AUTHORS)) if told.what == "authors" else None
     for path in told.model:

@@ -1,10 +1,10 @@
-"""Systems on real text, half an hour of one core each, row by row.
+"""Systems on real text, half an hour of one core each.
 
-    python recipes/real.py --e2e PATH           # the folder of the E2E challenge: MDLM, DiffuSeq, GENIE, LD4TG
+    python recipes/real.py --e2e PATH           # the directory of the E2E challenge: MDLM, DiffuSeq, GENIE, LD4TG
     python recipes/real.py --prose PATH         # files of English: TEncDM with MiniLM (pip install 'redraft[latent]')
 
-Rows go to recipes/results/real.jsonl as they are finished, models to runs/real; called again it goes on where it
-stopped. `python recipes/discrete.py tables --write docs/methods.md` puts them into the table of that page.
+Rows go to recipes/results/real.jsonl as they are finished, models to runs/real; an interrupted recipe continues where
+it stopped. `python recipes/discrete.py tables --write docs/methods.md` fills them into the table of that page.
 """
 
 from __future__ import annotations
@@ -90,10 +90,10 @@ def prose(names: Sequence[str]) -> dict[str, System]:
     """TEncDM on the states of MiniLM: paragraphs, cut to a row."""
     for name in names:
         if not Path(name).exists():
-            raise ValueError(f"--prose {name} is not there; give files of English that end in .txt, or their folder")
+            raise ValueError(f"--prose {name} does not exist; give .txt files, or a directory of them")
     text = parse_source(names)
     if not isinstance(text, TextFiles):
-        raise ValueError(f"--prose {' '.join(names)} is no plain text; give files that end in .txt, or their folder")
+        raise ValueError(f"--prose {' '.join(names)} is not plain text; give .txt files, or a directory of them")
     args = HubTokenizer.load(minilm._minilm_folder()), text.paths
     return {"tencdm": latent(presets.tencdm_prose(*args), presets.tencdm_codec_prose(*args))}
 
@@ -200,17 +200,17 @@ def guessed(run: Run) -> Tensor:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--e2e", help="the folder with trainset.csv, devset.csv and testset_w_refs.csv")
+    parser.add_argument("--e2e", help="the directory with trainset.csv, devset.csv and testset_w_refs.csv")
     parser.add_argument("--prose", nargs="+", default=[], help="files or directories of English")
-    parser.add_argument("--only", nargs="+", help="these systems alone")
+    parser.add_argument("--only", nargs="+", help="systems to measure; default: all")
     parser.add_argument("--minutes", type=float, default=30.0, help="of one core, for each system")
-    parser.add_argument("--out", type=Path, default=Path("runs/real"), help="where the models go")
-    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
+    parser.add_argument("--out", type=Path, default=Path("runs/real"), help="directory for the models")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
     rows = Rows(told.results / "real.jsonl")
     if not (told.e2e or told.prose):
-        parser.error("say what to learn from: --e2e PATH, --prose PATH, or both")
+        parser.error("give --e2e PATH, --prose PATH, or both")
     wanted = [(name, system, slots) for name, system in (restaurants(told.e2e) if told.e2e else {}).items()]
     wanted += [(name, system, entropy) for name, system in (prose(told.prose) if told.prose else {}).items()]
     jobs = (

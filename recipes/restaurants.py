@@ -1,14 +1,14 @@
-"""Parts of speech → sentences of the E2E challenge: real text, by diffusion of tokens and from left to right.
+"""Sentences of the E2E challenge with given parts of speech: real text, by token diffusion and autoregressively.
 
     pip install textblob
     python recipes/restaurants.py --e2e PATH                         # trains four models, then measures
-    python recipes/control.py --table docs/control.md                # puts the rows into the page
+    python recipes/control.py --table docs/control.md                # fills the rows into the page
 
-The two models of words learn the sentences alone, without their attributes: diffusion for 6 minutes of one core, left
-to right, which learns from every word of each sentence, for 3; the tagger beside each for 24 seconds.
-Targets are the parts of speech of sentences of the test set, by the lexicon of recipes/lexicon.py. The judge is the
-model from left to right itself. Rows go to recipes/results/control_e2e.jsonl, models to runs/restaurants; called again
-it goes on where it stopped.
+The two word models learn the sentences alone, without their attributes: diffusion for 6 minutes of one core, the
+autoregressive model for 3, since it learns from every word of each sentence. Their taggers train for 24 seconds each.
+Targets are the parts of speech of sentences of the test set, by the lexicon of recipes/lexicon.py. The autoregressive
+model is also the judge. Rows go to recipes/results/control_e2e.jsonl, models to runs/restaurants; an interrupted recipe
+continues where it stopped.
 """
 
 from __future__ import annotations
@@ -103,10 +103,14 @@ def perplexity(texts: Sequence[str], judge: Path) -> float:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--e2e", required=True, help="the folder with trainset.csv, devset.csv and testset_w_refs.csv")
+    parser.add_argument(
+        "--e2e", required=True, help="the directory with trainset.csv, devset.csv and testset_w_refs.csv"
+    )
     parser.add_argument("--targets", type=int, default=40)
-    parser.add_argument("--out", type=Path, default=Path("runs/restaurants"), help="where the models go")
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", help="where the rows go")
+    parser.add_argument("--out", type=Path, default=Path("runs/restaurants"), help="directory for the models")
+    parser.add_argument(
+        "--results", type=Path, default=Path(__file__).parent / "results", help="directory for the rows"
+    )
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
     train(told.e2e, told.out)

@@ -1,4 +1,4 @@
-"""Rows that recipes print as they are finished, and trainings under a budget: see `redraft.evaluation.comparison`."""
+"""Rows that recipes print and store as they finish, and training under a budget (`redraft.evaluation.comparison`)."""
 
 from __future__ import annotations
 
@@ -65,23 +65,25 @@ def measure_all(rows: Rows, jobs: Iterable[tuple[str, Measure]], only: Sequence[
     """Measures the rows that are asked for and not there yet, one after the other."""
     known = dict(jobs)
     if strange := [name for name in only or () if name not in known]:
-        raise ValueError(f"--only {strange[0]!r} is no row here; there are {', '.join(map(repr, known)) or 'none yet'}")
+        raise ValueError(
+            f"--only {strange[0]!r} is not a row here; choose from {', '.join(map(repr, known)) or 'none yet'}"
+        )
     for name in only or known:
         rows.add(name, known[name])
 
 
 def add_places(parser: argparse.ArgumentParser, out: str) -> None:
     """The options of all recipes that train: where things go, and what is wanted."""
-    parser.add_argument("--out", type=Path, default=Path(out), help="where the models go")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the rows go")
+    parser.add_argument("--out", type=Path, default=Path(out), help="directory for the models")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the rows")
     parser.add_argument("--only", nargs="+", help="rows to measure")
 
 
 def add_page(parser: argparse.ArgumentParser, *more: str) -> None:
     """The options of recipes that measure trained models, and fill in a page."""
     parser.add_argument("what", nargs="?", choices=("measure", *more, "tables"), default="measure")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where the rows go")
-    parser.add_argument("--write", type=Path, help="with `tables`: the page to fill in")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the rows")
+    parser.add_argument("--write", type=Path, help="with `tables`: the page to fill")
 
 
 def run_recipe(main: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
-"""`python recipes/ship_smol.py --run DIR`: the adapter of SmolLM2 that comes with the package, if it earns its place.
+"""`python recipes/ship_smol.py --run DIR`: puts an adapter of SmolLM2 into the package, if it reaches the goal.
 
-It does if both models together fill at least 5 points more of 1,000 held-out words than 16 candidates of the causal
-model rescored with the right side: the last row of recipes/results/adapt.jsonl that has as many.
+The goal: both models together fill at least 5 points more of 1,000 held-out words than 16 candidates of the causal
+model rescored with the right side. The last row of recipes/results/adapt.jsonl with that many words decides.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ recipes/results/adapt.jsonl. The adapter is part of Redraft, under its licence.
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=Path, required=True, help="the checkpoint of the row")
+    parser.add_argument("--run", type=Path, required=True, help="the checkpoint that the row was measured on")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--out", type=Path, default=Path(redraft.__file__).parent / "shipped" / SMOL)
     asked = parser.parse_args()

@@ -1,9 +1,9 @@
-"""The model that comes with the package: a small one of the embedded stories, trained for longer than the demo's.
+"""Trains the model that comes with the package: a small model of the embedded stories, trained longer than the demo's.
 
     python recipes/shipped.py
 
-About 25 minutes of one core; called again it goes on where it stopped. The row goes to recipes/results/shipped.jsonl,
-the run to runs/shipped, the model with its card to redraft/models/shipped/story.
+This takes about 25 minutes of one core; an interrupted recipe continues where it stopped. The row goes to
+recipes/results/shipped.jsonl, the run to runs/shipped, the model with its card to redraft/models/shipped/story.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows.add(STORY, lambda: measured(run, model))
     row = rows.read()[STORY]
     if row["run"] != run.digest:
-        raise ValueError(f"{rows.file} holds the row of another run; remove it, or give another --results")
+        raise ValueError(f"{rows.file} holds a row of another run; remove it, or choose another --results")
     made = redraft.export(options.out / STORY, model, run, CARD.format(percent=100 * row["grammatical"], **row))
     shutil.rmtree(options.model, ignore_errors=True)
     shutil.move(made, options.model)

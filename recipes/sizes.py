@@ -1,10 +1,10 @@
-"""What each preset needs: parameters, memory, time of a training step.
+"""The cost of each preset: parameters, memory, time of a training step.
 
-    python recipes/sizes.py                                 # measures the rows, each in a process of its own
-    python recipes/sizes.py --write docs/presets.md         # puts them into the page
+    python recipes/sizes.py                                 # measures the rows, each in its own process
+    python recipes/sizes.py --write docs/presets.md         # fills them into the page
 
-The tiny presets are trained for some steps on one core, in fp32. The published ones are counted, not trained: their
-tokenizers are stood in for by one of the same size.
+The tiny presets are trained for some steps on one core, in fp32. The published ones are counted, not trained, with
+placeholder tokenizers of the same size.
 """
 
 from __future__ import annotations
@@ -160,9 +160,9 @@ def millions(count: int) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PRESETS, metavar="PRESET", help="presets to measure")
-    parser.add_argument("--steps", type=int, default=TIMED_STEPS, help="steps that are timed")
-    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="where the rows go")
-    parser.add_argument("--write", type=Path, help="the page for the tables; nothing is measured")
+    parser.add_argument("--steps", type=int, default=TIMED_STEPS, help="timed steps")
+    parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
+    parser.add_argument("--write", type=Path, help="fill the tables into this page; measures nothing")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--base", action="store_true", help=argparse.SUPPRESS)
     told = parser.parse_args(argv)

@@ -1,4 +1,4 @@
-"""The models that `recipes/spelling.py` corrects with: what they learn, and for how long."""
+"""Trains the models that `recipes/spelling.py` corrects with: their data, sizes and steps."""
 
 from __future__ import annotations
 

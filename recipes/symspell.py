@@ -1,4 +1,4 @@
-"""SymSpell as a baseline, with the dictionary and the bigrams of the training text; names and digits are as safe."""
+"""SymSpell as a baseline, with the dictionary and bigrams of the training text; it also skips names and digits."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _replaced(text: str, names: bool, correct: Any) -> str:
 
 def _runs(text: str, names: bool) -> Iterator[tuple[int, int, str]]:
     """Words that may be touched with single spaces between them, as long as possible."""
-    speller = _CandidateGenerator(Lexicon({}), EditChannel.even(), 0.02, names=names)
+    speller = _CandidateGenerator(Lexicon({}), EditChannel.uniform(), 0.02, names=names)
     free = [piece for piece in _WHOLE_WORD.finditer(text) if speller.may_change(text, piece.start(), piece.group())]
     begin = 0
     for i in range(1, len(free) + 1):

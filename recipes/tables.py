@@ -134,7 +134,7 @@ def filled_in(page: str, contents: Mapping[str, str]) -> str:
         between = re.compile(rf"<!-- table {name} -->.*?<!-- end -->", re.DOTALL)
         page, count = between.subn(lambda _, name=name, text=text: _marked(name, text), page)
         if count != 1:
-            raise ValueError(f"the page has {count} places `<!-- table {name} -->` … `<!-- end -->`; it needs one")
+            raise ValueError(f"the page has {count} marks `<!-- table {name} -->` … `<!-- end -->`; it must have one")
     return page
 
 

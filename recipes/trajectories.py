@@ -1,4 +1,4 @@
-"""Trajectories of a model, the texts it wrote and when it wrote each token, and the loss that makes it sure earlier."""
+"""Trajectories of a model (texts, and the step that wrote each token), and the loss of certainty distillation."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_the_table_shows_each_row_and_where_it_was_measured() -> None:
     for part in (limit.processor(), "make bench", "fp32 123", "| a | 1 | ≤ 1.05 | yes |", "| b | 2 | none | – |"):
         assert part in page
     assert "| c | 2.5 | ≥ 3 | **no** |" in page
-    with pytest.raises(ValueError, match="between which"):
+    with pytest.raises(ValueError, match="around the table"):
         table.filled("a page without markers", rows)
 
 

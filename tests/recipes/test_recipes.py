@@ -108,7 +108,7 @@ def test_a_row_is_measured_once(tmp_path: Path) -> None:
         ("infill.py --model nowhere", "infill.py: nowhere is not a directory; give the directory of a run"),
         (
             "continuous.py systems --only cosmo",
-            "continuous.py: --only 'cosmo' is no row here; there are 'diffusion_lm',",
+            "continuous.py: --only 'cosmo' is not a row here; choose from 'diffusion_lm',",
         ),
     ],
 )
@@ -124,7 +124,7 @@ def test_wrong_input_of_a_recipe_is_told_in_one_line(command: str, said: str, tm
 @pytest.mark.parametrize("table", ["methods", "ablations", "remask"])
 def test_rows_that_do_not_exist_are_refused(table: str, tmp_path: Path) -> None:
     """Before anything is measured; a mistyped name would otherwise pass for a row that is there."""
-    with pytest.raises(ValueError, match="--only 'gstar' is no row here; there are "):
+    with pytest.raises(ValueError, match="--only 'gstar' is not a row here; choose from "):
         discrete.main([table, "--only", "gstar", "--out", str(tmp_path), "--results", str(tmp_path)])
     assert not list(tmp_path.iterdir())
 
@@ -297,9 +297,9 @@ def test_a_blind_guess_knows_frequencies_alone(tmp_path: Path, half_a_minute: li
 
 def test_prose_is_plain_text(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
-    with pytest.raises(ValueError, match="no plain text"):
+    with pytest.raises(ValueError, match="is not plain text"):
         real.prose([str(tmp_path)])
-    with pytest.raises(ValueError, match="--prose nowhere is not there"):
+    with pytest.raises(ValueError, match="--prose nowhere does not exist"):
         real.prose(["nowhere"])
 
 
@@ -645,7 +645,7 @@ def test_pictures_of_pages_that_need_no_weights_are_up_to_date(
         drawn, held = (folder / f"{name}.svg" for folder in (tmp_path, ROOT / "docs" / "pictures"))
         assert drawn.read_text("utf-8") == held.read_text("utf-8"), "python recipes/pages.py"
     pages.main(["--only", "star", "--out", str(tmp_path), "--runs", str(tmp_path)])
-    assert "star: left as it is; it needs" in capsys.readouterr().out
+    assert "star: unchanged; it needs" in capsys.readouterr().out
     assert not (tmp_path / "star.svg").exists()
 
 
@@ -795,7 +795,7 @@ def test_the_page_is_filled_in(tmp_path: Path) -> None:
     assert tables.filled_in(empty, tables.rendered(tmp_path)) == empty
     assert all(table in empty for table in tables.tables(tmp_path).split("\n\n"))
     assert empty.splitlines()[0] == page.splitlines()[0]
-    with pytest.raises(ValueError, match="0 places `<!-- table seeds -->`"):
+    with pytest.raises(ValueError, match="0 marks `<!-- table seeds -->`"):
         tables.filled_in("# A page without places", tables.rendered(tmp_path))
 
 

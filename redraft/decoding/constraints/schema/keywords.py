@@ -23,8 +23,6 @@ from redraft.decoding.constraints.schema.atoms import (
     _UniqueItems,
 )
 from redraft.decoding.constraints.schema.document import _Node
-from redraft.decoding.constraints.schema.expressions import _UnsupportedPattern
-from redraft.decoding.constraints.schema.formats import _format_formula
 from redraft.decoding.constraints.schema.formula import (
     _FALSE,
     _TRUE,
@@ -37,10 +35,12 @@ from redraft.decoding.constraints.schema.formula import (
     _not,
     _substitute,
 )
-from redraft.decoding.constraints.schema.numbers import _integers, _less_than, _multiple_of, _number_among
-from redraft.decoding.constraints.schema.patterns import _pattern_formula
+from redraft.decoding.constraints.schema.strings.expressions import _UnsupportedPattern
+from redraft.decoding.constraints.schema.strings.formats import _format_formula
+from redraft.decoding.constraints.schema.strings.numbers import _integers, _less_than, _multiple_of, _number_among
+from redraft.decoding.constraints.schema.strings.patterns import _pattern_formula
+from redraft.decoding.constraints.schema.strings.words import _exactly_strings, _longer_strings
 from redraft.decoding.constraints.schema.unevaluated import _unevaluated_items, _unevaluated_properties
-from redraft.decoding.constraints.schema.words import _exactly_strings, _longer_strings
 
 _KINDS = ("null", "true", "false", "number", "string", "array", "object")
 _KINDS_OF = {"boolean": ("true", "false"), "integer": ("number",)} | {kind: (kind,) for kind in _KINDS}

@@ -30,9 +30,9 @@ from redraft.decoding.constraints.schema.formula import (
     _substitute,
 )
 from redraft.decoding.constraints.schema.fragments import _NOWHERE, _AutomatonBuilder, _exit_code, _Fragment, _Label
-from redraft.decoding.constraints.schema.spelling import _key_bytes
+from redraft.decoding.constraints.schema.strings.spelling import _key_bytes
+from redraft.decoding.constraints.schema.strings.words import _holds
 from redraft.decoding.constraints.schema.values import _all_atoms, _Demand, _ValueCompiler
-from redraft.decoding.constraints.schema.words import _holds
 
 _Formulas = tuple[_Formula, ...]
 _State = tuple[int, _Formulas]  # number of names passed, remaining formulas

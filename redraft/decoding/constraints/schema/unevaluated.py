@@ -19,10 +19,10 @@ from redraft.decoding.constraints.schema.atoms import (
     _schema_formula,
 )
 from redraft.decoding.constraints.schema.document import _Node
-from redraft.decoding.constraints.schema.expressions import _UnsupportedPattern
 from redraft.decoding.constraints.schema.formula import _FALSE, _TRUE, _all_of, _any_of, _fact, _Formula, _not
-from redraft.decoding.constraints.schema.patterns import _pattern_formula
-from redraft.decoding.constraints.schema.words import _holds
+from redraft.decoding.constraints.schema.strings.expressions import _UnsupportedPattern
+from redraft.decoding.constraints.schema.strings.patterns import _pattern_formula
+from redraft.decoding.constraints.schema.strings.words import _holds
 
 _Meaning = Callable[[_Node, str], _Formula]
 

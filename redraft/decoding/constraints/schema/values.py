@@ -12,9 +12,9 @@ from redraft.decoding.constraints.schema.formula import _FALSE, _TRUE, _all_of, 
 from redraft.decoding.constraints.schema.fragments import _EMPTY, _NOWHERE, _Budget, _exit_code, _Fragment, _unite
 from redraft.decoding.constraints.schema.keywords import _KINDS, _formula_for_kind
 from redraft.decoding.constraints.schema.limits import _Limits
-from redraft.decoding.constraints.schema.numbers import _canonical_numbers
-from redraft.decoding.constraints.schema.spelling import _NUMERALS, _TEXT, _number_fragment, _string_fragment
-from redraft.decoding.constraints.schema.words import _cap_length, _label_strings, _LabeledStrings
+from redraft.decoding.constraints.schema.strings.numbers import _canonical_numbers
+from redraft.decoding.constraints.schema.strings.spelling import _NUMERALS, _TEXT, _number_fragment, _string_fragment
+from redraft.decoding.constraints.schema.strings.words import _cap_length, _label_strings, _LabeledStrings
 
 _Formulas = tuple[_Formula, ...]
 

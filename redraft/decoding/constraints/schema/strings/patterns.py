@@ -11,9 +11,9 @@ from functools import lru_cache, reduce
 from typing import Any
 
 from redraft.decoding.constraints.dfa import AutomatonTooLarge
-from redraft.decoding.constraints.schema.expressions import _Expression, _parse_expression, _UnsupportedPattern
 from redraft.decoding.constraints.schema.formula import _all_of, _any_of, _Formula, _not
-from redraft.decoding.constraints.schema.words import (
+from redraft.decoding.constraints.schema.strings.expressions import _Expression, _parse_expression, _UnsupportedPattern
+from redraft.decoding.constraints.schema.strings.words import (
     _alphabet,
     _explore_states,
     _Ranges,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from redraft.decoding.constraints.schema.formula import _TRUE, _any_of, _Formula, _not
-from redraft.decoding.constraints.schema.patterns import _pattern_formula
-from redraft.decoding.constraints.schema.words import _with_universe
+from redraft.decoding.constraints.schema.strings.patterns import _pattern_formula
+from redraft.decoding.constraints.schema.strings.words import _with_universe
 
 _YEAR = r"([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
 _LEAP = r"([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)"

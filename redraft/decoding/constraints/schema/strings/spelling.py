@@ -17,7 +17,7 @@ from redraft.decoding.constraints.schema.fragments import (
     _Fragment,
     _Rows,
 )
-from redraft.decoding.constraints.schema.words import _Alphabet, _LabeledStrings
+from redraft.decoding.constraints.schema.strings.words import _Alphabet, _LabeledStrings
 
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _ESCAPES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from redraft.decoding.constraints.schema.characters import (
+from redraft.decoding.constraints.schema.strings.characters import (
     _LINE_ENDS,
     Ranges,
     _complement,

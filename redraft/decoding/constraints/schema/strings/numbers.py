@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import Any
 
 from redraft.decoding.constraints.dfa import AutomatonTooLarge
-from redraft.decoding.constraints.schema.expressions import _parse_expression
 from redraft.decoding.constraints.schema.formula import _all_of, _any_of, _Formula, _not
-from redraft.decoding.constraints.schema.patterns import _strings_with_match
-from redraft.decoding.constraints.schema.words import (
+from redraft.decoding.constraints.schema.strings.expressions import _parse_expression
+from redraft.decoding.constraints.schema.strings.patterns import _strings_with_match
+from redraft.decoding.constraints.schema.strings.words import (
     _exactly_strings,
     _single_characters,
     _strings_by_steps,

@@ -92,6 +92,16 @@ def leads(page: Path, path: str, anchor: str | None) -> bool:
     return target.exists() and (anchor is None or anchor in map(slug, re.findall(r"^#+ (.*)", prose(target), re.M)))
 
 
+def test_pages_of_storeys_name_files_that_exist() -> None:
+    """Paths in code spans, relative to the storey, the package or the repository."""
+    pages = sorted((ROOT / "redraft").glob("*/README.md"))
+    paths = [(page, path) for page in pages for path in re.findall(r"`([\w./]*(?:/|\.py))`", page.read_text("utf-8"))]
+    bases = [ROOT, ROOT / "redraft"]
+    lost = [(name(page), path) for page, path in paths if not any((b / path).exists() for b in [page.parent, *bases])]
+    assert lost == []
+    assert len(pages) == 7
+
+
 def prose(page: Path) -> str:
     """A page without its blocks of code."""
     return re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)

@@ -102,7 +102,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class TimedDraft:
+class TimedDraft(Drafter):
     """A drafter, with a clock."""
 
     inner: Any
@@ -111,6 +111,9 @@ class TimedDraft:
     @property
     def ordered(self) -> bool:
         return bool(self.inner.ordered)
+
+    def costs(self) -> DraftCosts:
+        return self.inner.costs()
 
     def __call__(self, asked: DraftRequest) -> Proposal:
         found: list[Proposal] = []

@@ -23,10 +23,9 @@ from redraft import evaluation, tasks
 from redraft.apps.cli.run_arguments import parse_run, parse_source
 from redraft.core import Canvas, CharTokenizer, Context, Denoiser, Prediction, TablePrediction
 from redraft.core.text.tokenizers import MASK_GLYPH
-from redraft.decoding import Ancestral, Blocks, GuidedSampler, Sampler, SlidingWindow
+from redraft.decoding import Ancestral, Blocks, Guidance, GuidedSampler, Sampler, SlidingWindow
 from redraft.evaluation import write_and_judge
 from redraft.models import BlockCausal
-from redraft.tasks.engine.sampler_choice import with_steps
 from redraft.training import (
     DataStats,
     InfiniteCorpus,
@@ -51,7 +50,7 @@ SPLITS: tuple[Split, ...] = ("train", "valid", "test")
 
 
 @dataclass(frozen=True)
-class Eager:
+class Eager(Guidance):
     """Asks the network at every step for all positions, whether anything changes or not: no reuse."""
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
@@ -108,7 +107,7 @@ def long_samplers(name: str, own: Sampler, steps: int) -> Sampler:
     if name == "mdlm":
         return SlidingWindow(Ancestral(steps), WINDOW, STRIDE)
     assert isinstance(own, Blocks)
-    inner = with_steps(replace(own, stop=False), 1 if name == "ar" else max(1, steps * BLOCK // WINDOW))
+    inner = replace(own, stop=False).with_setting("steps", 1 if name == "ar" else max(1, steps * BLOCK // WINDOW))
     return SlidingWindow(inner, WINDOW, STRIDE)
 
 

@@ -39,7 +39,7 @@ from redraft.core import (
     VectorPrediction,
     VPLinear,
 )
-from redraft.decoding import Ancestral, GuidedSampler
+from redraft.decoding import Ancestral, Guidance, GuidedSampler
 from redraft.evaluation import write_and_judge
 from redraft.models import PredictEps, PredictV, PredictX, VectorHead
 from redraft.models.codecs.coordinates import point_length
@@ -136,7 +136,7 @@ class Watched(DenoiserWrapper):
 
 
 @dataclass(frozen=True)
-class Watching:
+class Watching(Guidance):
     """Guidance that changes nothing."""
 
     seen: Sureness

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         EvenWarp as EvenWarp,
         HoldWarp as HoldWarp,
         Sampler as Sampler,
+        SamplerWrapper as SamplerWrapper,
         TimeWarp as TimeWarp,
         final_canvas as final_canvas,
     )
@@ -154,6 +155,7 @@ if TYPE_CHECKING:
         SharedGumbelRule as SharedGumbelRule,
         TokenwiseRule as TokenwiseRule,
     )
+    from redraft.decoding.speculation.costs import DraftCosts as DraftCosts
     from redraft.decoding.speculation.drafters import (
         DiffusionDraft as DiffusionDraft,
         Drafter as Drafter,
@@ -161,12 +163,8 @@ if TYPE_CHECKING:
         NoDraft as NoDraft,
         OwnDrafter as OwnDrafter,
         SampledDraft as SampledDraft,
-        StatefulDrafter as StatefulDrafter,
     )
     from redraft.decoding.speculation.lookup import PromptLookup as PromptLookup, TextLookup as TextLookup
-    from redraft.decoding.speculation.speculative import (
-        DraftCosts as DraftCosts,
-        SpeculativeSampler as SpeculativeSampler,
-    )
+    from redraft.decoding.speculation.speculative import SpeculativeSampler as SpeculativeSampler
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -14,7 +14,7 @@ from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.base import Sampler, SamplerWrapper
 from redraft.evaluation.judges import Judge, ModelJudge, TransformersJudge
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.cpu_weights import with_weight_format
@@ -67,7 +67,7 @@ def refuse_preset(path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class ProgressSampler:
+class ProgressSampler(SamplerWrapper):
     """Counts the canvases that a sampler yields, to show its progress."""
 
     sampler: Sampler

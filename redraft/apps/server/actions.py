@@ -14,8 +14,6 @@ from redraft.apps.server.errors import _JsonObject
 from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import token_texts
 from redraft.decoding.constraints.rules import Json, Regex, compile_rule
-from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler
 from redraft.models.canvas_builder import text_positions
 from redraft.tasks.arguments.settings import (
     ControlSettings,
@@ -144,17 +142,9 @@ _ACTIONS: dict[str, Callable[[TextModel, _JsonObject], _Work]] = {
 
 def _greedy_sampler(model: TextModel, options: _JsonObject) -> _JsonObject:
     """Uses confidence order if a client asks for temperature 0, which ancestral sampling does not support."""
-    if options.get("temperature") == 0 and options.get("sampler", "own") == "own" and _is_ancestral(model.sampler):
+    if options.get("temperature") == 0 and options.get("sampler", "own") == "own" and model.sampler.is_ancestral:
         return options | {"sampler": "confidence"}
     return options
-
-
-def _is_ancestral(sampler: Sampler | None) -> bool:
-    while sampler is not None:
-        if isinstance(sampler, Ancestral):
-            return True
-        sampler = getattr(sampler, "sampler", None)
-    return False
 
 
 def _run_plans(

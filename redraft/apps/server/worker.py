@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import torch
 from torch import nn
@@ -35,7 +35,6 @@ from redraft.apps.server.scheduler import (
     ScheduledRequest,
 )
 from redraft.core.hardware.batch_invariance import batch_invariant_rows
-from redraft.decoding.blocks.blocks import Blocks
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.model import TextModel, open_model
 from redraft.training.data.annotations import as_annotated
@@ -173,10 +172,7 @@ def _shapes(lm: DiffusionLM) -> Iterator[tuple[int, int]]:
 def _model_info(name: str, model: TextModel) -> _JsonObject:
     """Returns the facts about a model that the HTTP side needs."""
     config, run = model.lm.config, model.run
-    sampler: Any = model.sampler
     block = model.lm.block
-    while isinstance(sampler, Blocks):
-        sampler = sampler.sampler
     length = None if run is None else run.framing.length
     return {
         "id": name,
@@ -184,7 +180,7 @@ def _model_info(name: str, model: TextModel) -> _JsonObject:
         "created": int(model.path.stat().st_mtime)
         if model.path is not None and model.path.exists()
         else int(time.time()),
-        "steps": getattr(sampler, "steps", None),
+        "steps": model.sampler.setting("steps"),
         "sampler": str(model.sampler),
         "length": length,
         "positions": config.network.positions,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from redraft.core.processes.base import TokenProcess, _HeldOutRows, require_time
 from redraft.core.randomness import Rng
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Linear
+from redraft.core.tunable import Tunable
 from redraft.core.vocab import Vocab
 
 
@@ -45,12 +47,28 @@ class PickResult(NamedTuple):
         return cls(where, tokens, drawn.log_x[index, tokens])
 
 
-class Pick(Protocol):
-    """Decides which masked positions to reveal, and as which tokens."""
+class Pick(Tunable, ABC):
+    """Decides which masked positions to reveal, and as which tokens. Its fields are its settings."""
 
+    adaptive: ClassVar[bool] = False  # whether it may reveal more positions than requested
+
+    @property
+    @abstractmethod
+    def writes_once(self) -> bool:
+        """Whether a token, once revealed, is never masked again."""
+
+    @property
+    @abstractmethod
+    def draws_exactly(self) -> bool:
+        """Whether tokens are drawn from the prediction as it is, at positions chosen without looking at the tokens."""
+
+    def with_end_tokens_last(self, tokens: tuple[int, ...]) -> Pick | None:
+        """Return a copy that reveals these tokens after all others; None if this pick cannot."""
+        return None
+
+    @abstractmethod
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         """hidden (B, L): positions that may be revealed; share (B, 1): fraction of them this step should reveal."""
-        ...
 
 
 class _RevealResult(NamedTuple):
@@ -61,13 +79,15 @@ class _RevealResult(NamedTuple):
 
 
 @dataclass(frozen=True)
-class IndependentReveal:
+class IndependentReveal(Pick):
     """Reveals each masked position independently with probability `share`, its token drawn from x̂: ancestral sampling.
 
     The positions are drawn first, so the network is queried only there. This is exact (the two draws are independent)
     and safe in any precision, and a row in which nothing changes needs no network call.
     If Z = Σx̂ is free, the odds of a reveal are share·Z to 1 − share, so x̂ is needed at all masked positions.
     """
+
+    writes_once = draws_exactly = True
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         for_positions, for_tokens = rng.split(2)

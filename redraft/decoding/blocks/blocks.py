@@ -14,16 +14,15 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
 from redraft.core.randomness import Rng
 from redraft.decoding.blocks.approximate_cache import ApproximateCache, _StaleDenoiser
-from redraft.decoding.blocks.sub_blocks import SubBlocks
 from redraft.decoding.blocks.windows import _Window
 from redraft.decoding.constraints.placement import PlacedRuleSet
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.base import CacheKind, Sampler, SamplerWrapper
 from redraft.decoding.samplers.stopping import may_stop, stop_rows
 
 
 @dataclass(frozen=True)
-class Blocks:
+class Blocks(SamplerWrapper):
     """Block-wise decoding: the inner sampler writes one block after another.
 
     Block-causal and causal networks have blocks of their own. Finished blocks never change and never see later tokens,
@@ -46,11 +45,28 @@ class Blocks:
         if self.decode_block is not None and self.decode_block < 1:
             raise ValueError(f"decode_block={self.decode_block}; it must be at least one token")
 
-    def exact(self, denoise: Denoiser) -> bool | None:
-        """Whether the cache used with this denoiser is exact; None if there is no cache."""
-        if isinstance(self.cache, ApproximateCache) or (isinstance(self.sampler, SubBlocks) and self.sampler.cache):
-            return False
-        return True if self.cache and denoise.block is not None else None
+    @property
+    def block_size(self) -> int | None:
+        return self.sampler.block_size if self.decode_block is None else self.decode_block
+
+    @property
+    def stops_at_end_token(self) -> bool:
+        return self.stop
+
+    def cache_kind(self, block: int | None) -> CacheKind:
+        inner = self.sampler.cache_kind(block)
+        if isinstance(self.cache, ApproximateCache) or inner == "approximate":
+            return "approximate"
+        return "exact" if self.cache and block is not None else inner
+
+    def in_blocks(self, size: int) -> Blocks:
+        return replace(self, decode_block=size)
+
+    def with_cache(self, cache: bool | ApproximateCache) -> Blocks:
+        return replace(self, cache=cache)
+
+    def with_total_steps(self, steps: int, length: int, at_once: int) -> Sampler | None:
+        return super().with_total_steps(steps, length, min(at_once, self.decode_block or at_once))
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if isinstance(process, Insertion):

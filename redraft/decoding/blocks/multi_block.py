@@ -17,11 +17,12 @@ from redraft.core.randomness import Rng
 from redraft.core.vocab import require_range
 from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from redraft.decoding.picks.adaptive import ConfidenceThreshold
+from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.stopping import may_stop, stop_rows
 
 
 @dataclass(frozen=True)
-class MultiBlock:
+class MultiBlock(Sampler):
     """Decoding of several blocks of `decode_block` tokens at a time, under full attention (d3LLM, 2026).
 
     A block becomes active when the fraction `add` of the block before it is written. An adaptive pick may then reveal
@@ -39,10 +40,23 @@ class MultiBlock:
     add: float = 0.5
     full: float = 0.5
     stop: bool = False
+    settings_part = "pick"
 
     def __post_init__(self) -> None:
         require_range(self, 1, 2**31, "decode_block")
         require_range(self, 0, 1, "add", "full")
+
+    @property
+    def writes_once(self) -> bool:
+        return self.pick.writes_once
+
+    @property
+    def draws_exactly(self) -> bool:
+        return self.pick.draws_exactly
+
+    @property
+    def stops_at_end_token(self) -> bool:
+        return self.stop
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         self._require_supported(denoise, process)

@@ -14,12 +14,12 @@ from redraft.core.processes.insertion import Insertion
 from redraft.core.randomness import Rng
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.base import Sampler, SamplerWrapper
 from redraft.decoding.samplers.stopping import stop_rows
 
 
 @dataclass(frozen=True)
-class SlidingWindow:
+class SlidingWindow(SamplerWrapper):
     """Semi-autoregressive decoding in a sliding window (MDLM).
 
     Writes a window, keeps its last `window − stride` tokens as prompt, writes `stride` more tokens, and so on.
@@ -39,6 +39,16 @@ class SlidingWindow:
             raise ValueError(
                 f"stride={self.stride}, window={self.window}; the stride must be at least 1 and at most the window"
             )
+
+    @property
+    def stops_at_end_token(self) -> bool:
+        return self.stop or self.sampler.stops_at_end_token
+
+    def longest_read(self, length: int) -> int:
+        return self.sampler.longest_read(min(length, self.window))
+
+    def with_total_steps(self, steps: int, length: int, at_once: int) -> Sampler | None:
+        return super().with_total_steps(steps, length, min(at_once, self.stride))
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if denoise.block is not None and not isinstance(self.sampler, Blocks):

@@ -14,11 +14,11 @@ from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.base import CacheKind, Sampler, SamplerWrapper
 
 
 @dataclass(frozen=True)
-class SubBlocks:
+class SubBlocks(SamplerWrapper):
     """A sampler that writes a block in sub-blocks of `size` tokens, left to right: `Blocks(SubBlocks(sampler, 8))`.
 
     With `first`, the first token of a block is a sub-block of its own: if states predict the next token, the block
@@ -35,6 +35,9 @@ class SubBlocks:
     def __post_init__(self) -> None:
         if self.size < 1:
             raise ValueError(f"size={self.size}; a sub-block must have at least one token")
+
+    def cache_kind(self, block: int | None) -> CacheKind:
+        return "approximate" if self.cache else self.sampler.cache_kind(block)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         canvas = process.prior(canvas, rng=rng)

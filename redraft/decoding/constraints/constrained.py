@@ -18,10 +18,11 @@ from redraft.core.vocab import FINITE, require_range
 from redraft.decoding.constraints.automaton import _Ints
 from redraft.decoding.constraints.placement import PlacedRuleSet
 from redraft.decoding.constraints.query import _ConstraintQuery
+from redraft.decoding.guidance.base import Guidance
 
 
 @dataclass(frozen=True)
-class Constrained:
+class Constrained(Guidance):
     """Guidance by the rules on a canvas (see `constrain`): conditions each prediction on the text obeying them.
 
     x̂ becomes ∏ x̂_i(x_i) · 1[x obeys], normalized: positions depend on each other only through the rule. `at` returns

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -13,10 +14,15 @@ from redraft.core.prediction import Denoiser, Prediction, VectorPrediction
 from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs, reverse_log_probs
 
 
-class Guidance(Protocol):
+class Guidance(ABC):
     """A function that wraps a denoiser and returns the guided denoiser."""
 
-    def __call__(self, denoise: Denoiser) -> Denoiser: ...
+    draws_exactly: ClassVar[bool] = True
+    """Whether a draw from the guided prediction is one from the model that the guidance defines; a filter cuts it."""
+
+    @abstractmethod
+    def __call__(self, denoise: Denoiser) -> Denoiser:
+        """Return the guided denoiser."""
 
 
 def _require_scale(scale: float) -> None:

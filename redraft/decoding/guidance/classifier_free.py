@@ -9,11 +9,11 @@ from torch import Tensor
 
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
-from redraft.decoding.guidance.base import _join_contexts, _mix_predictions, _require_scale, _split_caches
+from redraft.decoding.guidance.base import Guidance, _join_contexts, _mix_predictions, _require_scale, _split_caches
 
 
 @dataclass(frozen=True)
-class ClassifierFree:
+class ClassifierFree(Guidance):
     """(1 − γ)·unconditional + γ·conditional, for a network that was trained with and without its condition.
 
     Vectors: mixes x̂ itself, which equals mixing ε̂, v̂ or scores, since these are affine in x̂ (Ho & Salimans 2022, whose
@@ -68,7 +68,7 @@ def _branches(context: Context, none: int | None) -> tuple[Context, Context]:
 
 
 @dataclass(frozen=True)
-class NegativePrompt:
+class NegativePrompt(Guidance):
     """(1 − γ)·(with another prompt) + γ·(with the row's own prompt), for prompts inside the row.
 
     `Context.other` holds the other prompt. If it is all masks, the prompt is hidden: this is LLaDA's classifier-free

@@ -12,11 +12,11 @@ from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs, reverse_log_probs
 from redraft.core.vocab import ABOVE_ZERO, FINITE, require_range
-from redraft.decoding.guidance.base import _CachedTokens, _split_cached_tokens
+from redraft.decoding.guidance.base import Guidance, _CachedTokens, _split_cached_tokens
 
 
 @dataclass(frozen=True)
-class LogitFilter:
+class LogitFilter(Guidance):
     """Filters the distribution at each position, in this order, and normalizes after each filter:
 
     1. `repetition`: tokens already in the row get x̂^repetition, so above 1 they become less likely. Every token of z
@@ -38,6 +38,7 @@ class LogitFilter:
     top_k: int | None = None
     top_p: float = 1.0
     min_p: float = 0.0
+    draws_exactly = False
 
     def __post_init__(self) -> None:
         require_range(self, ABOVE_ZERO, FINITE, "repetition", "temperature")

@@ -12,13 +12,13 @@ from redraft.core import ops
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.vocab import FINITE, require_range
-from redraft.decoding.guidance.base import _CachedTokens, _require_scale, _split_cached_tokens
+from redraft.decoding.guidance.base import Guidance, _CachedTokens, _require_scale, _split_cached_tokens
 
 _FutureLogProb = Callable[[Tensor, Tensor], Tensor]  # (B, n) prefix, (B, C) candidates → (B, C) log p(y | prefix, k)
 
 
 @dataclass(frozen=True)
-class LookAhead:
+class LookAhead(Guidance):
     """x̂_k·p(y | x_1 … x_{i−1}, k)^γ for the `top` most likely tokens k, normalized (FUDGE, Yang & Klein 2021, eq. 2).
 
     `future` returns the log-probability that a text with a given prefix will have the attribute y. With the exact

@@ -10,11 +10,11 @@ from torch import Tensor
 from redraft.core import ops
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction, VectorPrediction
-from redraft.decoding.guidance.base import _require_scale
+from redraft.decoding.guidance.base import Guidance, _require_scale
 
 
 @dataclass(frozen=True, eq=False)
-class PositionClassifier:
+class PositionClassifier(Guidance):
     """x̂_k·p(y_l | k)^γ at position l, normalized: a classifier of single tokens.
 
     −inf in `log_prob` forbids a token. A row of zeros leaves a position free, and positions from L on are free. This

@@ -23,14 +23,14 @@ from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs, reverse_log_probs
 from redraft.core.vocab import require_range
-from redraft.decoding.guidance.base import _require_scale
+from redraft.decoding.guidance.base import Guidance, _require_scale
 
 _LogProb = Callable[[Tensor, Tensor, Context], Tensor]  # one-hot z (B, L, V) as floats, t, context → (B,) log p(y | z)
 _MAX_ELEMENTS = 2**25  # elements of the one-hot input in one call of a classifier
 
 
 @dataclass(frozen=True)
-class TokenClassifier:
+class TokenClassifier(Guidance):
     """x̂_k·p(y | z with k at position l)^γ, normalized: tries every token at every queried position.
 
     This takes V classifier evaluations per position, so it suits small vocabularies, or serves as the reference for
@@ -55,7 +55,7 @@ class TokenClassifier:
 
 
 @dataclass(frozen=True)
-class FirstOrderClassifier:
+class FirstOrderClassifier(Guidance):
     """`TokenClassifier` to first order: one gradient in the one-hot z covers all tokens and positions.
 
     It is exact for a classifier whose log-probability is linear in the one-hot tokens.

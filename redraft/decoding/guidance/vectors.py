@@ -12,10 +12,11 @@ from torch import Tensor
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction, VectorPrediction
 from redraft.core.processes.gaussian import Gaussian
+from redraft.decoding.guidance.base import Guidance
 
 
 @dataclass(frozen=True)
-class GradientClassifier:
+class GradientClassifier(Guidance):
     """x̂ + γ·(s²/a)·∇_z log p(y | z, t), where z = a·x + s·ε.
 
     With γ = 1 and the exact classifier of noisy z this is E[x | z, y]. In terms of scores it is ∇log q + γ·∇log p(y |
@@ -39,7 +40,7 @@ class GradientClassifier:
 
 
 @dataclass(frozen=True)
-class DenoisedClassifier:
+class DenoisedClassifier(Guidance):
     """x̂ + γ·(s²/a)·∇_z log p(y | x̂(z)): a classifier of clean x, differentiated through the denoiser.
 
     It is exact where z determines x, and an approximation elsewhere: p(y | z) is the mean of p(y | x), not its value at
@@ -93,7 +94,7 @@ def _detach(pred: VectorPrediction) -> VectorPrediction:
 
 
 @dataclass(frozen=True)
-class ProjectedDenoiser:
+class ProjectedDenoiser(Guidance):
     """Replaces x̂ by project(x̂) at all times t ≤ `since`: clamping to embeddings (Diffusion-LM), thresholds, norms.
 
     Clamping, `ProjectedDenoiser(codec.project)`, commits to words and reduces rounding errors, but also diversity:

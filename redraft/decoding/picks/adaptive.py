@@ -6,7 +6,7 @@ Every step reveals at least one token in each row that has masked tokens, and at
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from torch import Tensor
 from redraft.core import ops
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Draw, Prediction
-from redraft.core.processes.masked import PickResult
+from redraft.core.processes.masked import Pick, PickResult
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 from redraft.decoding.picks.order import (
@@ -31,8 +31,14 @@ from redraft.decoding.picks.order import (
 )
 
 
-class AdaptivePick(ABC):
+class AdaptivePick(Pick):
     """A pick that chooses how many tokens to reveal, and so how many steps to take."""
+
+    adaptive = writes_once = True
+
+    @property
+    def draws_exactly(self) -> bool:
+        return False  # most of these picks look at the confidence of the drawn tokens
 
     @abstractmethod
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
@@ -129,6 +135,10 @@ class EntropyBound(AdaptivePick):
         require_range(self, 0, float("inf"), "bound")
         require_temperature(self.temperature)
 
+    @property
+    def draws_exactly(self) -> bool:
+        return self.temperature == 1
+
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         def count(scores: np.ndarray) -> np.ndarray:
             masked = np.isfinite(scores)
@@ -223,6 +233,7 @@ class WideInNarrowOut(AdaptivePick):
     neighbours: int = 1
     rounds: int = 1
     temperature: float = 0.0
+    writes_once = False
 
     def __post_init__(self) -> None:
         require_range(self, 0, FINITE, "draft", "keep")
@@ -264,6 +275,7 @@ class _WithRevokeCounts(AdaptivePick):
 
     pick: WideInNarrowOut
     revoked: Tensor  # (B,) int64
+    writes_once = False
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         return self.pick.choose(self.revoked, pred, canvas, hidden, share, rng=rng)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from redraft.core import ops
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Draw, Prediction
-from redraft.core.processes.masked import PickResult
+from redraft.core.processes.masked import Pick, PickResult
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 
@@ -74,7 +74,7 @@ def _take_best(
 
 
 @dataclass(frozen=True)
-class AnyOrder:
+class AnyOrder(Pick):
     """A random fraction `share` of the masked positions (rounded up), with tokens drawn from x̂^{1/temperature}.
 
     Ancestral sampling reveals in random order too, but a random number of tokens per step. With equal numbers,
@@ -84,8 +84,14 @@ class AnyOrder:
 
     temperature: float = 1.0
 
+    writes_once = True
+
     def __post_init__(self) -> None:
         require_temperature(self.temperature)
+
+    @property
+    def draws_exactly(self) -> bool:
+        return self.temperature == 1
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         for_order, for_tokens = rng.split(2)
@@ -97,13 +103,19 @@ class AnyOrder:
 
 
 @dataclass(frozen=True)
-class LeftToRight:
+class LeftToRight(Pick):
     """The leftmost fraction `share` of the masked positions (rounded up): reading order, several tokens at once."""
 
     temperature: float = 0.0
 
+    writes_once = True
+
     def __post_init__(self) -> None:
         require_temperature(self.temperature)
+
+    @property
+    def draws_exactly(self) -> bool:
+        return self.temperature == 1
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         where = hidden & (
@@ -115,13 +127,21 @@ class LeftToRight:
 
 
 @dataclass(frozen=True)
-class RankedPick(ABC):
+class RankedPick(Pick):
     """The fraction `share` of the masked positions (rounded up) with the highest scores."""
 
     temperature: float = 0.0
+    writes_once = True
 
     def __post_init__(self) -> None:
         require_temperature(self.temperature)
+
+    @property
+    def draws_exactly(self) -> bool:
+        return False  # scores may depend on the drawn tokens
+
+    def with_end_tokens_last(self, tokens: tuple[int, ...]) -> Pick:
+        return EndTokensLast(self.temperature, self, tokens)
 
     @abstractmethod
     def score(self, drawn: Draw) -> Tensor:
@@ -145,6 +165,10 @@ class Confidence(RankedPick):
 class Margin(RankedPick):
     """Ranking by the probability of the most likely token minus that of the second."""
 
+    @property
+    def draws_exactly(self) -> bool:
+        return self.temperature == 1
+
     def score(self, drawn: Draw) -> Tensor:
         first, second = drawn.log_x.topk(2, -1).values.exp().unbind(-1)
         return first - second
@@ -153,6 +177,10 @@ class Margin(RankedPick):
 @dataclass(frozen=True)
 class Entropy(RankedPick):
     """Ranking by the entropy of x̂, lowest first."""
+
+    @property
+    def draws_exactly(self) -> bool:
+        return self.temperature == 1
 
     def score(self, drawn: Draw) -> Tensor:
         return -ops.entropy(drawn.log_x)
@@ -175,7 +203,7 @@ class EndTokensLast(RankedPick):
 
 
 @dataclass(frozen=True)
-class RequiredFirst:
+class RequiredFirst(Pick):
     """A pick that writes tokens required by a rule first, at positions drawn jointly; `pick` chooses the rest.
 
     Suppose a rule requires the name "Anna". `Constrained` knows how likely it is at each position, but not that one
@@ -188,6 +216,9 @@ class RequiredFirst:
 
     pick: AnyOrder | LeftToRight | RankedPick = AnyOrder()
     least: float = 2.0
+    settings_part = "pick"
+    writes_once = True
+    draws_exactly = False  # the tokens drawn jointly decide which are written first
 
     def __post_init__(self) -> None:
         require_range(self, 1, FINITE, "least")

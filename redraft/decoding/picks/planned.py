@@ -10,13 +10,13 @@ from torch import Tensor
 from redraft.core import ops
 from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Prediction
-from redraft.core.processes.masked import PickResult
+from redraft.core.processes.masked import Pick, PickResult
 from redraft.core.randomness import Rng
 from redraft.decoding.picks.order import _share_count, require_temperature, round_scores
 
 
 @dataclass(frozen=True)
-class CriticPick:
+class CriticPick(Pick):
     """The fraction `share` of the masked positions (rounded up) that a critic finds least likely to be wrong.
 
     A token is drawn for every masked position, and the critic reads the whole text, at one more network call per step.
@@ -27,9 +27,14 @@ class CriticPick:
     critic: Critic
     remask: bool = False
     temperature: float = 0.0
+    draws_exactly = False  # the critic judges the drawn tokens
 
     def __post_init__(self) -> None:
         require_temperature(self.temperature)
+
+    @property
+    def writes_once(self) -> bool:
+        return not self.remask
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         if not ops.to_numpy(hidden).any():

@@ -12,10 +12,11 @@ from torch import Tensor
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
-from redraft.core.processes.masked import Masked, PickResult
+from redraft.core.processes.masked import Masked, Pick, PickResult
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import (
     EvenWarp,
+    Sampler,
     TimeWarp,
     _time_grid,
     initial_canvas,
@@ -26,7 +27,7 @@ from redraft.decoding.samplers.base import (
 
 
 @dataclass(frozen=True)
-class Ancestral:
+class Ancestral(Sampler):
     """Ancestral sampling for any process: z_s ~ p(z_s | z_t) in `steps` steps from t = 1 to 0, equal by default.
 
     The error falls as 1/steps. A row that a step leaves unchanged costs no network call, so with mask noise a row costs
@@ -35,6 +36,7 @@ class Ancestral:
 
     steps: int = 64
     warp: TimeWarp = EvenWarp()
+    writes_once = draws_exactly = is_ancestral = True
 
     def __post_init__(self) -> None:
         require_steps(self.steps)
@@ -50,12 +52,14 @@ class Ancestral:
 
 
 @dataclass(frozen=True)
-class FirstHitting:
+class FirstHitting(Sampler):
     """Sampling under mask noise without a time grid: each step jumps to the next reveal (Zheng et al. 2024).
 
     This is exactly the continuous-time process, at one network call per token. If the sum of x̂ is free (`Score`), it
     is taken to be 1, so every mask is equally likely to be revealed next.
     """
+
+    writes_once = draws_exactly = True
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked):
@@ -72,8 +76,10 @@ class FirstHitting:
 
 
 @dataclass(frozen=True)
-class _SinglePick:
+class _SinglePick(Pick):
     """One masked position per row, chosen uniformly."""
+
+    writes_once = draws_exactly = True
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         for_position, for_token = rng.split(2)

@@ -1,10 +1,11 @@
-"""The sampler protocol, time warps, and functions that samplers share."""
+"""Samplers and what they say about themselves, time warps, and functions that samplers share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -14,6 +15,9 @@ from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
+from redraft.core.tunable import Setting, Tunable
+from redraft.decoding.blocks.approximate_cache import ApproximateCache
+from redraft.decoding.speculation.costs import DraftStats
 
 
 class TimeWarp(Protocol):
@@ -79,10 +83,191 @@ def start_time(canvas: Canvas) -> float:
     return 1.0 if canvas.start_time is None else canvas.start_time
 
 
-class Sampler(Protocol):
-    """A generator of canvases from noise to text, whose last canvas is the result. Its fields are its settings."""
+CacheKind = Literal["none", "exact", "approximate"]
+RuleExactness = Literal["matches", "steps", "model"]
 
-    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]: ...
+
+class Sampler(Tunable, ABC):
+    """A generator of canvases from noise to text, whose last canvas is the result. Its fields are its settings.
+
+    A subclass says two things about itself, which `redraft check` proves: `writes_once` and `draws_exactly`. All other
+    answers have defaults.
+    """
+
+    @abstractmethod
+    def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
+        """Yield the first canvas, of noise, and one more after each step."""
+
+    @property
+    @abstractmethod
+    def writes_once(self) -> bool:
+        """Whether a token, once written, never changes, under noise that leaves visible tokens as they are."""
+
+    @property
+    @abstractmethod
+    def draws_exactly(self) -> bool:
+        """Whether steps draw from the prediction as it is, at positions chosen without looking at the drawn tokens."""
+
+    @property
+    def rule_exactness(self) -> RuleExactness:
+        """How texts obey a rule: "matches", or "steps" or "model" if that is sampled (see `TextResults.exactness`)."""
+        return "steps" if self.draws_exactly else "matches"
+
+    @property
+    def starts_from_draft(self) -> bool:
+        """Whether it edits the text on the canvas instead of starting from noise."""
+        return False
+
+    @property
+    def is_ancestral(self) -> bool:
+        """Whether the innermost sampler is `Ancestral`."""
+        return False
+
+    @property
+    def writes_every_step(self) -> bool:
+        """Whether each step writes at least one token, so that more steps than tokens change nothing."""
+        return False
+
+    @property
+    def stops_at_end_token(self) -> bool:
+        """Whether a row ends at its first end token."""
+        return False
+
+    @property
+    def guided(self) -> bool:
+        """Whether there is guidance in it, which changes the predictions that tokens are drawn from."""
+        return False
+
+    @property
+    def block_size(self) -> int | None:
+        """Number of tokens per block, if it decodes in blocks of its own; None if the network decides."""
+        return None
+
+    @property
+    def draft_stats(self) -> DraftStats | None:
+        """Counts of drafted and accepted tokens; None without a drafter."""
+        return None
+
+    def cache_kind(self, block: int | None) -> CacheKind:
+        """Return the kind of key–value cache it uses with a network of this block size (`Denoiser.block`)."""
+        return "none"
+
+    def longest_read(self, length: int) -> int:
+        """Return the length of the longest row that the network reads, for a canvas of `length` columns."""
+        return length
+
+    def in_blocks(self, size: int) -> Sampler | None:
+        """Return a copy that decodes in blocks of `size` tokens; None if it does not decode in blocks."""
+        return None
+
+    def with_cache(self, cache: bool | ApproximateCache) -> Sampler | None:
+        """Return a copy with this cache; None if it takes no cache."""
+        return None
+
+    def with_end_tokens_last(self, tokens: tuple[int, ...]) -> Sampler | None:
+        """Return a copy that writes these tokens after all others; None if it cannot."""
+        return None
+
+    def with_total_steps(self, steps: int, length: int, at_once: int) -> Sampler | None:
+        """Return a copy with `steps` steps per row of `length` tokens, divided among its blocks; None without steps.
+
+        at_once: number of tokens that are written before the next block begins
+        """
+        if not self.has_setting("steps"):
+            return None
+        return self.with_setting("steps", max(1, round(steps * min(1.0, at_once / length))))
+
+    def with_core(self, core: Sampler) -> Sampler:
+        """Return a copy with another innermost sampler."""
+        return core
+
+    def inside_guidance(self, change: Callable[[Sampler], Sampler]) -> Sampler:
+        """Return a copy with a change of the sampler inside all guidance."""
+        return change(self)
+
+
+class SamplerWrapper(Sampler):
+    """Base for samplers around another, in the field `sampler`: it answers unless a subclass knows better.
+
+    The settings of a wrapper are those of the sampler inside, even if the wrapper has fields of the same names.
+    """
+
+    sampler: Sampler
+    settings_part = "sampler"
+
+    @property
+    def writes_once(self) -> bool:
+        return self.sampler.writes_once
+
+    @property
+    def draws_exactly(self) -> bool:
+        return self.sampler.draws_exactly
+
+    @property
+    def rule_exactness(self) -> RuleExactness:
+        return "model" if self.sampler.rule_exactness == "model" else super().rule_exactness
+
+    @property
+    def starts_from_draft(self) -> bool:
+        return self.sampler.starts_from_draft
+
+    @property
+    def is_ancestral(self) -> bool:
+        return self.sampler.is_ancestral
+
+    @property
+    def writes_every_step(self) -> bool:
+        return self.sampler.writes_every_step
+
+    @property
+    def stops_at_end_token(self) -> bool:
+        return self.sampler.stops_at_end_token
+
+    @property
+    def guided(self) -> bool:
+        return self.sampler.guided
+
+    @property
+    def block_size(self) -> int | None:
+        return self.sampler.block_size
+
+    @property
+    def draft_stats(self) -> DraftStats | None:
+        return self.sampler.draft_stats
+
+    def cache_kind(self, block: int | None) -> CacheKind:
+        return self.sampler.cache_kind(block)
+
+    def longest_read(self, length: int) -> int:
+        return self.sampler.longest_read(length)
+
+    def in_blocks(self, size: int) -> Sampler | None:
+        return self._around(self.sampler.in_blocks(size))
+
+    def with_cache(self, cache: bool | ApproximateCache) -> Sampler | None:
+        return self._around(self.sampler.with_cache(cache))
+
+    def with_end_tokens_last(self, tokens: tuple[int, ...]) -> Sampler | None:
+        return self._around(self.sampler.with_end_tokens_last(tokens))
+
+    def with_total_steps(self, steps: int, length: int, at_once: int) -> Sampler | None:
+        return self._around(self.sampler.with_total_steps(steps, length, at_once))
+
+    def with_core(self, core: Sampler) -> Sampler:
+        return self.around(self.sampler.with_core(core))
+
+    def inside_guidance(self, change: Callable[[Sampler], Sampler]) -> Sampler:
+        return self.around(self.sampler.inside_guidance(change)) if self.guided else change(self)
+
+    def around(self, sampler: Sampler) -> Self:
+        """Return a copy around another sampler."""
+        return replace(self, sampler=sampler)  # type: ignore[type-var]
+
+    def _around(self, sampler: Sampler | None) -> Self | None:
+        return None if sampler is None else self.around(sampler)
+
+    def _owns(self, name: Setting) -> bool:
+        return False
 
 
 def final_canvas(canvases: Iterator[Canvas]) -> Canvas:
@@ -116,10 +301,3 @@ def _spans_several_blocks(canvas: Canvas, block: int) -> bool:
     index, free = canvas.positions // block, ~canvas.fixed
     first, last = index.masked_fill(~free, 2**62).amin(-1), index.masked_fill(~free, -1).amax(-1)
     return bool((first < last).any())
-
-
-def sampler_layers(sampler: Any) -> Iterator[Any]:
-    """Yield the sampler, then its inner sampler, and so on inward."""
-    while sampler is not None:
-        yield sampler
-        sampler = getattr(sampler, "sampler", None)

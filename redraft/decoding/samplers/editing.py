@@ -15,11 +15,11 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import Sampler, time_column
+from redraft.decoding.samplers.base import Sampler, SamplerWrapper, time_column
 
 
 @dataclass(frozen=True)
-class SDEdit:
+class SDEdit(SamplerWrapper):
     """A sampler that starts from the text on the canvas, noised to the time `strength` (Meng et al. 2022).
 
     Strength 0 would change nothing; 1 writes a new text. Fixed positions never change. Mask noise hides tokens (that
@@ -29,6 +29,7 @@ class SDEdit:
 
     sampler: Sampler
     strength: float = 0.5
+    starts_from_draft = True
 
     def __post_init__(self) -> None:
         if not 0 < self.strength <= 1:

@@ -17,11 +17,11 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import _time_grid, initial_canvas, require_steps, require_unconstrained
+from redraft.decoding.samplers.base import Sampler, _time_grid, initial_canvas, require_steps, require_unconstrained
 
 
 @dataclass(frozen=True)
-class Euler:
+class Euler(Sampler):
     """p(z → y) = Δt·σ'_t·π_z·s_y: the reverse rates at t, held constant for the whole step (Lou et al. 2024).
 
     `Ancestral` integrates the noise exactly (SEDD's "analytic" step) and is more accurate. The two are identical for
@@ -29,6 +29,8 @@ class Euler:
     """
 
     steps: int = 128
+    writes_once = True
+    draws_exactly = False  # the rates at t are held constant for the whole step
 
     def __post_init__(self) -> None:
         require_steps(self.steps)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,30 +14,37 @@ from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
 from redraft.decoding.guidance.base import Guidance
 from redraft.decoding.guidance.classifier_free import NegativePrompt
+from redraft.decoding.samplers.base import Sampler, SamplerWrapper
 
 
 @dataclass(frozen=True)
-class GuidedSampler:
+class GuidedSampler(SamplerWrapper):
     """A sampler run on a guided denoiser."""
 
-    sampler: Callable[..., Iterator[Canvas]]  # a `Sampler`
+    sampler: Sampler
     guidance: Guidance
+    guided = True
+
+    @property
+    def draws_exactly(self) -> bool:
+        return self.guidance.draws_exactly and self.sampler.draws_exactly
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         return self.sampler(self.guidance(denoise), process, canvas, rng=rng)
 
 
 @dataclass(frozen=True)
-class PromptGuidedSampler:
+class PromptGuidedSampler(SamplerWrapper):
     """Classifier-free guidance by the given text: (1 − γ)·without + γ·with the prompt, γ = `scale` (LLaDA: w = γ − 1).
 
     "Without" means that all given tokens are masked. The ids of a negative prompt replace the last of these masks
     before the first token to write, so it must not be longer than the text given there. Mask noise only.
     """
 
-    sampler: Callable[..., Iterator[Canvas]]  # a `Sampler`
+    sampler: Sampler
     scale: float = 1.5
     negative: tuple[int, ...] = ()
+    guided = True
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if canvas.z.dim() != 2 or canvas.open is not None:

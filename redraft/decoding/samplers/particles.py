@@ -16,11 +16,11 @@ from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
 from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from redraft.decoding.picks.order import AnyOrder
-from redraft.decoding.samplers.base import _time_grid, initial_canvas, require_steps
+from redraft.decoding.samplers.base import Sampler, _time_grid, initial_canvas, require_steps
 
 
 @dataclass(frozen=True)
-class ParticleSampler:
+class ParticleSampler(Sampler):
     """Sequential Monte Carlo over `Constrained` any-order unmasking; exact for p(x | rule) as `count` grows.
 
     A constrained step looks ahead with products of marginals: it draws z_s in proportion to p(z_s | z_t)·g(z_s), where
@@ -33,6 +33,9 @@ class ParticleSampler:
 
     steps: int = 32
     count: int = 8
+    writes_once = False  # resampling replaces texts
+    draws_exactly = False
+    rule_exactness = "model"
 
     def __post_init__(self) -> None:
         require_steps(self.steps)

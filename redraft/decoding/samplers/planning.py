@@ -12,14 +12,14 @@ from redraft.core import ops
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
-from redraft.core.processes.masked import Masked, PickResult
+from redraft.core.processes.masked import Masked, Pick, PickResult
 from redraft.core.randomness import Rng
 from redraft.decoding.picks.order import drawn_confidence, require_temperature, round_scores, scatter_scores
-from redraft.decoding.samplers.base import initial_canvas, require_steps, time_column
+from redraft.decoding.samplers.base import Sampler, initial_canvas, require_steps, time_column
 
 
 @dataclass(frozen=True)
-class PathPlanning:
+class PathPlanning(Sampler):
     """P2 with the network as its own planner: after step k of n, the most confident k/n of the free tokens are visible.
 
     Every token that is not given takes part, written or masked, with the probability of the token drawn for its
@@ -30,6 +30,7 @@ class PathPlanning:
 
     steps: int = 32
     temperature: float = 0.0
+    writes_once = draws_exactly = False
 
     def __post_init__(self) -> None:
         require_steps(self.steps)
@@ -52,12 +53,13 @@ class PathPlanning:
 
 
 @dataclass(frozen=True)
-class _MostConfident:
+class _MostConfident(Pick):
     """The most confident part/whole (rounded up) of the tokens that are not given; all others are masked again."""
 
     part: int  # steps made, including this one
     whole: int  # all steps
     temperature: float
+    writes_once = draws_exactly = False
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         free = ~canvas.fixed

@@ -19,11 +19,19 @@ from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Remask, RemaskRate
 from redraft.core.randomness import Rng
 from redraft.decoding.picks.planned import Critic
-from redraft.decoding.samplers.base import EvenWarp, Sampler, TimeWarp, _time_grid, initial_canvas, require_steps
+from redraft.decoding.samplers.base import (
+    EvenWarp,
+    Sampler,
+    SamplerWrapper,
+    TimeWarp,
+    _time_grid,
+    initial_canvas,
+    require_steps,
+)
 
 
 @dataclass(frozen=True)
-class WithRemasking:
+class WithRemasking(SamplerWrapper):
     """A sampler on the process with remasking: `WithRemasking(Ancestral(128), CappedRate(0.008))` is ReMDM-cap.
 
     Needs no special training. `WindowedRate(StarRate(), on, off)` makes the process star-shaped for off ≤ t ≤ on.
@@ -31,6 +39,7 @@ class WithRemasking:
 
     sampler: Sampler
     rate: RemaskRate
+    writes_once = False
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Interpolating):
@@ -71,7 +80,7 @@ class ConstantScore:
 
 
 @dataclass(frozen=True)
-class GuidedStar:
+class GuidedStar(Sampler):
     """Guided star-shaped sampling: write everything, remask what is most likely wrong (Meshchaninov et al. 2025).
 
     For off ≤ t ≤ on a step draws the whole text from x̂ and remasks ⌈L·(1 − α_s)⌉ of its tokens, drawn without
@@ -86,6 +95,7 @@ class GuidedStar:
     on: float = 0.55
     off: float = 0.05
     warp: TimeWarp = EvenWarp()
+    writes_once = draws_exactly = False
 
     def __post_init__(self) -> None:
         require_steps(self.steps)

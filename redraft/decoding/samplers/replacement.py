@@ -13,11 +13,11 @@ from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler, require_unconstrained
+from redraft.decoding.samplers.base import Sampler, SamplerWrapper, require_unconstrained
 
 
 @dataclass(frozen=True)
-class NoisedPrompt:
+class NoisedPrompt(SamplerWrapper):
     """A sampler whose network sees given positions noised to the time of their row (Song et al. 2021, App. I.2).
 
     For networks trained with one noise level per row (Diffusion-LM), which never saw a clean position next to noisy

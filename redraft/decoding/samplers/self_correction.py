@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -15,11 +15,11 @@ from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process, TokenProcess, exclude_mask
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler, require_steps, require_unconstrained, time_column
+from redraft.decoding.samplers.base import Sampler, SamplerWrapper, require_steps, require_unconstrained, time_column
 
 
 @dataclass(frozen=True)
-class SelfCorrection:
+class SelfCorrection(SamplerWrapper):
     """A sampler followed by up to `steps` corrections (von Rütte et al. 2025, "self-correction").
 
     Each correction draws a token for every free position from p(x | z)^{1/temperature}; p(x | z) ∝ x̂ · q_t(z | x)
@@ -39,6 +39,7 @@ class SelfCorrection:
     temperature: float = 0.1
     level: float = 0.01
     patience: int = 32
+    writes_once = draws_exactly = False
 
     def __post_init__(self) -> None:
         require_steps(self.steps)
@@ -47,6 +48,12 @@ class SelfCorrection:
                 f"temperature={self.temperature}, level={self.level}, tokens={self.tokens}, patience={self.patience}; "
                 "use a temperature above 0, a level between 0 and 1, and counts of at least 1"
             )
+
+    def with_total_steps(self, steps: int, length: int, at_once: int) -> SelfCorrection | None:
+        """A third of the steps are corrections, so that the number of network calls stays the same."""
+        third = steps // 3
+        inner = self.sampler.with_total_steps(steps - third, length, at_once)
+        return None if inner is None else replace(self, sampler=inner, steps=max(1, third))
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         require_unconstrained(canvas, self, "it changes single tokens of a finished text")

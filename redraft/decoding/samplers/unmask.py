@@ -7,7 +7,7 @@ distribution, and no bound applies.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
 import torch
@@ -20,15 +20,14 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked, Pick
 from redraft.core.randomness import Rng
-from redraft.decoding.picks.adaptive import AdaptivePick
 from redraft.decoding.picks.order import Confidence
 from redraft.decoding.picks.pace import EvenPace, Pace
-from redraft.decoding.samplers.base import _time_grid, initial_canvas, require_steps
+from redraft.decoding.samplers.base import Sampler, _time_grid, initial_canvas, require_steps
 from redraft.decoding.samplers.stopping import may_stop, stop_rows
 
 
 @dataclass(frozen=True)
-class Unmask:
+class Unmask(Sampler):
     """Unmasking by a pick in `steps` steps: ⌈masked / steps left⌉ tokens in each, as LLaDA does.
 
     Sampling ends as soon as no row has a masked token. So `steps` is a maximum for adaptive picks, which may reveal
@@ -44,10 +43,28 @@ class Unmask:
     pick: Pick = Confidence()
     pace: Pace = EvenPace()
     stop: bool = False
+    settings_part = "pick"
+    writes_every_step = True
 
     def __post_init__(self) -> None:
         if self.steps is not None:
             require_steps(self.steps)
+
+    @property
+    def writes_once(self) -> bool:
+        return self.pick.writes_once
+
+    @property
+    def draws_exactly(self) -> bool:
+        return self.pick.draws_exactly
+
+    @property
+    def stops_at_end_token(self) -> bool:
+        return self.stop
+
+    def with_end_tokens_last(self, tokens: tuple[int, ...]) -> Unmask | None:
+        pick = self.pick.with_end_tokens_last(tokens)
+        return None if pick is None else replace(self, pick=pick)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if not isinstance(process, Masked | Insertion):
@@ -79,7 +96,7 @@ class Unmask:
     @property
     def _time_by_count(self) -> bool:
         """Whether the time depends on how many masked tokens a row has; otherwise it follows from the step."""
-        return self.steps is None or isinstance(self.pick, AdaptivePick)
+        return self.steps is None or self.pick.adaptive
 
     def _times(self, process: Masked, hidden: Tensor) -> Tensor:
         """Return the times given to the network: (B, most + 1) by the number of masked tokens, or (steps,) by step."""

@@ -13,7 +13,7 @@ from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import time_column
+from redraft.decoding.samplers.base import Sampler, time_column
 from redraft.decoding.solvers.ode import Ddim
 from redraft.decoding.solvers.step import SolverStep
 
@@ -86,7 +86,7 @@ class AdagradDescent:
 
 
 @dataclass(frozen=True)
-class GradientControl:
+class GradientControl(Sampler):
     """z_s ~ N(μ, σ²) by DDIM, then `inner` steps down coef·‖z − μ‖²/σ^power + energy(z, s) (Li et al. 2022, §5.1).
 
     The first term keeps the text fluent: it is −log p(z_s | z_t) up to constants, with power=1 in the released code.
@@ -102,6 +102,7 @@ class GradientControl:
     descent: DescentRule = SignDescent()
     since: float = 1.0
     until: float = 0.05
+    writes_once = draws_exactly = False
 
     def __post_init__(self) -> None:
         if self.solver.eta == 0:

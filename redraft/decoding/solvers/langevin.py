@@ -13,7 +13,7 @@ from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import score_from_x
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import require_steps
+from redraft.decoding.samplers.base import Sampler, require_steps
 from redraft.decoding.solvers.grids import NoiseGrid, TruncatedGrid, UniformLogSnrGrid
 from redraft.decoding.solvers.ode import Ddim, Solver
 from redraft.decoding.solvers.step import SolverStep, _float64_scalar, _NoiseScales
@@ -62,7 +62,7 @@ class Langevin(Solver):
 
 
 @dataclass(frozen=True)
-class PredictorCorrector:
+class PredictorCorrector(Sampler):
     """A step of another solver, then `corrections` Langevin steps at the new time (Song et al. 2021, algorithm 4).
 
     A correction is z + e·∇log q + √(2e)·n with e = 2(r·‖n‖/‖∇log q‖)², where r = `ratio` and norms are taken over the
@@ -72,6 +72,7 @@ class PredictorCorrector:
     predictor: Solver = Ddim(eta=1.0)
     corrections: int = 1
     ratio: float = 0.16
+    writes_once = draws_exactly = False
 
     def __post_init__(self) -> None:
         if self.corrections < 0 or self.ratio <= 0:

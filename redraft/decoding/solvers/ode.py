@@ -8,7 +8,7 @@ computed in float64; the state keeps the precision of the canvas.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import eps_from_x
 from redraft.core.randomness import Rng
-from redraft.decoding.samplers.base import initial_canvas, require_steps, start_time
+from redraft.decoding.samplers.base import Sampler, initial_canvas, require_steps, start_time
 from redraft.decoding.solvers.grids import NoiseGrid, UniformTimeGrid
 from redraft.decoding.solvers.step import (
     SolverStep,
@@ -32,11 +32,12 @@ from redraft.decoding.solvers.step import (
 
 
 @dataclass(frozen=True)
-class Solver(ABC):
+class Solver(Sampler):
     """A sampler that takes `steps` steps on a time grid. Subclasses define `step` and are final."""
 
     steps: int = 64
     grid: NoiseGrid = UniformTimeGrid()
+    writes_once = draws_exactly = False  # vectors are not written one by one
 
     def __post_init__(self) -> None:
         require_steps(self.steps)

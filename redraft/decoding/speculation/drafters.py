@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,7 @@ from redraft.core.processes.masked import Masked
 from redraft.core.vocab import require_range
 from redraft.decoding.samplers.base import Sampler, final_canvas
 from redraft.decoding.speculation.acceptance import AcceptRule, Proposal, _RoundNoise
+from redraft.decoding.speculation.costs import DraftCosts
 
 
 @dataclass(frozen=True)
@@ -33,32 +35,32 @@ class DraftRequest:
     context: Context = Context()  # the target's context; its cache holds all tokens but the last
 
 
-class Drafter(Protocol):
+class Drafter(ABC):
     """Proposes the next tokens of a text."""
 
     @property
+    @abstractmethod
     def ordered(self) -> bool:
         """Whether it drafts left to right, so that the distribution of each token given those before it is known."""
-        ...
 
-    def __call__(self, request: DraftRequest) -> Proposal: ...
+    @abstractmethod
+    def __call__(self, request: DraftRequest) -> Proposal:
+        """Propose up to `request.count` tokens."""
 
+    def costs(self) -> DraftCosts:
+        """Return a rough cost of a draft, in passes of the target over one token."""
+        return DraftCosts()
 
-@runtime_checkable
-class StatefulDrafter(Drafter, Protocol):
-    """A drafter that keeps state for the row being written."""
-
-    def fresh(self) -> StatefulDrafter:
+    def fresh(self) -> Drafter:
         """Return a drafter without state, for a new row."""
-        ...
+        return self
 
-    def observe(self, z: Tensor, context: Context) -> None:
+    def observe(self, z: Tensor, context: Context) -> None:  # noqa: B027 - most drafters have no state
         """Update the state after a round; z: (1, n) the text. The context's cache holds all tokens but the last."""
-        ...
 
 
 @dataclass(frozen=True)
-class NoDraft:
+class NoDraft(Drafter):
     """Proposes nothing: plain decoding, with the random numbers of the acceptance rule."""
 
     ordered = True
@@ -68,7 +70,7 @@ class NoDraft:
 
 
 @dataclass(frozen=True)
-class DiffusionDraft:
+class DiffusionDraft(Drafter):
     """A diffusion model with the target's tokenizer, which fills masks after the text from left to right.
 
     With one step all tokens are drawn independently from one pass. With more steps they are drawn in that many groups,
@@ -130,7 +132,7 @@ class _DraftStateProtocol(Protocol):
 
 
 @dataclass(frozen=True)
-class OwnDrafter:
+class OwnDrafter(Drafter):
     """The target's own drafter: a small network that reads its hidden states, or the target with an adapter on masks.
 
     One pass predicts a block of tokens. Each is then drawn given the one before it, so its distribution is known.
@@ -138,6 +140,10 @@ class OwnDrafter:
 
     state: _DraftStateProtocol = field(repr=False)
     ordered = True
+
+    def costs(self) -> DraftCosts:
+        own = self.state.target_tokens  # tokens that the target predicts itself
+        return DraftCosts(draft=1.2, always_accepted=own) if own else DraftCosts()
 
     def fresh(self) -> OwnDrafter:
         return OwnDrafter(self.state.fresh())
@@ -175,7 +181,7 @@ def _target_log_probs(logits: Tensor, request: DraftRequest) -> Tensor:
 
 
 @dataclass(frozen=True)
-class SampledDraft:
+class SampledDraft(Drafter):
     """A diffusion model that fills masks after the text with any sampler, in any order.
 
     The probability of a token when it was written is not its probability given the tokens to its left. So only rules

@@ -10,11 +10,12 @@ import torch
 
 from redraft.core.vocab import require_range
 from redraft.decoding.speculation.acceptance import Proposal
-from redraft.decoding.speculation.drafters import DraftRequest
+from redraft.decoding.speculation.costs import DraftCosts
+from redraft.decoding.speculation.drafters import Drafter, DraftRequest
 
 
 @dataclass(frozen=True)
-class PromptLookup:
+class PromptLookup(Drafter):
     """Proposes what followed the last few tokens when they occurred earlier in the text (prompt lookup decoding).
 
     It costs nothing and is good at copying. The longest match with the end of the text wins; among equally long ones,
@@ -33,6 +34,9 @@ class PromptLookup:
     def __call__(self, request: DraftRequest) -> Proposal:
         return _proposal(request, self.continuation(request.z[0].tolist()))
 
+    def costs(self) -> DraftCosts:
+        return DraftCosts(draft=0.0)
+
     def continuation(self, text: list[int]) -> list[int]:
         """Return all tokens after the best match with the end of the text; empty if there is no match."""
         back, longest, distance, j = text[::-1], self.shortest - 1, 0, 0
@@ -47,7 +51,7 @@ class PromptLookup:
 
 
 @dataclass(frozen=True)
-class TextLookup:
+class TextLookup(Drafter):
     """Proposes what the text itself repeats, else what most often followed its last tokens in other texts (REST, 2023).
 
     Texts that the model wrote itself work best. Each next token is the most frequent one after the longest context of
@@ -71,6 +75,9 @@ class TextLookup:
     def __call__(self, request: DraftRequest) -> Proposal:
         text = request.z[0].tolist()
         return _proposal(request, self.in_text.continuation(text) or self._continuation(text, request.count))
+
+    def costs(self) -> DraftCosts:
+        return DraftCosts(draft=0.0)
 
     def _continuation(self, text: list[int], count: int) -> list[int]:
         text, begin, total = text[-self.longest :], min(len(text), self.longest), 1.0

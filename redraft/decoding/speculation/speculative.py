@@ -15,7 +15,7 @@ from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
 from redraft.core.vocab import require_range
 from redraft.decoding.picks.order import require_temperature
-from redraft.decoding.samplers.base import require_unconstrained
+from redraft.decoding.samplers.base import CacheKind, Sampler, require_unconstrained
 from redraft.decoding.samplers.stopping import stop_rows
 from redraft.decoding.speculation.acceptance import (
     AcceptRule,
@@ -25,86 +25,13 @@ from redraft.decoding.speculation.acceptance import (
     _GreedyRule,
     _RoundNoise,
 )
-from redraft.decoding.speculation.drafters import Drafter, DraftRequest, NoDraft, StatefulDrafter
+from redraft.decoding.speculation.costs import DraftCosts, DraftStats, _AcceptanceEstimate
+from redraft.decoding.speculation.drafters import Drafter, DraftRequest, NoDraft
 from redraft.decoding.speculation.lookup import PromptLookup
 
 
 @dataclass(frozen=True)
-class DraftCosts:
-    """The costs of a round, in units of a single-token pass of the target; they determine the length of drafts.
-
-    If each of γ drafted tokens is accepted with probability a, a round gives (1 − a^{γ+1})/(1 − a) tokens on average,
-    and costs 1 + read·γ + draft. With `always_accepted` > 0 the first tokens of a draft count as accepted with
-    probability 1.
-    """
-
-    read: float = 0.15  # cost of each additional token in a pass of the target
-    draft: float = 0.3  # cost of a draft of any length
-    always_accepted: int = 0  # tokens at the beginning of a draft that come from the target itself
-
-    def __post_init__(self) -> None:
-        require_range(self, 0, 1000, "read", "draft", "always_accepted")
-
-    def best_length(self, acceptance: float, most: int) -> int:
-        """Return the length, up to `most`, with the most tokens per cost; 0 if plain decoding is faster."""
-        best_rate, length, tokens, power = 1.0, 0, 1.0, 1.0
-        for n in range(1, most + 1):
-            power *= acceptance if n > self.always_accepted else 1.0
-            tokens += power
-            rate = tokens / (1 + self.read * n + self.draft)
-            if rate > best_rate:
-                best_rate, length = rate, n
-        return length
-
-
-@dataclass
-class DraftStats:
-    """Counts of drafted, accepted and written tokens, updated by `SpeculativeSampler`."""
-
-    rounds: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    written: int = 0
-
-    def add(self, drafted: int, accepted: int, written: int) -> None:
-        self.rounds, self.drafted = self.rounds + 1, self.drafted + drafted
-        self.accepted, self.written = self.accepted + accepted, self.written + written
-
-    @property
-    def acceptance(self) -> float:
-        """The fraction of drafted tokens that were accepted."""
-        return self.accepted / self.drafted if self.drafted else 0.0
-
-    @property
-    def tokens_per_round(self) -> float:
-        return self.written / self.rounds if self.rounds else 0.0
-
-
-@dataclass(frozen=True)
-class _AcceptanceEstimate:
-    """A running estimate of the acceptance rate, as decayed counts of accepted and rejected tokens."""
-
-    accepted: float = 2.0
-    rejected: float = 1.0
-
-    def update(self, drafted: int, accepted: int) -> _AcceptanceEstimate:
-        """Return the estimate after a round; older rounds count less.
-
-        A round without a draft moves the counts towards their initial values, so that drafting is tried again later.
-        """
-        decay, start = 0.9, _AcceptanceEstimate()
-        if not drafted:
-            change = (start.accepted - self.accepted, start.rejected - self.rejected)
-            return _AcceptanceEstimate(self.accepted + 0.02 * change[0], self.rejected + 0.02 * change[1])
-        return _AcceptanceEstimate(decay * self.accepted + accepted, decay * self.rejected + (accepted < drafted))
-
-    @property
-    def rate(self) -> float:
-        return self.accepted / (self.accepted + self.rejected)
-
-
-@dataclass(frozen=True)
-class SpeculativeSampler:
+class SpeculativeSampler(Sampler):
     """Speculative decoding of a causal model: several tokens per pass, drawn exactly from the model's distribution.
 
     In each round `draft` proposes up to `length` tokens, the model reads them in one pass after its cached tokens, and
@@ -121,6 +48,7 @@ class SpeculativeSampler:
     temperature: float = 1.0
     stop: bool = False  # whether a row ends at its first end token
     tally: DraftStats = field(default_factory=DraftStats, repr=False, compare=False)  # counts over all calls
+    writes_once = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, 1024, "length")
@@ -132,9 +60,20 @@ class SpeculativeSampler:
                 "use MatchRule(), SharedGumbelRule() or PointMassRule(), or a drafter that writes left to right"
             )
 
-    def exact(self, denoise: Denoiser) -> bool | None:
-        """Whether the cache is exact: always True."""
-        return True
+    @property
+    def draws_exactly(self) -> bool:
+        return self.temperature == 1
+
+    @property
+    def stops_at_end_token(self) -> bool:
+        return self.stop
+
+    @property
+    def draft_stats(self) -> DraftStats:
+        return self.tally
+
+    def cache_kind(self, block: int | None) -> CacheKind:
+        return "exact"
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if denoise.block != 1 or not isinstance(process, Masked):
@@ -155,8 +94,7 @@ class SpeculativeSampler:
         """Write a canvas with a single row; yields it after each round."""
         rule = self.rule if self.temperature else _GreedyRule()
         context, read, done, estimate = _without_padding(canvas), 0, 0, _AcceptanceEstimate()
-        stateful = self.draft.fresh() if isinstance(self.draft, StatefulDrafter) else None
-        drafter = self.draft if stateful is None else stateful
+        drafter = self.draft.fresh()
         while (span := _next_span(canvas, done)) is not None:
             begin, end = span
             noise = _RoundNoise(rng, begin)
@@ -181,8 +119,7 @@ class SpeculativeSampler:
             canvas = _write_accepted(canvas, draft, acceptance, log_p, begin)
             if self.stop:
                 canvas = stop_rows(canvas, process.vocab.eos, done, denoise)
-            if stateful is not None:
-                stateful.observe(canvas.z[:, :done], context)
+            drafter.observe(canvas.z[:, :done], context)
             drafted = draft.tokens.shape[1]
             certain = 0 if self.costs is None else self.costs.always_accepted
             estimate = estimate.update(max(0, drafted - certain), max(0, accepted - certain))

@@ -9,18 +9,13 @@ from typing import Any
 
 from redraft.core.batch import Batch
 from redraft.core.processes.gaussian import Gaussian
-from redraft.decoding.blocks.blocks import Blocks
-from redraft.decoding.blocks.strides import SlidingWindow
-from redraft.decoding.samplers.base import Sampler, sampler_layers
-from redraft.decoding.samplers.self_correction import SelfCorrection
+from redraft.decoding.samplers.base import Sampler
 from redraft.evaluation.comparison.row_file import cpu_timer
 from redraft.evaluation.judges import Judge, generative_perplexity
 from redraft.evaluation.text_metrics import fraction_possible, unigram_entropy
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.canvases import sample_canvases
 from redraft.tasks.engine.result import TextResults
-from redraft.tasks.engine.sampler_choice import with_steps
 from redraft.training.data.annotations import as_annotated, mean_coverage
 from redraft.training.data.loader import first_batches, load_rows
 from redraft.training.data.pair_framing import ChatRows, PairRows
@@ -120,33 +115,11 @@ def _samplers_to_measure(model: DiffusionLM, run: Run, counts: Sequence[int]) ->
     """Return the run's sampler, and copies of it with each number of steps per text, without duplicates."""
     samplers: dict[str, Sampler] = {"own": run.sampler}
     for steps in counts:
-        sampler = _with_total_steps(model, run.sampler, steps, run.framing.length)
+        length = run.framing.length
+        sampler = run.sampler.with_total_steps(steps, length, length if model.block is None else model.block)
         if sampler is not None and sampler not in samplers.values():
             samplers[str(steps)] = sampler
     return samplers
-
-
-def _with_total_steps(model: DiffusionLM, sampler: Sampler, steps: int, length: int) -> Sampler | None:
-    """Return the sampler with `steps` steps per row of `length` tokens, divided among its blocks.
-
-    Returns None if the sampler has no number of steps. With self-correction a third of the steps are corrections, so
-    that the number of network calls stays the same.
-    """
-    if isinstance(sampler, SelfCorrection):
-        inner, third = _with_total_steps(model, sampler.sampler, steps - steps // 3, length), max(1, steps // 3)
-        return None if inner is None else replace(sampler, sampler=inner, steps=third)
-    sizes = [model.block, *(_block_size(layer) for layer in sampler_layers(sampler))]
-    size = min((size for size in sizes if size is not None), default=length)
-    try:
-        return with_steps(sampler, max(1, round(steps * min(1.0, size / length))))
-    except ArgumentError:
-        return None
-
-
-def _block_size(layer: Sampler) -> int | None:
-    if isinstance(layer, Blocks):
-        return layer.decode_block
-    return layer.stride if isinstance(layer, SlidingWindow) else None
 
 
 def write_and_judge(

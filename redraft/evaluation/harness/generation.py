@@ -12,7 +12,6 @@ import torch
 from redraft.core import randomness
 from redraft.core.canvas import Canvas
 from redraft.core.processes.masked import Masked
-from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.base import Sampler, final_canvas
 from redraft.evaluation.harness.requests import AnswerRequest, RowLayout
 from redraft.evaluation.harness.scoring import _BATCH_ROWS, ProgressCallback, _NoProgress, _rows_at_once
@@ -140,7 +139,7 @@ class _AnswerWriter:
         model, steps = self.layout.model, decoding.steps or self.steps
         if not isinstance(model.lm.process, Masked):
             return choose_sampler(model, replace(decoding, steps=steps, temperature=None), hidden)[0]
-        block = decoding.decode_block or (model.sampler.decode_block if isinstance(model.sampler, Blocks) else None)
+        block = decoding.decode_block or model.sampler.block_size
         kind = "confidence" if decoding.sampler == "own" else decoding.sampler
         ranked = kind in ("confidence", "margin", "entropy")
         block_size = min(hidden, model.lm.block or block or hidden)

@@ -18,10 +18,10 @@ _P_MIN = 1e-4  # a correct sampler fails one χ² test in ten thousand; the seed
 
 @dataclass(frozen=True)
 class Law:
-    """The result of checking one law on one process."""
+    """The result of checking one law on one process, sampler or pick."""
 
     law: str  # name of the law
-    process: str  # name of the process
+    process: str  # name of the process, sampler or pick
     ok: bool  # whether the law holds
     value: float  # measured value
     expected: float  # value it is compared with

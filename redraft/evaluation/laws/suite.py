@@ -1,4 +1,4 @@
-"""The checks behind `redraft check`: the laws on every built-in process, or on those in a user's file.
+"""The checks behind `redraft check`: the laws on every built-in process, or on what a user's file defines.
 
 Laws come in kinds, each a file of this folder with `_laws(process)`, which yields one result per law, and
 `_built_in()`, the processes to check. Each kind has a toy problem of its own whose best denoiser is known exactly.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.gaussian import Gaussian
 from redraft.core.processes.insertion import Insertion
-from redraft.evaluation.laws import enumeration, gaussian, insertion, solvers, tokens
+from redraft.core.processes.masked import Pick
+from redraft.decoding.samplers.base import Sampler
+from redraft.evaluation.laws import enumeration, gaussian, insertion, samplers, solvers, tokens
 from redraft.evaluation.laws.law import Law
 
 _P = TypeVar("_P")
@@ -31,9 +33,19 @@ def check_process(process: TokenProcess | Gaussian) -> Iterator[Law]:
             return tokens._laws(process)
 
 
-def check_all(processes: Iterable[TokenProcess | Gaussian]) -> Iterator[Law]:
-    """Yield the result of every law on each process."""
-    return _on_each(check_process, processes)
+def check_all(pieces: Iterable[TokenProcess | Sampler | Pick]) -> Iterator[Law]:
+    """Yield the result of every law on each process, sampler and pick."""
+    return _on_each(_check_piece, pieces)
+
+
+def _check_piece(piece: TokenProcess | Sampler | Pick) -> Iterator[Law]:
+    match piece:
+        case Sampler():
+            return samplers._laws(piece)
+        case Pick():
+            return samplers._pick_laws(piece)
+        case _:
+            return check_process(piece)
 
 
 def check_built_in() -> Iterator[Law]:
@@ -49,23 +61,28 @@ def _on_each(laws: Callable[[_P], Iterator[Law]], processes: Iterable[_P]) -> It
         yield from laws(process)
 
 
-def find_processes(module: ModuleType) -> list[TokenProcess]:
-    """Build each process class that a user's module defines, with the toy vocabulary."""
-    classes = [c for _, c in inspect.getmembers(module, inspect.isclass) if issubclass(c, TokenProcess)]
+def find_pieces(module: ModuleType) -> list[TokenProcess | Sampler | Pick]:
+    """Build each process, on the toy vocabulary, and each sampler and pick whose class a user's module defines."""
+    kinds = (TokenProcess, Sampler, Pick)
+    classes = [c for _, c in inspect.getmembers(module, inspect.isclass) if issubclass(c, kinds)]
     defined_here = [c for c in classes if c.__module__ == module.__name__]
     if not defined_here:
         raise ValueError(
-            f"{module.__file__} defines no subclass of redraft.TokenProcess, so there is nothing to check; define one"
+            f"{module.__file__} defines no subclass of redraft.TokenProcess, redraft.Sampler or redraft.core.Pick, "
+            "so there is nothing to check; define one"
         )
     return [_build_on_toy(c) for c in defined_here]
 
 
-def _build_on_toy(cls: type[TokenProcess]) -> TokenProcess:
+def _build_on_toy(cls: type[TokenProcess | Sampler | Pick]) -> TokenProcess | Sampler | Pick:
+    base = next(base for base in (TokenProcess, Sampler, Pick) if issubclass(cls, base))
     missing = [m for m in getattr(cls, "__abstractmethods__", ())]
     if missing:
         names = ", ".join(sorted(missing))
-        raise ValueError(f"{cls.__name__} does not define {names}; see redraft.TokenProcess for what they do")
+        raise ValueError(f"{cls.__name__} does not define {names}; see {base.__name__} for what they do")
+    fields: dict[str, Any] = {"vocab": enumeration.VOCAB} if base is TokenProcess else {}
     try:
-        return cls(vocab=enumeration.VOCAB)  # type: ignore[call-arg]
+        return cls(**fields)
     except TypeError as error:
-        raise ValueError(f"cannot make {cls.__name__}(vocab=…): {error}; give its other fields defaults") from error
+        given = "vocab=…" if fields else ""
+        raise ValueError(f"cannot make {cls.__name__}({given}): {error}; give its other fields defaults") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,8 +14,7 @@ from redraft.core.processes.gaussian import Gaussian
 from redraft.decoding.guidance.lookahead import LookAhead
 from redraft.decoding.guidance.per_position import PositionClassifier
 from redraft.decoding.guidance.token_classifier import FirstOrderClassifier
-from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.base import Sampler, SamplerWrapper
 from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.decoding.solvers.gradient_control import GradientControl
 from redraft.decoding.solvers.ode import Ddim
@@ -69,17 +68,15 @@ class _TagEnergy:
         return -self.scale * self.log_prob(z, t, context)
 
 
-def _with_gradient_control(sampler: Any, energy: _TagEnergy) -> Any:
+def _with_gradient_control(sampler: Sampler, energy: _TagEnergy) -> Sampler:
     """Replaces the innermost ancestral sampler by one with gradient control."""
-    if isinstance(sampler, Ancestral):
-        return GradientControl(energy, Ddim(sampler.steps, eta=1.0))
-    if not hasattr(sampler, "sampler"):
+    if not sampler.is_ancestral:
         raise ArgumentError("sampler", "a tagger of vectors needs ancestral sampling; leave sampler=… out")
-    return replace(sampler, sampler=_with_gradient_control(sampler.sampler, energy))
+    return sampler.with_core(GradientControl(energy, Ddim(int(sampler.setting("steps") or 1), eta=1.0)))
 
 
 @dataclass(frozen=True, eq=False)
-class _RoundToAllowed:
+class _RoundToAllowed(SamplerWrapper):
     """A sampler that rounds its final vectors to those of allowed words."""
 
     sampler: Sampler

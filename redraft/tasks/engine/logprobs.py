@@ -7,8 +7,7 @@ network calls and changes no text.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,13 +18,14 @@ from redraft.core.prediction import Denoiser, DenoiserWrapper, Draw, GapPredicti
 from redraft.core.processes.interpolating import GuidedPosterior
 from redraft.core.randomness import Rng
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.decoding.samplers.base import Sampler, sampler_layers
-from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
+from redraft.decoding.guidance.base import Guidance
+from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.guided import GuidedSampler
 
 _TopTokens = tuple[tuple[int, float], ...]  # tokens and their probabilities, most likely first
 
 
-class LogprobRecorder:
+class LogprobRecorder(Guidance):
     """Records the `count` most likely tokens at each position of one row; a guidance that changes nothing.
 
     Positions must not move, so it records nothing for models that insert tokens or sample vectors.
@@ -43,12 +43,9 @@ class LogprobRecorder:
     def __call__(self, denoise: Denoiser) -> Denoiser:
         return _RecordedDenoiser(denoise, self)
 
-    def wrap(self, sampler: Any) -> Sampler:
+    def wrap(self, sampler: Sampler) -> Sampler:
         """The sampler with this recorder inside all its guidance, where it sees what tokens are drawn from."""
-        if any(isinstance(part, GuidedSampler | PromptGuidedSampler) for part in sampler_layers(sampler)):
-            inner: Sampler = replace(sampler, sampler=self.wrap(sampler.sampler))
-            return inner
-        return GuidedSampler(sampler, self)
+        return sampler.inside_guidance(lambda inner: GuidedSampler(inner, self))
 
     def record(self, where: Tensor, position: Tensor | None, log_x: Tensor) -> None:
         """Stores the log-weights (N, V) predicted where a (1, L) mask is true; `position` is (1, L)."""

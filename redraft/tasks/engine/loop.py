@@ -15,7 +15,6 @@ from redraft.models.canvas_builder import text_positions
 from redraft.models.diffusion_lm import DiffusionLM, eval_mode
 from redraft.tasks.engine.logprobs import LogprobRecorder
 from redraft.tasks.engine.result import TextResult, TextResults, _StopReason
-from redraft.tasks.engine.sampler_choice import _starts_from_draft
 from redraft.tasks.engine.stop_strings import StopStrings
 from redraft.tasks.engine.trace import NetworkCalls, _given_mask, _stop_reason, _TokenSteps, count_calls, generated_mask
 
@@ -82,7 +81,7 @@ class DecodingLoop:
     def _untouched(self, end: Canvas) -> Tensor:
         """(B, L) bool: tokens of an edited draft that were never noised or changed."""
         steps = self.steps.steps
-        if steps is None or end.z.shape != self.start.z.shape or not _starts_from_draft(self.sampler):
+        if steps is None or end.z.shape != self.start.z.shape or not self.sampler.starts_from_draft:
             return torch.zeros_like(end.fixed)
         return (end.z == self.start.z) & (steps == 0)
 

@@ -14,22 +14,19 @@ import torch
 
 from redraft.core.canvas import Canvas
 from redraft.core.processes.gaussian import Gaussian
-from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.constraints.constrained import Constrained
 from redraft.decoding.constraints.rules import Rule
-from redraft.decoding.samplers.base import Sampler, sampler_layers
+from redraft.decoding.samplers.base import CacheKind, Sampler
 from redraft.decoding.samplers.guided import GuidedSampler
-from redraft.decoding.samplers.particles import ParticleSampler
-from redraft.decoding.speculation.speculative import DraftStats, SpeculativeSampler
+from redraft.decoding.speculation.costs import DraftStats
 from redraft.tasks.arguments.rules import HoleRules, with_rules
 from redraft.tasks.arguments.settings import DecodingSettings
 from redraft.tasks.engine.given_text import GivenText
 from redraft.tasks.engine.logprobs import LogprobRecorder
 from redraft.tasks.engine.loop import DecodingLoop
 from redraft.tasks.engine.model import TextModel
-from redraft.tasks.engine.result import PartialText, TextResults, _CacheKind, _Exactness
+from redraft.tasks.engine.result import PartialText, TextResults, _Exactness
 from redraft.tasks.engine.sampler_choice import (
-    _draws_exactly,
     _TruncatedSampler,
     _with_filters,
     batch_size,
@@ -138,7 +135,7 @@ class DecodingPlan:
     @property
     def draft_stats(self) -> DraftStats | None:
         """Draft statistics so far; None without a drafter."""
-        return next((part.tally for part in sampler_layers(self.sampler) if isinstance(part, SpeculativeSampler)), None)
+        return self.sampler.draft_stats
 
     def results(self) -> TextResults:
         """Decodes everything and returns the results."""
@@ -167,14 +164,9 @@ class DecodingPlan:
         return replace(self, first_row=prompts * self.settings.n, earlier=earlier)
 
     @property
-    def cache(self) -> _CacheKind:
+    def cache(self) -> CacheKind:
         """The kind of key–value cache that the sampler uses."""
-        exact = {
-            part.exact(self.model.lm)
-            for part in sampler_layers(self.sampler)
-            if isinstance(part, Blocks | SpeculativeSampler)
-        }
-        return "approximate" if False in exact else "exact" if True in exact else "none"
+        return self.sampler.cache_kind(self.model.lm.block)
 
     @property
     def exactness(self) -> _Exactness:
@@ -184,11 +176,7 @@ class DecodingPlan:
         """
         if not self.request.rules:
             return "free"
-        parts = list(sampler_layers(self.sampler))
-        if any(isinstance(part, ParticleSampler) for part in parts):
-            return "model"
-        vectors = isinstance(self.model.lm.process, Gaussian)
-        return "matches" if vectors or not all(map(_draws_exactly, parts)) else "steps"
+        return "matches" if isinstance(self.model.lm.process, Gaussian) else self.sampler.rule_exactness
 
 
 def make_plan(

@@ -9,11 +9,11 @@ from itertools import accumulate, pairwise
 from typing import Any, Literal, overload
 
 from redraft.core.text.tokenizers import Tokenizer, token_texts
+from redraft.decoding.samplers.base import CacheKind, RuleExactness
 from redraft.tasks.engine.given_text import GivenText
 
 _StopReason = Literal["end", "length", "stop"]
-_CacheKind = Literal["none", "exact", "approximate"]
-_Exactness = Literal["free", "matches", "steps", "model"]
+_Exactness = Literal["free"] | RuleExactness
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class TextResults(Sequence[TextResult]):
     """The sampler with all its settings."""
     run: str = ""
     """Digest of the run, or of the model if it has none."""
-    cache: _CacheKind = "none"
+    cache: CacheKind = "none"
     """Key–value cache. exact: changes no text; approximate: faster, but may change the text; none: no cache."""
     notes: tuple[str, ...] = ()
     """Notes for the user, such as settings that were reduced or lengths the model was not trained on."""

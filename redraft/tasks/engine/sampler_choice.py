@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from redraft.core.canvas import Canvas
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.masked import Masked
+from redraft.core.tunable import Setting
 from redraft.decoding.blocks.approximate_cache import ApproximateCache, DualCache, PrefixCache
 from redraft.decoding.blocks.blocks import Blocks
-from redraft.decoding.blocks.multi_block import MultiBlock
-from redraft.decoding.blocks.strides import SlidingWindow
 from redraft.decoding.guidance.filters import LogitFilter
-from redraft.decoding.picks.order import AnyOrder, EndTokensLast, LeftToRight, RankedPick
-from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
-from redraft.decoding.samplers.base import Sampler, sampler_layers
-from redraft.decoding.samplers.editing import SDEdit
-from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
+from redraft.decoding.samplers.base import Sampler, SamplerWrapper
+from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.decoding.samplers.registry import SAMPLERS
-from redraft.decoding.samplers.unmask import Unmask
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import DecodingSettings
 from redraft.tasks.engine.model import TextModel
@@ -40,36 +35,42 @@ def choose_sampler(
     Block-causal networks get any named sampler wrapped in `Blocks`. If the number of tokens to write (`hidden`) is
     known, steps beyond the number that can change anything are dropped.
     """
-    kind: Any = settings.sampler
-    sampler = model.sampler if kind == "own" else SAMPLERS[kind] if isinstance(kind, str) else kind
-    notes: tuple[str, ...] = ()
-    if kind in SAMPLERS and model.lm.block is not None:
-        sampler = Blocks(sampler, stop=True)
+    sampler, notes = _requested_sampler(model, settings.sampler), tuple[str, ...]()
     if settings.decode_block is not None:
         sampler = _in_blocks(model, sampler, settings.decode_block)
     if settings.cache != "own":
         sampler = _with_cache(model, sampler, settings)
     if settings.steps is not None:
         most = MOST_STEPS if hidden is None else _cap_steps(model, sampler, hidden)
-        sampler = _set(sampler, "steps", min(settings.steps, most))
+        sampler = _with_setting(sampler, "steps", min(settings.steps, most))
         if settings.steps > most:
             notes = (f"steps={settings.steps}: more than {most:,} would change nothing here; using {most:,}",)
     if settings.threshold is not None:
-        sampler = _set(sampler, "threshold", settings.threshold)
+        sampler = _with_setting(sampler, "threshold", settings.threshold)
     sampler = _at_temperature(sampler, settings)
     return (_ending_last(model, sampler) if settings.end_token == "last" else sampler), notes
 
 
-def _ending_last(model: TextModel, sampler: Any) -> Any:
+def _requested_sampler(model: TextModel, requested: str | Sampler) -> Sampler:
+    """The sampler of the run ("own"), the one of this name, or the one given."""
+    if isinstance(requested, Sampler):
+        return requested
+    if not isinstance(requested, str):
+        raise ArgumentError(
+            "sampler", f"sampler={requested!r}: it must be a name, or an object of a class derived from redraft.Sampler"
+        )
+    if requested == "own":
+        return model.sampler
+    return SAMPLERS[requested] if model.lm.block is None else Blocks(SAMPLERS[requested], stop=True)
+
+
+def _ending_last(model: TextModel, sampler: Sampler) -> Sampler:
     """The sampler with a pick that writes end tokens last, including tokens that end a chat turn."""
-    inside = next((name for name in ("sampler", "pick") if hasattr(sampler, name)), None)
-    if isinstance(sampler, Unmask) and isinstance(sampler.pick, RankedPick):
-        end = model.lm.config.vocab.eos
-        ends = tuple(sorted({*model.turn_ends, *(() if end is None else (end,))}))
-        return replace(sampler, pick=EndTokensLast(sampler.pick.temperature, sampler.pick, ends))
-    if inside != "sampler":
+    end = model.lm.config.vocab.eos
+    changed = sampler.with_end_tokens_last(tuple(sorted({*model.turn_ends, *(() if end is None else (end,))})))
+    if changed is None:
         raise ArgumentError("end_token", "end_token='last' needs the sampler confidence, margin or entropy")
-    return replace(sampler, sampler=_ending_last(model, sampler.sampler))
+    return changed
 
 
 def forbid_end_token(canvas: Canvas) -> Canvas:
@@ -82,9 +83,9 @@ def _at_temperature(sampler: Sampler, settings: DecodingSettings) -> Sampler:
     """Sets the temperature of the pick, or 1 if the filter applies the temperature instead."""
     if settings.temperature is None:
         return sampler
-    if settings.temperature > 0 and not _has(sampler, "temperature"):
+    if settings.temperature > 0 and not sampler.has_setting("temperature"):
         return sampler
-    return _set(sampler, "temperature", 1.0 if _warmed(settings) else settings.temperature)
+    return _with_setting(sampler, "temperature", 1.0 if _warmed(settings) else settings.temperature)
 
 
 def _warmed(settings: DecodingSettings) -> bool:
@@ -95,7 +96,7 @@ def _warmed(settings: DecodingSettings) -> bool:
 
 def _with_filters(model: TextModel, sampler: Sampler, settings: DecodingSettings) -> Sampler:
     """The sampler with the requested filters, which apply before rules do."""
-    temperature = settings.temperature if _warmed(settings) or not _has(sampler, "temperature") else None
+    temperature = settings.temperature if _warmed(settings) or not sampler.has_setting("temperature") else None
     chosen = LogitFilter(
         repetition=1.0 if settings.repetition_penalty is None else settings.repetition_penalty,
         temperature=1.0 if temperature is None else temperature,
@@ -115,23 +116,13 @@ def _given(settings: DecodingSettings, name: str) -> bool:
     return getattr(settings, name) is not None
 
 
-def _has(value: Any, name: str) -> bool:
-    """Whether the sampler, an inner sampler, or its pick has a field of this name."""
-    if not is_dataclass(value):
-        return False
-    inside = next((f.name for f in fields(value) if f.name in ("sampler", name, "pick")), None)
-    return inside == name or (inside is not None and _has(getattr(value, inside), name))
-
-
 def _in_blocks(model: TextModel, sampler: Sampler, size: int) -> Sampler:
     """The sampler, decoding left to right in blocks of `size` tokens; its steps then count per block."""
     if model.lm.block not in (None, size):
         raise ArgumentError(
             "decode_block", f"decode_block={size}: this network has blocks of {model.lm.block}; leave it out"
         )
-    if isinstance(sampler, Blocks):
-        return replace(sampler, decode_block=size)
-    return Blocks(sampler, decode_block=size, stop=True)
+    return sampler.in_blocks(size) or Blocks(sampler, decode_block=size, stop=True)
 
 
 def _with_cache(model: TextModel, sampler: Sampler, settings: DecodingSettings) -> Sampler:
@@ -144,11 +135,10 @@ def _with_cache(model: TextModel, sampler: Sampler, settings: DecodingSettings) 
         reason = "full attention, so no cache is exact" if full else "blocks, so its cache is exact"
         better = "dual" if full else "exact"
         raise ArgumentError("cache", f"cache={name!r}: this network has {reason}; use cache={better!r}")
-    if isinstance(sampler, Blocks):
-        return replace(sampler, cache=kind)
-    if kind:
+    cached = sampler.with_cache(kind)
+    if cached is None and kind:
         raise ArgumentError("cache", f"cache={name!r}: a cache needs decoding in blocks; set decode_block=… too")
-    return sampler
+    return sampler if cached is None else cached
 
 
 def _cap_steps(model: TextModel, sampler: Sampler, hidden: int) -> int:
@@ -157,28 +147,11 @@ def _cap_steps(model: TextModel, sampler: Sampler, hidden: int) -> int:
     `Unmask` writes at least one token per step, so it needs no more steps than tokens. For a time grid, the only error
     under mask noise comes from tokens that fall into the same step; with 1,000 steps per token this is rare.
     """
-    parts = list(sampler_layers(sampler))
     if not isinstance(model.lm.process, Masked):
         return MOST_STEPS
-    sizes = [model.lm.block, *(part.decode_block for part in parts if isinstance(part, Blocks))]
-    at_once = min([hidden, *(size for size in sizes if size is not None)])
+    at_once = min(size for size in (hidden, model.lm.block, sampler.block_size) if size is not None)
     single = at_once == 1 and model.lm.config.network.time is None  # one token, drawn from the same x̂ at any time
-    one_per_step = single or any(isinstance(part, Unmask) for part in parts)
-    return at_once if one_per_step else min(MOST_STEPS, 1000 * at_once)
-
-
-def _starts_from_draft(sampler: Sampler) -> bool:
-    """Whether the sampler edits a draft instead of starting from noise."""
-    return any(isinstance(part, SDEdit) for part in sampler_layers(sampler))
-
-
-def _draws_exactly(part: Any) -> bool:
-    """Whether a sampler layer draws from the prediction itself, with no filter and no pick that depends on the draw."""
-    if isinstance(part, Unmask | MultiBlock):
-        return isinstance(part.pick, AnyOrder | LeftToRight) and part.pick.temperature == 1
-    if isinstance(part, GuidedSampler):
-        return not isinstance(part.guidance, LogitFilter)
-    return isinstance(part, Ancestral | _TruncatedSampler | Blocks | FirstHitting | PromptGuidedSampler | SlidingWindow)
+    return at_once if single or sampler.writes_every_step else min(MOST_STEPS, 1000 * at_once)
 
 
 def batch_size(model: TextModel, sampler: Sampler | None, length: int, room: int = 0, most: int = 64) -> int:
@@ -190,13 +163,9 @@ def batch_size(model: TextModel, sampler: Sampler | None, length: int, room: int
     whole = lm.codec is None or lm.codec.latents is None
     if positions is not None:
         room = max(0, min(room, positions - length))
-    if (
-        positions is not None
-        and whole
-        and length > positions
-        and not any(isinstance(s, SlidingWindow) for s in sampler_layers(sampler))
-    ):
-        raise ValueError(f"{length} tokens are too many: this network has {positions} positions; write fewer tokens")
+    longest = length if sampler is None else sampler.longest_read(length)
+    if positions is not None and whole and longest > positions:
+        raise ValueError(f"{longest} tokens are too many: this network has {positions} positions; write fewer tokens")
     needed, free = (length + room) * model.bytes_per_token, model.free_memory
     if free is None:
         return most
@@ -209,7 +178,7 @@ def batch_size(model: TextModel, sampler: Sampler | None, length: int, room: int
 
 
 @dataclass(frozen=True)
-class _TruncatedSampler:
+class _TruncatedSampler(SamplerWrapper):
     """A sampler that decodes whole rows, and marks all but the first `size` tokens as padding."""
 
     sampler: Sampler
@@ -221,24 +190,13 @@ class _TruncatedSampler:
             yield replace(written, context=replace(written.context, pad=rest))
 
 
-_T = TypeVar("_T")
-
-
-def with_steps(sampler: _T, steps: int) -> _T:
-    """The sampler with this number of steps, set where it has them. Raises an ArgumentError if it has none."""
-    return _set(sampler, "steps", steps)
-
-
-def _set(value: _T, name: str, to: float) -> _T:
-    """The sampler with a field replaced: its own, or that of its inner sampler or pick."""
-    names = {field.name for field in fields(value)}  # type: ignore[arg-type]
-    for inside in ("sampler", name, "pick"):
-        if inside in names:
-            changed = to if inside == name else _set(getattr(value, inside), name, to)
-            return replace(value, **{inside: changed})  # type: ignore[type-var]
+def _with_setting(sampler: Sampler, name: Setting, value: float) -> Sampler:
+    """The sampler with another value of a setting; raises an ArgumentError if it has no such setting."""
+    if sampler.has_setting(name):
+        return sampler.with_setting(name, value)
     alternatives = {
         "steps": "any sampler but first-hitting",
         "temperature": "one with a pick, such as confidence",
         "threshold": "threshold or klass",
     }
-    raise ArgumentError(name, f"{value} has no {name}; use sampler=… to choose {alternatives[name]}")
+    raise ArgumentError(name, f"{sampler} has no {name}; use sampler=… to choose {alternatives[name]}")

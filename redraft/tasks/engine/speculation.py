@@ -8,12 +8,10 @@ import torch
 
 from redraft.core.processes.masked import Masked
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.decoding.blocks.blocks import Blocks
-from redraft.decoding.samplers.base import sampler_layers
 from redraft.decoding.speculation.acceptance import ACCEPT_RULES
 from redraft.decoding.speculation.drafters import DiffusionDraft, Drafter, OwnDrafter
 from redraft.decoding.speculation.lookup import PromptLookup, TextLookup
-from redraft.decoding.speculation.speculative import DraftCosts, SpeculativeSampler
+from redraft.decoding.speculation.speculative import SpeculativeSampler
 from redraft.models.cpu_weights import weight_format, with_weight_format
 from redraft.models.draft_state import DraftState
 from redraft.tasks.arguments.setting import ArgumentError
@@ -43,22 +41,13 @@ def speculative_sampler(model: TextModel, settings: GenerationSettings) -> Specu
             raise ArgumentError(name, f"{name}=… cannot be combined with draft=…; leave one of them out")
     if settings.ruled:
         raise ArgumentError("draft", "draft=…: it cannot be combined with rules about the text; leave one of them out")
-    stop = any(part.stop for part in sampler_layers(model.sampler) if isinstance(part, Blocks))
     rule, draft = ACCEPT_RULES[settings.accept], _drafter(model, settings)
     if rule.needs_log_q and not draft.ordered:
         raise ArgumentError(
             "accept",
             f"accept={settings.accept!r}: this rule needs probabilities, and lookup drafts have none; use matched",
         )
-    return SpeculativeSampler(draft, rule, settings.draft_length, _costs(draft), stop=stop)
-
-
-def _costs(draft: Drafter) -> DraftCosts:
-    """Rough cost of a draft, in passes of the model over one token."""
-    if isinstance(draft, PromptLookup | TextLookup):
-        return DraftCosts(draft=0.0)
-    own = draft.state.target_tokens if isinstance(draft, OwnDrafter) else 0  # tokens the model predicts itself
-    return DraftCosts(draft=1.2, always_accepted=own) if own else DraftCosts()
+    return SpeculativeSampler(draft, rule, settings.draft_length, draft.costs(), stop=model.sampler.stops_at_end_token)
 
 
 def _drafter(model: TextModel, settings: GenerationSettings) -> Drafter:

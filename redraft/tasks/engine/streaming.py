@@ -6,42 +6,12 @@ from itertools import takewhile
 
 from redraft.core.canvas import Canvas
 from redraft.core.processes.masked import Masked
-from redraft.decoding.blocks.blocks import Blocks
-from redraft.decoding.blocks.strides import SlidingWindow
-from redraft.decoding.picks.adaptive import ConfidenceThreshold, EntropyBound, FactorThreshold, FrechetProfile, Klass
-from redraft.decoding.picks.order import AnyOrder, LeftToRight, RankedPick
-from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
-from redraft.decoding.samplers.base import Sampler, sampler_layers
-from redraft.decoding.samplers.guided import GuidedSampler
-from redraft.decoding.samplers.unmask import Unmask
-from redraft.decoding.speculation.speculative import SpeculativeSampler
+from redraft.decoding.samplers.base import Sampler
 from redraft.models.canvas_builder import text_positions
 from redraft.tasks.engine.given_text import GivenText
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.result import PartialText
-from redraft.tasks.engine.sampler_choice import _TruncatedSampler
 from redraft.tasks.engine.stop_strings import StopStrings
-
-_WRITE_ONCE = (
-    Ancestral,
-    _TruncatedSampler,
-    Blocks,
-    FirstHitting,
-    GuidedSampler,
-    SpeculativeSampler,
-    SlidingWindow,
-    Unmask,
-)  # samplers that never change a token once it is written
-_WRITE_ONCE_PICKS = (
-    AnyOrder,
-    ConfidenceThreshold,
-    EntropyBound,
-    FactorThreshold,
-    FrechetProfile,
-    Klass,
-    LeftToRight,
-    RankedPick,
-)
 
 
 class StreamView:
@@ -51,10 +21,7 @@ class StreamView:
         self._tokenizer, self._vocab, self._lm = model.tokenizer, model.lm.config.vocab, model.lm
         self._first, self._given_text = first, given_text
         self._committed = dict[int, str]()  # row → text already reported as final
-        parts = list(sampler_layers(sampler))
-        once = all(isinstance(part, _WRITE_ONCE) for part in parts)
-        once &= all(isinstance(part.pick, _WRITE_ONCE_PICKS) for part in parts if isinstance(part, Unmask))
-        self._final = once and type(model.lm.process) is Masked
+        self._final = sampler.writes_once and type(model.lm.process) is Masked
 
     def partial_text(self, canvas: Canvas, row: int) -> PartialText:
         """The text of a row so far; call it with every canvas, in order."""

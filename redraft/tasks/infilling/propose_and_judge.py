@@ -17,7 +17,7 @@ from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
 from redraft.core.vocab import require_range
 from redraft.decoding.picks.order import require_temperature
-from redraft.decoding.samplers.base import require_unconstrained
+from redraft.decoding.samplers.base import Sampler, require_unconstrained
 
 
 class RowJudge(Protocol):
@@ -46,7 +46,7 @@ class _Candidates(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ProposeAndJudge:
+class ProposeAndJudge(Sampler):
     """Fills holes left to right with a beam of `tries` candidates, then takes the one with the best log q + log p.
 
     q is the denoiser, which sees both sides of a hole; p is the judge of the finished row, for example the causal model
@@ -59,14 +59,11 @@ class ProposeAndJudge:
     tries: int = 16
     temperature: float = 0.0
     next_token: NextTokenScorer | None = field(default=None, repr=False)
+    writes_once = draws_exactly = False
 
     def __post_init__(self) -> None:
         require_range(self, 1, 4096, "tries")
         require_temperature(self.temperature)
-
-    def exact(self, denoise: Denoiser) -> bool | None:
-        """True, because nothing is cached."""
-        return True
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         if denoise.block is not None or not isinstance(process, Masked):

@@ -146,9 +146,9 @@ def test_guidance_goes_around_the_blocks(build: Build, tiny: TransformerConfig) 
 
 def test_the_word_of_a_cache(build: Build) -> None:
     full, blocks = build(), build(BlockCausal(3))
-    assert Blocks(decode_block=4, cache=DualCache()).exact(full) is False
-    assert (Blocks(decode_block=4).exact(full), Blocks(cache=False).exact(blocks)) == (None, None)
-    assert Blocks().exact(blocks) is True
+    assert Blocks(decode_block=4, cache=DualCache()).cache_kind(full.block) == "approximate"
+    assert Blocks(decode_block=4).cache_kind(full.block) == Blocks(cache=False).cache_kind(blocks.block) == "none"
+    assert Blocks().cache_kind(blocks.block) == "exact"
 
 
 def test_what_does_not_fit_is_refused(build: Build) -> None:

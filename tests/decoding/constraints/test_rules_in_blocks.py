@@ -82,8 +82,8 @@ def same_as_alone(model: DiffusionLM, sampler: Any) -> Tensor:
 def test_an_exact_cache_changes_nothing(pattern: AttentionPattern) -> None:
     model, pick = model_of(WORDS, pattern=pattern), Confidence(1.0)
     cached, plain = (Blocks(Unmask(2, pick), cache=cache, stop=True) for cache in (True, False))
-    assert cached.exact(model) is True
-    assert plain.exact(model) is None
+    assert cached.cache_kind(model.block) == "exact"
+    assert plain.cache_kind(model.block) == "none"
     assert torch.equal(same_as_alone(model, cached), same_as_alone(model, plain))
 
 
@@ -91,7 +91,7 @@ def test_an_exact_cache_changes_nothing(pattern: AttentionPattern) -> None:
 def test_approximate_caches_obey(kind: type[PrefixCache] | type[DualCache]) -> None:
     model = model_of(WORDS)
     sampler = Blocks(Unmask(2, Confidence(1.0)), decode_block=4, cache=kind(), stop=True)
-    assert sampler.exact(model) is False
+    assert sampler.cache_kind(model.block) == "approximate"
     same_as_alone(model, sampler)
     if kind is PrefixCache:  # it reads all that follows; with refresh=1 nothing is ever stale
         fresh, plain = (replace(sampler, cache=cache) for cache in (kind(refresh=1), False))

@@ -26,7 +26,7 @@ class Check(Checked):
 
     file: Path | None = setting(
         None,
-        "A Python file with your own processes; without it the built-in ones are checked.",
+        "A Python file with your own processes, samplers or picks; without it the built-in ones are checked.",
         metavar="[FILE.py]",
         positional=True,
     )
@@ -39,7 +39,7 @@ class Check(Checked):
         from redraft.evaluation.laws import suite
 
         failed = 0
-        rows = suite.check_built_in() if self.file is None else suite.check_all(suite.find_processes(self._module()))
+        rows = suite.check_built_in() if self.file is None else suite.check_all(suite.find_pieces(self._module()))
         for row in rows:
             failed += not row.ok
             emit(asdict(row), self.json, _law_line(row))

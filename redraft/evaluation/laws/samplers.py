@@ -1,0 +1,75 @@
+"""Laws of samplers and picks: what they say about themselves holds, under mask noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from redraft.core.canvas import Context
+from redraft.core.prediction import Prediction, TablePrediction
+from redraft.core.processes.masked import Masked, Pick
+from redraft.core.randomness import rng
+from redraft.core.vocab import Vocab
+from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.unmask import Unmask
+from redraft.evaluation.laws.enumeration import _DRAWS, VOCAB, Oracle, _ToyLanguage
+from redraft.evaluation.laws.law import _P_MIN, Law
+from redraft.evaluation.laws.sampling import _blank_canvas, _sampling_p_value
+
+_ROWS, _COLUMNS = 40, 12  # enough for every sampler that changes tokens to do so at least once
+_FINEST = 256  # steps, at which even a time grid seldom writes two of three tokens together
+
+
+@dataclass(frozen=True)
+class RandomDenoiser:
+    """A denoiser with random predictions that depend on the position and on the tokens on both sides."""
+
+    vocab: Vocab
+    block: int | None = None
+
+    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        table = 2 * torch.randn(61, self.vocab.size, generator=torch.Generator().manual_seed(0))
+        position = torch.arange(z.shape[1]) if context.place is None else context.place
+        log_x = table[(position * 17 + z.roll(1, -1) * 7 + z.roll(-1, -1) * 13) % 61]
+        log_x[..., self.vocab.masked] = -torch.inf
+        return TablePrediction(log_x.log_softmax(-1))
+
+    def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
+        return context
+
+
+def _pick_laws(pick: Pick) -> Iterator[Law]:
+    """Check what a pick says about itself, in a sampler that reveals as few tokens per step as the pick allows."""
+    return _laws(Unmask(None, pick), type(pick).__name__)
+
+
+def _laws(sampler: Sampler, name: str | None = None) -> Iterator[Law]:
+    """Check what a sampler says about itself: whether written tokens ever change, and the distribution of texts."""
+    name = type(sampler).__name__ if name is None else name
+    changed = count_changed_tokens(sampler)
+    if sampler.writes_once:
+        yield Law("writes_once: no written token changes", name, changed == 0, changed, 0, "=")
+    else:
+        yield Law("not writes_once: a written token changes", name, changed > 0, changed, 1, ">=")
+    if sampler.draws_exactly:
+        p = joint_p_value(sampler)
+        yield Law("draws_exactly: the finest steps reproduce the joint", name, p >= _P_MIN, p, _P_MIN, ">=")
+
+
+def count_changed_tokens(sampler: Sampler) -> int:
+    """Count how often a token changes after it was written, in 40 rows of 12 tokens."""
+    process, canvas = Masked(Vocab(8, mask=7)), _blank_canvas(_ROWS, _COLUMNS)
+    canvases = sampler(RandomDenoiser(process.vocab), process, canvas, rng=rng(0, _ROWS))
+    changes = (((a.z != process.vocab.mask) & (a.z != b.z)).sum() for a, b in pairwise(canvases))
+    return int(sum(changes, torch.tensor(0)))
+
+
+def joint_p_value(sampler: Sampler) -> float:
+    """Return the p-value of a χ² test of a sampler in its finest steps against the joint distribution of a language."""
+    finest = sampler.with_setting("steps", _FINEST) if sampler.has_setting("steps") else sampler
+    toy, process = _ToyLanguage.of(), Masked(VOCAB)
+    return _sampling_p_value(process, Oracle(toy, process), finest, rng(7, _DRAWS // 4))

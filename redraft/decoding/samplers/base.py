@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -16,8 +16,6 @@ from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
 from redraft.core.tunable import Setting, Tunable
-from redraft.decoding.blocks.approximate_cache import ApproximateCache
-from redraft.decoding.speculation.costs import DraftStats
 
 
 class TimeWarp(Protocol):
@@ -81,6 +79,29 @@ def _time_grid(canvas: Canvas, steps: int, warp: TimeWarp = EvenWarp()) -> list[
 def start_time(canvas: Canvas) -> float:
     """Return the time at which sampling begins: 1, or less if the canvas holds a draft."""
     return 1.0 if canvas.start_time is None else canvas.start_time
+
+
+@dataclass
+class DraftStats:
+    """Counts of drafted, accepted and written tokens, updated by a sampler with a drafter."""
+
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    written: int = 0
+
+    def add(self, drafted: int, accepted: int, written: int) -> None:
+        self.rounds, self.drafted = self.rounds + 1, self.drafted + drafted
+        self.accepted, self.written = self.accepted + accepted, self.written + written
+
+    @property
+    def acceptance(self) -> float:
+        """The fraction of drafted tokens that were accepted."""
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def tokens_per_round(self) -> float:
+        return self.written / self.rounds if self.rounds else 0.0
 
 
 CacheKind = Literal["none", "exact", "approximate"]
@@ -160,8 +181,8 @@ class Sampler(Tunable, ABC):
         """Return a copy that decodes in blocks of `size` tokens; None if it does not decode in blocks."""
         return None
 
-    def with_cache(self, cache: bool | ApproximateCache) -> Sampler | None:
-        """Return a copy with this cache; None if it takes no cache."""
+    def with_cache(self, cache: Any) -> Sampler | None:
+        """Return a copy with this `Blocks.cache`; None if it takes no cache."""
         return None
 
     def with_end_tokens_last(self, tokens: tuple[int, ...]) -> Sampler | None:
@@ -244,7 +265,7 @@ class SamplerWrapper(Sampler):
     def in_blocks(self, size: int) -> Sampler | None:
         return self._around(self.sampler.in_blocks(size))
 
-    def with_cache(self, cache: bool | ApproximateCache) -> Sampler | None:
+    def with_cache(self, cache: Any) -> Sampler | None:
         return self._around(self.sampler.with_cache(cache))
 
     def with_end_tokens_last(self, tokens: tuple[int, ...]) -> Sampler | None:

@@ -1,4 +1,4 @@
-"""The cost of drafts, which determines their length, and counts of drafted and accepted tokens."""
+"""The cost of drafts and the estimated acceptance rate, which determine their length."""
 
 from __future__ import annotations
 
@@ -33,29 +33,6 @@ class DraftCosts:
             if rate > best_rate:
                 best_rate, length = rate, n
         return length
-
-
-@dataclass
-class DraftStats:
-    """Counts of drafted, accepted and written tokens, updated by `SpeculativeSampler`."""
-
-    rounds: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    written: int = 0
-
-    def add(self, drafted: int, accepted: int, written: int) -> None:
-        self.rounds, self.drafted = self.rounds + 1, self.drafted + drafted
-        self.accepted, self.written = self.accepted + accepted, self.written + written
-
-    @property
-    def acceptance(self) -> float:
-        """The fraction of drafted tokens that were accepted."""
-        return self.accepted / self.drafted if self.drafted else 0.0
-
-    @property
-    def tokens_per_round(self) -> float:
-        return self.written / self.rounds if self.rounds else 0.0
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
 from redraft.core.vocab import require_range
 from redraft.decoding.picks.order import require_temperature
-from redraft.decoding.samplers.base import CacheKind, Sampler, require_unconstrained
+from redraft.decoding.samplers.base import CacheKind, DraftStats, Sampler, require_unconstrained
 from redraft.decoding.samplers.stopping import stop_rows
 from redraft.decoding.speculation.acceptance import (
     AcceptRule,
@@ -25,7 +25,7 @@ from redraft.decoding.speculation.acceptance import (
     _GreedyRule,
     _RoundNoise,
 )
-from redraft.decoding.speculation.costs import DraftCosts, DraftStats, _AcceptanceEstimate
+from redraft.decoding.speculation.costs import DraftCosts, _AcceptanceEstimate
 from redraft.decoding.speculation.drafters import Drafter, DraftRequest, NoDraft
 from redraft.decoding.speculation.lookup import PromptLookup
 

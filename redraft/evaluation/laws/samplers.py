@@ -32,7 +32,8 @@ class RandomDenoiser:
     block: int | None = None
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        table = 2 * torch.randn(61, self.vocab.size, generator=torch.Generator().manual_seed(0))
+        noise = rng(0).uniform(61 * self.vocab.size)[0].view(61, -1)
+        table = -2 * (-noise.log()).log()
         position = torch.arange(z.shape[1]) if context.place is None else context.place
         log_x = table[(position * 17 + z.roll(1, -1) * 7 + z.roll(-1, -1) * 13) % 61]
         log_x[..., self.vocab.masked] = -torch.inf

@@ -16,9 +16,8 @@ from redraft.core.canvas import Canvas
 from redraft.core.processes.gaussian import Gaussian
 from redraft.decoding.constraints.constrained import Constrained
 from redraft.decoding.constraints.rules import Rule
-from redraft.decoding.samplers.base import CacheKind, Sampler
+from redraft.decoding.samplers.base import CacheKind, DraftStats, Sampler
 from redraft.decoding.samplers.guided import GuidedSampler
-from redraft.decoding.speculation.costs import DraftStats
 from redraft.tasks.arguments.rules import HoleRules, with_rules
 from redraft.tasks.arguments.settings import DecodingSettings
 from redraft.tasks.engine.given_text import GivenText

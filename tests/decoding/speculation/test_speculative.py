@@ -292,14 +292,14 @@ def test_one_pass_per_round(target: DiffusionLM) -> None:
     """A drafter that is always right writes length + 1 tokens per pass; prompt and first draft share a pass."""
     right = write(Blocks(Unmask(1)), target, begun(1, 13))
 
-    class Knows:
+    class Knows(Drafter):
         ordered = False
 
         def __call__(self, asked: object) -> Proposal:
             done = asked.z.shape[1]  # type: ignore[attr-defined]
             return Proposal(right[:, done : done + asked.count])  # type: ignore[attr-defined]
 
-    sampler = SpeculativeSampler(Knows(), length=3, costs=None, temperature=0)  # type: ignore[arg-type]
+    sampler = SpeculativeSampler(Knows(), length=3, costs=None, temperature=0)
     with count_calls(target) as counted:
         assert torch.equal(write(sampler, target, begun(1, 13)), right)
     assert counted.rows == 3  # twelve tokens, four per round
@@ -309,13 +309,13 @@ def test_one_pass_per_round(target: DiffusionLM) -> None:
 def test_the_length_follows_acceptance(target: DiffusionLM) -> None:
     """Useless drafts are soon left out; now and then they are tried again."""
 
-    class Wrong:
+    class Wrong(Drafter):
         ordered = False
 
         def __call__(self, asked: object) -> Proposal:
             return Proposal(torch.full((1, asked.count), 7 - 2))  # type: ignore[attr-defined]
 
-    sampler = SpeculativeSampler(Wrong(), length=6, temperature=0)  # type: ignore[arg-type]
+    sampler = SpeculativeSampler(Wrong(), length=6, temperature=0)
     model = target
     write(sampler, model, begun(1, 60))
     assert sampler.tally.drafted < 40

@@ -34,7 +34,7 @@ class RandomDenoiser:
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         noise = rng(0).uniform(61 * self.vocab.size)[0].view(61, -1)
         table = -2 * (-noise.log()).log()
-        position = torch.arange(z.shape[1]) if context.place is None else context.place
+        position = torch.arange(z.shape[1]) if context.positions is None else context.positions
         log_x = table[(position * 17 + z.roll(1, -1) * 7 + z.roll(-1, -1) * 13) % 61]
         log_x[..., self.vocab.masked] = -torch.inf
         return TablePrediction(log_x.log_softmax(-1))

@@ -15,7 +15,7 @@ from redraft.decoding import Ancestral, Blocks, FirstHitting, SelfCorrection
 from redraft.evaluation import Budget, RowFile, seconds_per_step, unseen_bits
 from redraft.evaluation.comparison.budget import _with_budget_steps
 from redraft.evaluation.comparison.comparison import _mean_over_seeds
-from redraft.evaluation.comparison.measurement import _samplers_to_measure, _text_quality, _with_total_steps
+from redraft.evaluation.comparison.measurement import _samplers_to_measure, _text_quality
 from redraft.evaluation.comparison.row_file import _code_version
 from redraft.models import DiffusionLM
 from redraft.training import Run, presets
@@ -123,12 +123,12 @@ def test_a_summary_is_right_if_it_is_the_true_one() -> None:
 def test_steps_are_those_of_a_whole_text() -> None:
     """Blocks share them, corrections count, and what has no steps is written once."""
     models = {name: presets.PRESETS[name]() for name in ("ar_tiny", "bd3_tiny", "gidd_tiny", "mdlm_tiny")}
-    blocks, length = SimpleNamespace(block=8), presets.STORY_LENGTH
+    length = presets.STORY_LENGTH
     bare: Any = SimpleNamespace(block=None)
-    assert _with_total_steps(blocks, models["bd3_tiny"].sampler, 64, length) == Blocks(Ancestral(8), stop=True)  # type: ignore[arg-type]
-    corrected = _with_total_steps(bare, models["gidd_tiny"].sampler, 64, length)
+    assert models["bd3_tiny"].sampler.with_total_steps(64, length, 8) == Blocks(Ancestral(8), stop=True)
+    corrected = models["gidd_tiny"].sampler.with_total_steps(64, length, length)
     assert isinstance(corrected, SelfCorrection)
     assert (corrected.sampler, corrected.steps) == (Ancestral(43), 21)
-    assert _with_total_steps(bare, FirstHitting(), 64, length) is None
+    assert FirstHitting().with_total_steps(64, length, length) is None
     assert list(_samplers_to_measure(bare, models["mdlm_tiny"], (8, 16, 64))) == ["own", "8", "16"], "64 is its own"
     assert list(_samplers_to_measure(SimpleNamespace(block=1), models["ar_tiny"], (8, 16, 64))) == ["own"]  # type: ignore[arg-type]

@@ -51,9 +51,9 @@ def keep_best(results: TextResults, candidates: int) -> TextResults:
     """Keeps the minimum-Bayes-risk text of each group of candidates; the cost includes the rejected ones."""
     if candidates == 1:
         return results
-    groups = [results.written[i : i + candidates] for i in range(0, len(results), candidates)]
+    groups = [results[i : i + candidates] for i in range(0, len(results), candidates)]
     best = tuple(replace(_consensus(group), row=row) for row, group in enumerate(groups))
-    return replace(results, written=best, nfe=results.nfe * candidates)
+    return replace(results, results=best, nfe=results.nfe * candidates)
 
 
 def _consensus(group: Sequence[TextResult]) -> TextResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
 import torch
 
@@ -14,6 +14,7 @@ from redraft.core.processes.masked import Masked
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.settings import ScoreSettings, require_texts
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
+from redraft.tasks.engine.result import Results
 from redraft.tasks.engine.sampler_choice import batch_size
 from redraft.tasks.engine.trace import count_calls
 from redraft.training.data.framing import pad_rows
@@ -47,10 +48,9 @@ class ScoreResult:
 
 
 @dataclass(frozen=True)
-class ScoreResults(Sequence[ScoreResult]):
+class ScoreResults(Results[ScoreResult]):
     """The scores of one call and their cost; a sequence of `ScoreResult`."""
 
-    scored: tuple[ScoreResult, ...]
     exact: bool
     """True if bits are −log2 p itself (autoregressive models); False if they estimate an upper bound from draws."""
     nfe: float
@@ -61,18 +61,6 @@ class ScoreResults(Sequence[ScoreResult]):
     """The seed of the call."""
     run: str = ""
     """Digest of the run, or of the model if it has none."""
-
-    @overload
-    def __getitem__(self, index: int) -> ScoreResult: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[ScoreResult, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> ScoreResult | tuple[ScoreResult, ...]:
-        return self.scored[index]
-
-    def __len__(self) -> int:
-        return len(self.scored)
 
     @property
     def bits_per_token(self) -> float:

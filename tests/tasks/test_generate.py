@@ -101,7 +101,7 @@ def test_a_text_does_not_depend_on_its_company(kind: str, monkeypatch: pytest.Mo
     model, asked = KINDS[kind], {"max_new_tokens": 9, "steps": 6, "n": 2, "seed": 3}
     together = redraft.generate(model, PROMPTS, **asked)
     streamed = [d.written for d in redraft.generate(model, PROMPTS, stream=True, **asked) if d.written]
-    assert tuple(streamed) == together.written
+    assert tuple(streamed) == together.results
     alone = [redraft.generate(model, prompt, **asked).texts for prompt in PROMPTS[:4]]
     assert [text for texts in alone for text in texts] == together.texts[:8]
     assert together.texts[8:] != together.texts[2:4]

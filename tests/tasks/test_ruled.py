@@ -86,7 +86,7 @@ def test_a_ruled_or_guided_text_does_not_depend_on_its_company(kind: str, monkey
     together = redraft.generate(model, prompts, **asked)
     assert len(set(together.texts)) > 4
     streamed = [d.written for d in redraft.generate(model, prompts, stream=True, **asked) if d.written]
-    assert tuple(streamed) == together.written
+    assert tuple(streamed) == together.results
     own = more.get("pattern")
     for i, prompt in enumerate(prompts):
         alone = {**asked, "pattern": own[i]} if isinstance(own, list) else asked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import torch
 
@@ -17,6 +17,7 @@ from redraft.tasks.arguments.settings import require_texts
 from redraft.tasks.arguments.templates import HOLE
 from redraft.tasks.choice.answer_scores import _AnswerScores, _HoleQuestion, _score_bidirectional, _score_left_to_right
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
+from redraft.tasks.engine.result import Results
 
 _EXAMPLE = '"The sky is [[?]]."'
 _MOST_ANSWERS = 10_000
@@ -53,10 +54,9 @@ class ChoiceResult:
 
 
 @dataclass(frozen=True)
-class ChoiceResults(Sequence[ChoiceResult]):
+class ChoiceResults(Results[ChoiceResult]):
     """The holes of one call in text order, and their cost; a sequence of `ChoiceResult`."""
 
-    choices: tuple[ChoiceResult, ...]
     nfe: float
     """Rows passed through the network, per hole."""
     seconds: float
@@ -72,18 +72,6 @@ class ChoiceResults(Sequence[ChoiceResult]):
     run: str = ""
     """Digest of the run, or of the model if it has none."""
 
-    @overload
-    def __getitem__(self, index: int) -> ChoiceResult: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[ChoiceResult, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> ChoiceResult | tuple[ChoiceResult, ...]:
-        return self.choices[index]
-
-    def __len__(self) -> int:
-        return len(self.choices)
-
     def to_json(self) -> list[dict[str, Any]]:
         """One object per hole, each with the cost of the call."""
         cost = {
@@ -93,7 +81,7 @@ class ChoiceResults(Sequence[ChoiceResult]):
             "kind": self.kind,
             "run": self.run,
         }
-        return [choice.to_json() | cost for choice in self.choices]
+        return [choice.to_json() | cost for choice in self]
 
 
 def choose(

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,6 +23,7 @@ from redraft.tasks.correction.passes import _CorrectionPasses
 from redraft.tasks.correction.scorers import _hole_scorer, _require_unconditional
 from redraft.tasks.correction.suspects import _CandidateGenerator, _Replacement
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
+from redraft.tasks.engine.result import Results
 from redraft.tasks.engine.trace import count_calls
 from redraft.training.data.sources import DataStats, InfiniteCorpus
 
@@ -66,10 +67,9 @@ class CorrectionResult:
 
 
 @dataclass(frozen=True)
-class CorrectionResults(Sequence[CorrectionResult]):
+class CorrectionResults(Results[CorrectionResult]):
     """The texts of one call and their cost; a sequence of `CorrectionResult`."""
 
-    corrected: tuple[CorrectionResult, ...]
     nfe: float
     """Rows passed through the network, per text."""
     seconds: float
@@ -79,27 +79,15 @@ class CorrectionResults(Sequence[CorrectionResult]):
     run: str = ""
     """Digest of the run, or of the model if it has none."""
 
-    @overload
-    def __getitem__(self, index: int) -> CorrectionResult: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[CorrectionResult, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> CorrectionResult | tuple[CorrectionResult, ...]:
-        return self.corrected[index]
-
-    def __len__(self) -> int:
-        return len(self.corrected)
-
     @property
     def texts(self) -> list[str]:
         """The corrected texts alone."""
-        return [result.text for result in self.corrected]
+        return [result.text for result in self]
 
     def to_json(self) -> list[dict[str, Any]]:
         """One object per text, each with the cost of the call."""
         cost = {"noise": self.noise, "run": self.run, "nfe": self.nfe, "seconds": self.seconds}
-        return [result.to_json() | cost for result in self.corrected]
+        return [result.to_json() | cost for result in self]
 
 
 def correct(

@@ -119,7 +119,7 @@ class DecodingPlan:
         written = tuple(replace(text, prompt=self.prompt(text.row)).with_given_text(given_text) for text in results)
         return replace(
             results,
-            written=written,
+            results=written,
             nfe=results.nfe + self.upfront.rows / len(self),
             seconds=results.seconds + self.upfront.seconds * fraction,
             run=self.model.name,

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 from redraft.core.text.tokenizers import Tokenizer, token_texts
 from redraft.decoding.samplers.base import CacheKind, RuleExactness
 from redraft.tasks.engine.given_text import GivenText
 
+_T = TypeVar("_T")
 _StopReason = Literal["end", "length", "stop"]
 _Exactness = Literal["free"] | RuleExactness
 
@@ -88,10 +89,28 @@ class TextResult:
 
 
 @dataclass(frozen=True)
-class TextResults(Sequence[TextResult]):
+class Results(Sequence[_T]):
+    """The results of one call, in order; subclasses add the cost of the call and its settings."""
+
+    results: tuple[_T, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> _T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[_T, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> _T | tuple[_T, ...]:
+        return self.results[index]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+
+@dataclass(frozen=True)
+class TextResults(Results[TextResult]):
     """The texts of one call and their cost; a sequence of `TextResult`."""
 
-    written: tuple[TextResult, ...]
     nfe: float
     """Network calls per text."""
     seconds: float
@@ -116,22 +135,10 @@ class TextResults(Sequence[TextResult]):
     tokens_per_round: float | None = None
     """Tokens written per pass of the model; None without a draft."""
 
-    @overload
-    def __getitem__(self, index: int) -> TextResult: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> tuple[TextResult, ...]: ...
-
-    def __getitem__(self, index: int | slice) -> TextResult | tuple[TextResult, ...]:
-        return self.written[index]
-
-    def __len__(self) -> int:
-        return len(self.written)
-
     @property
     def texts(self) -> list[str]:
         """The texts alone."""
-        return [result.text for result in self.written]
+        return [result.text for result in self]
 
     @property
     def tokens_per_second(self) -> float:
@@ -145,7 +152,7 @@ class TextResults(Sequence[TextResult]):
         if self.tokens_per_round is not None:
             cost |= {"draft_acceptance": self.acceptance, "tokens_per_pass": self.tokens_per_round}
         cost |= {"seconds": self.seconds, "new_tokens": self.new_tokens, "tokens_per_second": self.tokens_per_second}
-        return [result.to_json() | cost for result in self.written]
+        return [result.to_json() | cost for result in self]
 
     @classmethod
     def joined(cls, parts: Iterable[TextResults]) -> TextResults:
@@ -153,7 +160,7 @@ class TextResults(Sequence[TextResult]):
         first, *rest = parts = list(parts)
         if not rest:
             return first
-        written = tuple(result for part in parts for result in part.written)
+        written = tuple(result for part in parts for result in part)
         calls, seconds = sum(part.nfe * len(part) for part in parts), sum(part.seconds for part in parts)
         tokens = sum(part.new_tokens for part in parts)
         settings = (first.seed, first.sampler, first.run, first.cache, first.notes, first.exactness)

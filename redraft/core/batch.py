@@ -13,7 +13,7 @@ from torch import Tensor
 class Batch:
     """Clean sequences to learn from, and their position among all samples."""
 
-    tokens: Tensor  # (B, L) int64
+    tokens: Tensor  # (B, L) int64: ids of the clean tokens
     learn: Tensor  # (B, L) bool: tokens that enter the loss; False on prompts and padding
     pad: Tensor | None = None  # (B, L) bool: True on padding; None if there is no padding
     sample: Tensor | None = None  # (B,) int64: index of the sample, which keys its random numbers
@@ -39,7 +39,7 @@ class EncodedBatch(NamedTuple):
     """The clean input of the noise: the tokens of a batch, or the codec's vectors for them. All fields are aligned."""
 
     x: Tensor  # (B, L) ids, or (B, N, D)
-    learn: Tensor  # (B, L) or (B, N) bool
+    learn: Tensor  # (B, L) or (B, N) bool: positions that enter the loss
     pad: Tensor | None  # (B, L) or (B, N) bool; None if there is no padding
 
     @property
@@ -52,7 +52,7 @@ class NoisySample(NamedTuple):
     """A draw z ~ q_t(z | x). Gap i is the one before token i; the last gap follows the last token."""
 
     z: Tensor  # (B, L) ids, or (B, N, D) vectors
-    t: Tensor  # (B, 1) or (B, L)
+    t: Tensor  # (B, 1) or (B, L): time of each row or token
     target: Tensor  # clean x, in the shape of z
     pad: Tensor | None = None  # (B, L) or (B, N) bool; None if there is no padding
     gaps: Tensor | None = None  # (B, L + 1) insertion: number of tokens missing in each gap
@@ -63,7 +63,7 @@ class NoisySample(NamedTuple):
 class NoiseTimes(NamedTuple):
     """The times a batch is noised to."""
 
-    t: Tensor  # (B, 1) or (B, L)
+    t: Tensor  # (B, 1) or (B, L): time of each row or token
     s: Tensor | None = None  # earlier time, for T-step bounds; None in continuous time
     weight: float = 1.0  # importance weight of the draw: T if it is one of T steps
 

@@ -73,7 +73,7 @@ class Ranking:
     It runs on the host: sorting a few hundred numbers takes less time there than launching kernels.
     """
 
-    among: Tensor  # (B, L) bool
+    among: Tensor  # (B, L) bool: the marked positions
     order: np.ndarray  # (B, L) flat indices into (B, L), sorted within each row, marked positions first
     values: np.ndarray  # (B, L) float64 scores in this order, −∞ after the marked positions
 

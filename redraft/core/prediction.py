@@ -55,7 +55,7 @@ class Draw(ABC):
 class IndependentDraw(Draw):
     """Draws each position independently from its own random number, and only where tokens are requested."""
 
-    log_x: Tensor  # (N, V) fp32
+    log_x: Tensor  # (N, V) fp32 log-probabilities
     u: Tensor  # (N,) uniform random numbers
     temperature: float
 
@@ -118,7 +118,7 @@ class Prediction(ABC):
 class TablePrediction(Prediction):
     """A prediction given as a table: for oracles, tests and small vocabularies."""
 
-    log_weights: Tensor  # (B, L, V)
+    log_weights: Tensor  # (B, L, V) log-weights of the clean token
     normalised: bool = True
     missing: GapPrediction | None = None  # for insertion; None for other processes
 

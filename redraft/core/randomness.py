@@ -79,7 +79,7 @@ class Rng:
     the same call gives the same numbers; `fold` in the step to get new ones.
     """
 
-    key: Tensor  # (B,) int64
+    key: Tensor  # (B,) int64 key of each row
     positions: Tensor | None = (
         None  # (B, L), or (1, L) if all rows share them: positions to draw for; None for 0, 1, 2 …
     )

@@ -39,7 +39,7 @@ class Likelihood:
     The error comes from two estimates of each row, so it does not include the variation between rows.
     """
 
-    row_nats: Tensor  # (N,) float64
+    row_nats: Tensor  # (N,) float64: bound (or exact value) of each row in nats
     row_variance: Tensor  # (N,) float64, Monte Carlo variance of row_nats, itself a rough estimate; zero if exact
     row_tokens: Tensor  # (N,) learned tokens, end tokens included
     row_chars: Tensor  # (N,) characters in the text of the learned tokens; zero if unknown

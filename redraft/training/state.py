@@ -31,8 +31,8 @@ class _TrainState:
     optimizers: list[Optimizer]
     precision: Precision
     step: int = 0
-    nats: float = 0.0  # summed since the last line of the log
-    tokens: int = 0  # counted since the last line of the log
+    nats: float = 0.0  # sum of training losses in nats since the last line of the log
+    tokens: int = 0  # number of learned tokens since the last line of the log
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Tensors by file: averaged weights, raw weights, moments. If sharded, only the rows of this worker."""

@@ -61,7 +61,7 @@ class ScheduledRequest:
     """A running request; it has ended when its greenlet is dead."""
 
     work: Callable[[], None]
-    deadline: float | None = None  # as time.monotonic()
+    deadline: float | None = None  # on the time.monotonic() clock; None for no deadline
     pending: _PendingPass | None = None
     spent: float = 0.0  # tokens charged so far by the fairness rule
     passes: int = 0

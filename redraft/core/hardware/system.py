@@ -61,7 +61,7 @@ class InstructionSet:
 
     name: str
     trouble: str  # empty if it works
-    fp32: float | None = None  # GFLOP/s
+    fp32: float | None = None  # speed of matrix products in GFLOP/s; None if they do not work
     bf16: float | None = None
 
 
@@ -76,7 +76,7 @@ class SystemReport:
     cpu: _CpuInfo
     memory: MemoryInfo | None
     instructions: tuple[InstructionSet, ...]
-    fp32: float  # GFLOP/s of matrix products with all threads
+    fp32: float  # speed of matrix products with all threads, in GFLOP/s
     disk_free: int  # free bytes on the disk of the working directory
     gpus: tuple[str, ...]
     packages: dict[str, str | None]  # version of each optional package; None if not installed

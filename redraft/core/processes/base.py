@@ -174,7 +174,7 @@ class _Finished(Prediction):
     """A prediction without the mask, renormalized, in the rows that this step finishes."""
 
     pred: Prediction
-    s: Tensor  # (B, 1)
+    s: Tensor  # (B, 1) time at which the step ends
     mask: int  # id of the mask
 
     @property

@@ -29,7 +29,7 @@ from redraft.core.vocab import Vocab
 class PoissonGaps(GapPrediction):
     """Expected number of missing tokens per gap. Arrivals are Poisson (tau-leaping): exact to first order."""
 
-    log_expected: Tensor  # (B, L + 1)
+    log_expected: Tensor  # (B, L + 1) log of the expected count of each gap
 
     @classmethod
     def of(cls, expected: Tensor) -> PoissonGaps:
@@ -52,7 +52,7 @@ class PoissonGaps(GapPrediction):
 class CategoricalGaps(GapPrediction):
     """A distribution over the count of each gap. Arrivals are drawn counts, thinned: exact for each gap."""
 
-    log_p: Tensor  # (B, L + 1, most + 1)
+    log_p: Tensor  # (B, L + 1, most + 1) log-probability of each count in each gap
 
     @property
     def log_mean(self) -> Tensor:

@@ -29,8 +29,8 @@ from redraft.core.vocab import Vocab
 class _MixWeights(NamedTuple):
     """Compressed weights of α·x + b: the probability of x, of the mask, and of each word. They sum to one."""
 
-    keep: Tensor  # α
-    mask: Tensor  # b[mask]
+    keep: Tensor  # α, the weight of x itself
+    mask: Tensor  # b[mask], the weight of the mask
     word: Tensor  # b[y], equal for every y but the mask
 
     def pick(self, where: Tensor) -> _MixWeights:
@@ -94,7 +94,7 @@ class HybridNoise(NoiseDistribution):
     """
 
     p_u: float = 0.1
-    power: float = 1.0  # γ
+    power: float = 1.0  # γ, the power of k(1 − k) in c
 
     def __post_init__(self) -> None:
         if not 0 <= self.p_u < 1:
@@ -371,10 +371,10 @@ def _log_prob(log_x: Tensor, y: Tensor) -> Tensor:
 class _Positions(NamedTuple):
     """Prediction, noisy token and clean token at N positions."""
 
-    log_x: Tensor  # (N, V)
+    log_x: Tensor  # (N, V) predicted log-weights of the clean token
     spare: Tensor  # (N,) Σx̂ − 1, which is zero if x̂ is normalized
-    z: Tensor  # (N,)
-    x: Tensor  # (N,)
+    z: Tensor  # (N,) ids of the noisy tokens
+    x: Tensor  # (N,) ids of the clean tokens
 
     @classmethod
     def of(cls, pred: Prediction, noised: NoisySample, where: Tensor) -> _Positions:
@@ -387,8 +387,8 @@ class _Positions(NamedTuple):
 class _Certain(Prediction):
     """A prediction that puts all probability on given tokens."""
 
-    tokens: Tensor  # (B, L)
-    size: int  # V
+    tokens: Tensor  # (B, L) ids
+    size: int  # V, the number of states
 
     @property
     def x(self) -> Tensor:

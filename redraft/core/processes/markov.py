@@ -130,9 +130,9 @@ def _information(p: Tensor, table: Tensor) -> Tensor:
 class _Spectrum(NamedTuple):
     """R = −right·diag(decay)·left, so that Q at keep = k is right·diag(k^decay)·left."""
 
-    right: Tensor  # (V, V)
-    decay: Tensor  # (V,) ≥ 0; the smallest above zero is one
-    left: Tensor  # (V, V)
+    right: Tensor  # (V, V) right eigenvectors of R, as columns
+    decay: Tensor  # (V,) eigenvalues of −R, scaled so that the smallest positive one is 1
+    left: Tensor  # (V, V) left eigenvectors of R, as rows
     rates: Tensor  # (V, V) R without its diagonal
 
     def rows(self, x: Tensor, keep: Tensor) -> Tensor:

@@ -27,8 +27,8 @@ from redraft.core.vocab import Vocab
 class PickResult(NamedTuple):
     """What a pick decided: N positions to reveal and their tokens, in the order of `where.nonzero()`."""
 
-    where: Tensor  # (B, L) bool
-    tokens: Tensor  # (N,)
+    where: Tensor  # (B, L) bool: positions to reveal
+    tokens: Tensor  # (N,) ids to write there
     log_p: Tensor | None = None  # (N,) log-probability of each token, for `Canvas.confidence`; None if not tracked
     again: Tensor | None = None  # (B, L) bool: written tokens to mask again; None if there are none
     then: Pick | None = None  # pick for the next step, if picks carry state; None for the same one

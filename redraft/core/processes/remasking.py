@@ -32,7 +32,7 @@ class _RemaskStep(NamedTuple):
 
     s: Tensor
     t: Tensor
-    lost: Tensor  # 1 − α_s
+    lost: Tensor  # 1 − α_s, the probability that a token is noise at s
     most: Tensor  # σ_max, the largest valid rate
 
 
@@ -191,9 +191,7 @@ class Remask(TokenProcess):
                 "remasking has no continuous-time limit: its bound grows with every step; use Bound(steps=T)"
             )
         if not self.rate.blind:
-            raise ValueError(
-                f"{self.rate} looks at the text, so marginals move and there is no bound; use Bound() without it"
-            )
+            raise ValueError(f"{self.rate} depends on the text, so there is no bound; evaluate without remasking")
         where, now = self.undetermined(noised), self._moment(s, noised.t)
         sigma = self.rate(now, where, None)
         if isinstance(self.process, Masked):
@@ -211,7 +209,9 @@ class Remask(TokenProcess):
         return self.process.marginal(t)
 
     def transition(self, s: float, t: float) -> Tensor:
-        raise ValueError("with remasking z_t depends on x and z_s: there is no transition of z_s alone")
+        raise ValueError(
+            "with remasking z_t depends on x and z_s: there is no transition from z_s alone; use the inner process"
+        )
 
     @property
     def jump(self) -> bool:

@@ -24,7 +24,7 @@ class _Window:
 
     @classmethod
     def of(cls, row: list[int], first: list[int], size: int, canvas: Canvas) -> _Window:
-        """The `size` columns from column `first` of each row on, but no more than the canvas has."""
+        """The window of `size` columns from column `first` of each row, or fewer if the canvas is too short."""
         device, lo = canvas.z.device, min(first)
         index = None if len(row) == len(canvas.z) else torch.tensor(row, device=device)
         size = min(size, canvas.z.shape[1] - lo)

@@ -70,7 +70,7 @@ class _PositionGuidedPrediction(Prediction):
 
     inner: Prediction
     classifier: PositionClassifier
-    position: Tensor  # (B, L)
+    position: Tensor  # (B, L) position of each column in its row
 
     @property
     def x(self) -> Tensor:

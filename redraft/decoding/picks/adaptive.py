@@ -274,7 +274,7 @@ class _WithRevokeCounts(AdaptivePick):
     """A `WideInNarrowOut` pick that knows how often each row was revised."""
 
     pick: WideInNarrowOut
-    revoked: Tensor  # (B,) int64
+    revoked: Tensor  # (B,) int64: how often each row was revised
     writes_once = False
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:

@@ -56,8 +56,8 @@ class PathPlanning(Sampler):
 class _MostConfident(Pick):
     """The most confident part/whole (rounded up) of the tokens that are not given; all others are masked again."""
 
-    part: int  # steps made, including this one
-    whole: int  # all steps
+    part: int  # number of steps made, including this one
+    whole: int  # total number of steps
     temperature: float
     writes_once = draws_exactly = False
 

@@ -44,7 +44,7 @@ class PositionEnergy:
 
     denoise: Denoiser
     position: int
-    vector: Tensor  # (D,)
+    vector: Tensor  # (D,) target for x̂ at the position
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Tensor:
         return (self.denoise(z, t, context).x[:, self.position] - self.vector).square().sum(-1) / 2

@@ -24,8 +24,8 @@ from redraft.decoding.samplers.base import time_column
 class _NoiseScales(NamedTuple):
     """The scales a and s of z = a·x + s·ε at one time."""
 
-    signal: Tensor  # () float64: a
-    noise: Tensor  # () float64: s
+    signal: Tensor  # () float64: a, the scale of x
+    noise: Tensor  # () float64: s, the scale of ε
 
     @property
     def half_log_snr(self) -> float:

@@ -22,7 +22,7 @@ from redraft.core.randomness import Rng
 class Proposal(NamedTuple):
     """The tokens that a drafter proposes."""
 
-    tokens: Tensor  # (B, γ)
+    tokens: Tensor  # (B, γ) ids of the draft
     log_q: Tensor | None = None  # (B, γ, V) distribution of each token given those to its left; None if unknown
 
 
@@ -30,8 +30,8 @@ class Proposal(NamedTuple):
 class _Acceptance:
     """The number of accepted tokens, and the token that follows them."""
 
-    count: Tensor  # (B,)
-    next: Tensor  # (B,)
+    count: Tensor  # (B,) number of accepted tokens
+    next: Tensor  # (B,) id of the token after them
 
 
 def _accept_tokenwise(p: Tensor, q: Tensor, tokens: Tensor, u: Tensor, v: Tensor) -> _Acceptance:

@@ -27,8 +27,8 @@ _RARE = 1e-12  # smaller probabilities are rounding noise (tables are exact to 1
 class _ToyLanguage:
     """A language small enough to enumerate: N = words^length sequences and their probabilities."""
 
-    sequences: Tensor  # (N, L)
-    p: Tensor  # (N,) float64
+    sequences: Tensor  # (N, L) ids of all sequences
+    p: Tensor  # (N,) float64 probability of each sequence
 
     @classmethod
     def of(cls, seed: int = 0, length: int = _LENGTH) -> _ToyLanguage:
@@ -48,7 +48,7 @@ class _ToyLanguage:
 class _OracleCache:
     """The oracle's cache: the ids of finished tokens."""
 
-    tokens: Tensor  # (B, n)
+    tokens: Tensor  # (B, n) ids of the finished tokens
 
     exact = True
 

@@ -53,9 +53,9 @@ class PointMixture(Protocol):
 class Mixture:
     """x ~ Σ_k w_k·N(m_k, σ_k²), so z ~ Σ_k w_k·N(a·m_k, a²σ_k² + s²) under noise. Scales a, s broadcast to (…, 1)."""
 
-    means: Tensor  # (K, D) float64
-    std: Tensor  # (K,)
-    weights: Tensor  # (K,)
+    means: Tensor  # (K, D) float64 means m_k
+    std: Tensor  # (K,) standard deviations σ_k
+    weights: Tensor  # (K,) weights w_k, which sum to 1
 
     @classmethod
     def of(cls) -> Mixture:

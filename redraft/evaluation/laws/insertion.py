@@ -62,7 +62,7 @@ class _SentenceLanguage:
     """A language of N sentences and their probabilities."""
 
     x: Tensor  # (N, longest) ids, padded
-    p: Tensor  # (N,) float64
+    p: Tensor  # (N,) float64 probability of each sentence
 
     @classmethod
     def of(cls, seed: int = 0, lengths: range = range(_LONGEST + 1)) -> _SentenceLanguage:

@@ -12,8 +12,8 @@ from redraft.models.networks.transformer import Transformer
 class Int8Linear(nn.Module):
     """y = W·h + b, where row i of W is scale_i · (integers from −127 to 127); h is rounded to bf16."""
 
-    weight: Tensor  # (outputs, inputs) int8
-    scale: Tensor  # (outputs,) bf16
+    weight: Tensor  # (outputs, inputs) int8 matrix, W divided by the scale of its rows
+    scale: Tensor  # (outputs,) bf16 scale of each row
     bias: Tensor | None
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:

@@ -16,7 +16,7 @@ class _CachedStates:
 
     tokens: Tensor  # (B, K) ids
     level: Tensor | None  # (B, 1) or (B, K) noise levels; None if the network does not see the time
-    states: Tensor  # (B, K, D)
+    states: Tensor  # (B, K, D) hidden states of these tokens
     first: int = 0  # position of column 0; −1 for the start token of a causal network
 
     def reuse(self, tokens: Tensor, level: Tensor | None, position: Tensor) -> Tensor | None:
@@ -74,7 +74,7 @@ class _KeyValueBuffer:
         return buffer
 
     def can_grow(self, past: KeyValueCache, new: int) -> bool:
-        """Whether `new` columns can be written right after this cache without harm to another one."""
+        """Whether `new` columns can be written right after this cache without overwriting columns of another cache."""
         return self.filled == past.columns and past.crops == self.crops and self.filled + new <= self.keys.shape[2]
 
     def layers(self) -> tuple[KeyValue, ...]:
@@ -178,7 +178,7 @@ class TokenPositions:
     Otherwise each row has its own positions, and they are joined by scattering.
     """
 
-    rows: int  # B
+    rows: int  # B, the number of rows
     values: Tensor  # (L,) if all rows share their positions, else (B, L); no position occurs twice in a row
     keys: int  # number of key columns: 1 + the last position of any row, new or cached
     first: int | None  # position of the first new token if the rows share consecutive positions; else None

@@ -260,7 +260,7 @@ class _TimeEmbeddings:
     adaLN with a time per token would cost a matrix product per token, but distinct times are few (blocks, prompts).
     """
 
-    embedded: Tensor  # (K, C)
+    embedded: Tensor  # (K, C) embedding of each distinct time
     index: Tensor  # (B, 1) or (B, L), or (N,) at query positions: index of the token's time among the K
 
     def __call__(self, layer: nn.Linear) -> Tensor:
@@ -281,7 +281,7 @@ def _modulation(layer: nn.Linear | None, time: _TimeEmbeddings | None, parts: in
 class _EncodedSource:
     """The encoder states that cross attention reads."""
 
-    states: Tensor  # (B, C, width)
+    states: Tensor  # (B, C, width) encoder states of C source tokens
     mask: Tensor | None  # (B, 1, 1, C) bool: False on padding; None if there is no padding
 
 
@@ -322,8 +322,8 @@ class _QueryPositions:
     """
 
     index: Tensor  # (N,) row · length + column, ordered by row
-    length: int  # L
-    shape: tuple[int, int]  # (B, M)
+    length: int  # L, the number of columns of a row
+    shape: tuple[int, int]  # (B, M), the shape of the rectangle
     slot: Tensor | None  # (N,) index into the flattened rectangle; None if the queries fill it in order
 
     @classmethod

@@ -93,8 +93,8 @@ class Bound(LossTerm):
     With a `weight` it is no longer a bound, but may learn faster; evaluate without it.
     """
 
-    steps: int | None = None  # None for continuous time
-    weight: BoundWeight | None = None  # None for the bound's own weight
+    steps: int | None = None  # T, the number of steps; None for continuous time
+    weight: BoundWeight | None = None  # a weight that replaces the bound's own; None to keep that
 
     def __post_init__(self) -> None:
         if self.steps is not None and self.steps < 1:

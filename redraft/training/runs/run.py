@@ -30,7 +30,7 @@ class OptimizerConfig:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
-    warmup: int = 0  # steps
+    warmup: int = 0  # number of warm-up steps
     floor: float = 1.0  # final learning rate as a fraction of the full one; 1 for a constant rate
     clip: float = 1.0  # maximum gradient norm
     ema: float = 0.9999  # decay of the averaged weights, which evaluation and `load` use

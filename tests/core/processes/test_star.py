@@ -341,9 +341,9 @@ def test_there_is_no_continuous_limit_and_no_transition() -> None:
     noised = NoisySample(torch.full((1, 2), MASK), at(0.5), torch.zeros(1, 2, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"use Bound\(steps=T\)"):
         process.nelbo(guess(0, 1, 2), noised)
-    with pytest.raises(ValueError, match="no transition of z_s alone"):
+    with pytest.raises(ValueError, match="no transition from z_s alone"):
         process.transition(0.2, 0.5)
-    with pytest.raises(ValueError, match="looks at the text"):
+    with pytest.raises(ValueError, match="depends on the text"):
         Remask(Masked(VOCAB), ConfidenceRate()).nelbo(guess(0, 1, 2), noised, at(0.2))
 
 

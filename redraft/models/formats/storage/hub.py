@@ -13,7 +13,7 @@ _TEMPLATES = ("chat_template.jinja", "chat_template.json")
 
 
 def resolve_hub_path(path: str | Path, more: tuple[str, ...] = ()) -> tuple[Path, str | None]:
-    """Download a model named "hf:…"; return its directory and repository name. Other paths are returned with None.
+    """Download a model named "hf:…"; return its directory and repository name. For any other path, return it and None.
 
     more: patterns of further files to download.
     """

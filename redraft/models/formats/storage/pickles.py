@@ -23,7 +23,7 @@ _INDEX = "pytorch_model.bin.index.json"
 
 
 class _PickledTensors(NamedTuple):
-    """The tensors of pickled files, and which of their weights were taken."""
+    """The tensors of pickled files, with notes on choices such as averaged over raw weights."""
 
     tensors: dict[str, Tensor]
     assumed: tuple[str, ...] = ()  # notes for the user

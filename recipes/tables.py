@@ -111,7 +111,7 @@ STRIDES = {
     "mdlm 256": "the same, 256 steps",
     "ssd 64": "SSD-LM, blocks of 32, 8 steps each",
     "ssd 256": "the same, 32 steps each",
-    "ar 256": "left to right: the judge itself",
+    "ar 256": "autoregressive: the judge itself",
 }
 SEEDS = (16, 64, 256)  # steps of a whole text, where several seeds are compared
 ELSEWHERE = {"own": "WikiText-2 (in-domain)", "ptb": "PTB", "tinystories": "TinyStories", "shakespeare": "Shakespeare"}

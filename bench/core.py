@@ -64,9 +64,9 @@ def autocast(precision: str) -> torch.autocast:
 
 
 def our_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[], None]:
-    """Noise, loss, backward, clip, optimiser, EMA: what `fit` does at every step."""
+    """Noise, loss, backward, clip, optimizer, EMA: what `fit` does at every step."""
     step, average = TrainStep(model, Objective()), get_ema_multi_avg_fn(0.999)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     ema = [p.detach().clone() for p in model.parameters()]
     number = count()
 
@@ -75,8 +75,8 @@ def our_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[],
             loss = step(Batch.of(tokens), rng(next(number), len(tokens)))
         loss.mean.backward()
         _clip_gradients(model.parameters(), 1.0)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
             average(ema, [p.detach() for p in model.parameters()], 1)
 
@@ -85,7 +85,7 @@ def our_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[],
 
 def plain_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[], None]:
     """The loop one would write first: the network as it is, cross-entropy over all positions."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4, fused=True)
     mask = model.config.vocab.masked
 
     def run() -> None:
@@ -95,8 +95,8 @@ def plain_step(model: DiffusionLM, tokens: Tensor, precision: str) -> Callable[[
             logits = model.network.logits(model.network(tokens.masked_fill(hidden, mask))).float()
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten(), reduction="none").view(tokens.shape)
         (loss * hidden / t).mean().backward()
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
 
     return run
 

@@ -23,9 +23,9 @@ DARK = ("#91a7ff", "#ff9f5a", "#69db7c", "#f783ac", "#b197fc", "#3bc9db")
 SHAPES = ("circle", "square", "diamond", "triangle", "cross", "ring")
 
 
-def _painted(colours: Sequence[str]) -> str:
-    """A class for each of the colours."""
-    return "".join(f".c{i}{{stroke:{colour};color:{colour}}}" for i, colour in enumerate(colours))
+def _painted(colors: Sequence[str]) -> str:
+    """A class for each of the colors."""
+    return "".join(f".c{i}{{stroke:{color};color:{color}}}" for i, color in enumerate(colors))
 
 
 STYLE = (
@@ -83,17 +83,17 @@ def _panel(name: str, picks: Sequence[tuple[str, list[Row]]]) -> Iterator[str]:
 
 
 def _curve(pick: str, points: Sequence[Row], number: int, left: int, right: int) -> Iterator[str]:
-    colour, shape = f"c{number % len(LIGHT)}", SHAPES[number % len(SHAPES)]
+    color, shape = f"c{number % len(LIGHT)}", SHAPES[number % len(SHAPES)]
     places = [(_x(row["tokens_per_forward"], left, right), _y(row["grammatical"])) for row in points]
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    yield f'<path class="{colour}" d="M{path}"/>'
-    yield from (_mark(shape, x, y, colour) for x, y in places)
+    yield f'<path class="{color}" d="M{path}"/>'
+    yield from (_mark(shape, x, y, color) for x, y in places)
     column, line = divmod(number, 3)
     x, y = left + 150 * column, BOTTOM + 40 + 15 * line
-    yield _mark(shape, x, y - 4, colour) + f'<text x="{x + 10}" y="{y}">{pick}</text>'
+    yield _mark(shape, x, y - 4, color) + f'<text x="{x + 10}" y="{y}">{pick}</text>'
 
 
-def _mark(shape: str, x: float, y: float, colour: str) -> str:
+def _mark(shape: str, x: float, y: float, color: str) -> str:
     outline = {
         "square": f"M{x - 3.5:.1f} {y - 3.5:.1f}h7v7h-7z",
         "diamond": f"M{x:.1f} {y - 5:.1f}l5 5l-5 5l-5 -5z",
@@ -101,8 +101,8 @@ def _mark(shape: str, x: float, y: float, colour: str) -> str:
         "cross": f"M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8",
     }.get(shape)
     if outline is not None:
-        return f'<path class="{colour if shape == "cross" else f"{colour} full"}" d="{outline}"/>'
-    return f'<circle class="{f"{colour} full" if shape == "circle" else colour}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
+        return f'<path class="{color if shape == "cross" else f"{color} full"}" d="{outline}"/>'
+    return f'<circle class="{f"{color} full" if shape == "circle" else color}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
 
 
 def _x(tokens: float, left: int, right: int) -> float:

@@ -34,15 +34,15 @@ OVERHEAD_GOAL = 1.05  # fit / bare step: data, logging, the watch for signals an
 
 
 def bare_step(run: Run) -> Callable[[], None]:
-    """Noise, loss, backward, clip, optimisers, average, on batches made beforehand."""
+    """Noise, loss, backward, clip, optimizers, average, on batches made beforehand."""
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model)
     precision = choose_precision(run.precision, shapes=setup._training_shapes(run))
-    step, both = TrainStep(model, run.objective), build_optimizers(model, run.optimiser, precision.dtype)
+    step, both = TrainStep(model, run.objective), build_optimizers(model, run.optimizer, precision.dtype)
     rows = load_rows(run.data, "train", run.tokenizer, run.framing)
     batches = cycle(list(islice(Loader(rows, run.batch).batches(), 8)))
     weights = [p.detach() for p in model.parameters()]
-    ema, averaged = [w.clone() for w in weights], get_ema_multi_avg_fn(run.optimiser.ema)
+    ema, averaged = [w.clone() for w in weights], get_ema_multi_avg_fn(run.optimizer.ema)
 
     def once() -> None:
         batch = next(batches)
@@ -50,10 +50,10 @@ def bare_step(run: Run) -> Callable[[], None]:
         with precision.autocast(batch.tokens.device):
             loss = step(batch, randomness.rng(run.seed, batch.sample))
         loss.mean.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), run.optimiser.clip)
-        for optimiser in both:
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), run.optimizer.clip)
+        for optimizer in both:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         with torch.no_grad():
             averaged(ema, weights, 1)
 

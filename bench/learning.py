@@ -32,12 +32,12 @@ STEPS, ROWS = 200, 64
 
 def learning(names: Sequence[str], steps: int = STEPS) -> Iterator[Row]:
     for preset in names:
-        bits, frequency = learnt(replace(TINY[preset](), steps=steps, eval_every=steps, eval_rows=ROWS, samples=0))
+        bits, frequency = learned(replace(TINY[preset](), steps=steps, eval_every=steps, eval_rows=ROWS, samples=0))
         name = f"{preset} / words by frequency"
         yield report(name, 1.0, ratio=bits / frequency, bits_per_char=bits, by_frequency=frequency, steps=steps)
 
 
-def learnt(run: Run) -> tuple[float, float]:
+def learned(run: Run) -> tuple[float, float]:
     """Bits per character of unseen text: of the trained model, and of words by their frequency there."""
     unseen = first_batches(load_rows(run.data, "test", run.tokenizer, run.framing), ROWS)
     with tempfile.TemporaryDirectory() as folder:

@@ -20,7 +20,7 @@ from redraft.apps.cli.user_code import load_module
 
 child = load_module(Path(__file__).parents[1] / "tests" / "train_child.py")
 KILLED = -signal.SIGKILL
-RICH = {"micro": 2, "muon": 0.02, "dropout": 0.1, "time": 8}
+RICH = {"micro_batches": 2, "muon": 0.02, "dropout": 0.1, "time": 8}
 
 
 def during_save(lives: Any, deaths: int = 200) -> Iterator[Row]:

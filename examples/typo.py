@@ -1,4 +1,4 @@
-"""A method of one's own in one file: noise that types. Letters drift to neighbouring keys until nothing can be read.
+"""A method of one's own in one file: noise that types. Letters drift to neighboring keys until nothing can be read.
 
     redraft check examples/typo.py        proves it by exact enumeration on a toy language
     redraft train examples/typo.py:run    learns to undo it on the embedded stories, letter by letter
@@ -28,7 +28,7 @@ class Typo(redraft.TokenProcess):
     """A random walk on the keyboard: q_t(z | x) = (α_t^Λ)[x, z], with Λ the Laplacian of the graph of keys.
 
     Λ has the eigenvalues 0 = λ₀ < λ₁ = 1 ≤ λ₂ …: at α = 0 only λ₀ is left, and every key is as likely as any other.
-    From y to its neighbour z the walk jumps at the rate w_t[y, z] = −α'_t/α_t · A[y, z]. With r and m the ratios of
+    From y to its neighbor z the walk jumps at the rate w_t[y, z] = −α'_t/α_t · A[y, z]. With r and m the ratios of
     q_t(· | x) and q_t(· | x̂) to their values at z, the bound's integrand is Σ_y w_t[y, z]·pkl(r_y, m_y).
 
     Any letter may be a typo, and the step brings in the letter itself by Bayes' rule. So the best x̂ is the posterior
@@ -102,7 +102,7 @@ class Typo(redraft.TokenProcess):
 
     @cached_property
     def _graph(self) -> tuple[Tensor, Tensor, Tensor]:
-        """A (V, V), which keys are neighbours, and the eigenvalues (V,) and eigenvectors (V, V) of its Laplacian."""
+        """A (V, V), which keys are neighbors, and the eigenvalues (V,) and eigenvectors (V, V) of its Laplacian."""
         keys = {c: k + r / 2 + r * 1j for r, row in enumerate(KEYBOARD) for k, c in enumerate(row)}
         below, letters = count(1.5 + 3j), self.letters.lower().ljust(self.vocab.size)
         place = torch.tensor([keys[c] if c in keys else next(below) for c in letters], dtype=torch.complex128)

@@ -212,7 +212,7 @@ class Overheard:
 class Spoken(Prediction):
     """A prediction that was computed before."""
 
-    normalised = True
+    normalized = True
 
     def __init__(self, said: Tensor) -> None:
         self.said = said

@@ -1,6 +1,6 @@
 """Minimum Bayes risk: the gain of `redraft rewrite --candidates`, for 1, 5 and 10 candidates.
 
-    redraft train genie_summary_tiny --steps 300 --save-every 100 --keep 3 --out runs/genie_summary
+    redraft train genie_summary_tiny --steps 300 --save-every 100 --keep-checkpoints 3 --out runs/genie_summary
     python recipes/candidates.py --model runs/genie_summary_early --sources 24    # a copy with only step 100
     python recipes/candidates.py --table docs/rewrite.md
 

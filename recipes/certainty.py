@@ -38,9 +38,9 @@ LEVELS: dict[str, Sampler] = {
 
 def distilled(run: Run, base: Path, goal: TrainingGoal) -> Run:
     """A student that begins as the base. Rows of the run's own data are counted, not read."""
-    optimiser = OptimizerConfig(lr=5e-4, warmup=20, floor=0.0, ema=0.98)
-    few = replace(run, eval_rows=16, samples=0, log_every=50, keep=1)
-    return replace(few, base=str(base), objective=goal, optimiser=optimiser)
+    optimizer = OptimizerConfig(lr=5e-4, warmup=20, floor=0.0, ema=0.98)
+    few = replace(run, eval_rows=16, samples=0, log_every=50, keep_checkpoints=1)
+    return replace(few, base=str(base), objective=goal, optimizer=optimizer)
 
 
 def measured(made: Trained, sampler: Sampler, texts: int) -> dict[str, Any]:

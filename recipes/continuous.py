@@ -79,20 +79,24 @@ def ablations() -> dict[str, System]:
     """Each differs from its system in one thing, which its name tells."""
     words = presets.diffusion_lm_tiny()
     genie = presets.genie_tiny()
-    deaf = replace(variations.with_model(genie, encoder=None), framing=DocumentRows(genie.framing.length, tail=True))
+    deaf = replace(
+        variations.with_model(genie, encoder=None), framing=DocumentRows(genie.framing.length, fill_with_eos=True)
+    )
     states = presets.tencdm_tiny()
     codec = presets.tencdm_codec_tiny()
     tan = variations._with_schedule(presets.cosmos_tiny(), ClampedLogSnr(TanD(3.0), -12.0, 4.0))
     return {
         "diffusion_lm no kinds": System.of(
-            variations._with_schedule(variations._with_codec(words, kinds=0.0), PiecewiseLogSnr((-0.5, -6.0)))
+            variations._with_schedule(
+                variations._with_codec(words, neighbor_fraction=0.0), PiecewiseLogSnr((-0.5, -6.0))
+            )
         ),
         "diffuseq joint": System.of(variations._without_partial_noising(presets.diffuseq_tiny())),
         "genie without cross attention": System.of(deaf),
         "ssd 34": System.of(presets.ssd_tiny(34)),
         "ssd 68": System.of(presets.ssd_tiny(68)),
         "tencdm tan": latent(variations._with_schedule(states, ClampedLogSnr(TanD(7.0), -12.0, 4.0)), codec),
-        "tencdm no hint": latent(variations.with_model(states, hint=False), codec),
+        "tencdm no hint": latent(variations.with_model(states, self_conditioning=False), codec),
         "ld4tg half": latent(variations._with_codec(presets.ld4tg_tiny(), count=8)),
         "ld4tg class": latent(presets.ld4tg_class_tiny(), presets.ld4tg_codec_tiny()),
         "planner strict": latent(variations._with_codec(presets.planner_tiny(), beta=0.01, noise=0.3)),

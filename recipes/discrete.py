@@ -94,14 +94,14 @@ def methods() -> dict[str, tuple[Run, Sampling]]:
         "sedd_uniform_geometric": (geometric(presets.sedd_uniform_tiny()), Ancestral),
         "flex_tiny": (flex, Ancestral),
         "flex_sooner": (growing(whole, Polynomial(20.0), TimeReversed(Polynomial(2.0))), Ancestral),
-        "flex_together": (growing(whole, Polynomial(2.0), Polynomial(2.0), gap_share=False), Ancestral),
+        "flex_together": (growing(whole, Polynomial(2.0), Polynomial(2.0), gap_fraction=False), Ancestral),
     }
 
 
 def geometric(base: Run) -> Run:
     """The schedule that SEDD's paper has for uniform noise."""
     return variations.with_model(
-        base, process=Interpolating(base.model.vocab, Geometric(1e-4, 20.0)), level=ConditionOnSigma()
+        base, process=Interpolating(base.model.vocab, Geometric(1e-4, 20.0)), time_conditioning=ConditionOnSigma()
     )
 
 
@@ -132,7 +132,7 @@ def ablations() -> dict[str, tuple[Run, Sampling]]:
 
 
 def d3pm(base: Run, head: Head) -> Run:
-    """D3PM's parameterisation of mask noise: T steps, the last of which draws every token from x̂, also visible ones.
+    """D3PM's parameterization of mask noise: T steps, the last of which draws every token from x̂, also visible ones.
 
     With Bayes' rule alone carry-over changes nothing: it keeps visible tokens whatever x̂ says. A tenth of the rows
     learn the last step, which has a weight of T/10: drawn among T steps it would hardly ever be seen.
@@ -181,7 +181,7 @@ def remasking(steps: int) -> dict[str, Sampler]:
     return {
         "mdlm": Ancestral(steps),
         "remdm": WithRemasking(Ancestral(steps), CappedRate(0.05)),
-        "star": WithRemasking(Ancestral(steps), WindowedRate(StarRate(), on=0.55, off=0.05)),
+        "star": WithRemasking(Ancestral(steps), WindowedRate(StarRate(), start_time=0.55, end_time=0.05)),
         "star_exact": GuidedStar(steps, guide=ConstantScore()),
         "gstar": GuidedStar(steps),
     }

@@ -231,7 +231,7 @@ class Panel:
     title: str
     series: Series
     most: float
-    first: int = 0  # colour of the first line
+    first: int = 0  # color of the first line
 
     def parts(self) -> Iterator[str]:
         yield f'<text class="name" x="{self.left}" y="36">{escape(self.title)}</text>'

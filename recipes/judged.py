@@ -35,16 +35,16 @@ def returned(given: str, text: str) -> list[bool]:
 
 
 def judged(made: Sequence[CorruptedText], texts: Sequence[str], known: Collection[str]) -> dict[str, Any]:
-    """The shares of misspelt words that came back, of all and by kind, and of right words that were spoilt.
+    """The shares of misspelled words that came back, of all and by kind, and of right words that were spoilt.
 
-    A misspelt word whose spelling is itself a known word is a real-word error, and counted apart. A word with errors of
-    several kinds counts in each of them.
+    A misspelled word whose spelling is itself a known word is a real-word error, and counted apart. A word with errors
+    of several kinds counts in each of them.
     """
     kinds: dict[str, Tallied] = {}
     wrong, real, right = Tallied(), Tallied(), Tallied()
     for each, text in zip(made, texts, strict=True):
-        spelt = hidden(each, known)
-        for found, errors, is_real in zip(returned(each.given, text), each.kinds, spelt, strict=True):
+        spelled = hidden(each, known)
+        for found, errors, is_real in zip(returned(each.given, text), each.kinds, spelled, strict=True):
             if not errors:
                 right.add(found)
             elif is_real:
@@ -58,7 +58,7 @@ def judged(made: Sequence[CorruptedText], texts: Sequence[str], known: Collectio
         "restored_with_real": share(Tallied(wrong.words + real.words, wrong.right + real.right)),
         "spoilt": 1 - share(right),
         "real_words": share(real),
-        "misspelt": wrong.words,
+        "misspelled": wrong.words,
         "real": real.words,
         "words": right.words,
         "kinds": {kind: share(found) for kind, found in sorted(kinds.items())},
@@ -71,10 +71,10 @@ def hidden(each: CorruptedText, known: Collection[str]) -> list[bool]:
     found = [False] * len(given)
     for tag, a, b, c, d in SequenceMatcher(None, given, wrong, autojunk=False).get_opcodes():
         if tag != "equal":
-            spelt = [w.lower() for text in wrong[c:d] for w in WORD.findall(text)]
+            spelled = [w.lower() for text in wrong[c:d] for w in WORD.findall(text)]
             same = b - a == d - c
             for i in range(a, b):
-                own = [w.lower() for w in WORD.findall(wrong[c + i - a])] if same else spelt
+                own = [w.lower() for w in WORD.findall(wrong[c + i - a])] if same else spelled
                 found[i] = bool(own) and all(w in known for w in own)
     return found
 

@@ -103,7 +103,7 @@ def simplex(like: Run) -> Run:
 
 
 def long_samplers(name: str, own: Sampler, steps: int) -> Sampler:
-    """So many steps for each window of 256 letters, more than which no network has learnt to read."""
+    """So many steps for each window of 256 letters, more than which no network has learned to read."""
     if name == "mdlm":
         return SlidingWindow(Ancestral(steps), WINDOW, STRIDE)
     assert isinstance(own, Blocks)

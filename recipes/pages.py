@@ -45,7 +45,7 @@ class Page:
 
 
 def of_noise(preset: str) -> Page:
-    """A text under the noise of a preset whose weights do not matter: tokens, or vectors that are not learnt."""
+    """A text under the noise of a preset whose weights do not matter: tokens, or vectors that are not learned."""
     return Page(lambda _: strip(noise_text(_fresh(preset), STORY, TIMES)))
 
 

@@ -94,9 +94,9 @@ def hints(base: Path) -> dict[str, Run]:
     """The same model goes on at a tenth of its rate, with hints and without."""
     it = open_model(base)
     assert it.run is not None
-    rate = replace(it.run.optimiser, lr=it.run.optimiser.lr / 10)
-    run = replace(it.run, base=str(base), optimiser=rate)
-    return {"hints without": run, "hints with": variations.with_model(run, hint=True)}
+    rate = replace(it.run.optimizer, lr=it.run.optimizer.lr / 10)
+    run = replace(it.run, base=str(base), optimizer=rate)
+    return {"hints without": run, "hints with": variations.with_model(run, self_conditioning=True)}
 
 
 # --- measures ---

@@ -51,7 +51,7 @@ def probed(it: TextModel, topic: str, count: int) -> dict[str, Any]:
 
 def classed(run: Run, data: StoryClasses | JsonlClasses, split: Split, count: int, last: int | None) -> list[Batch]:
     """Rows with their classes, as far as a probe may look."""
-    framing = LabeledRows(run.framing.length, tail=not run.framing.padded)
+    framing = LabeledRows(run.framing.length, fill_with_eos=not run.framing.padded)
     found = first_batches(load_rows(data, split, run.tokenizer, framing), count, 32)
     return [window_batch(batch, run.model.vocab, None, last) for batch in found]
 

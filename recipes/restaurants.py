@@ -45,7 +45,7 @@ def recipes(folder: str) -> dict[str, Run]:
     text = e2e_corpus(folder)
     words = WordTokenizer.collect((pair.target for pair in text.pairs("train", DataStats())), WORDS)
     bases = {"mdlm": presets.mdlm_tiny(), "ar": presets.ar_tiny()}
-    framing = DocumentRows(LENGTH, cut=False, tail=True)
+    framing = DocumentRows(LENGTH, cut=False, fill_with_eos=True)
     return {
         name: variations.with_network(variations.with_text(base, words, text, framing), positions=LENGTH + 1)
         for name, base in bases.items()
@@ -71,7 +71,7 @@ def targets(run: Run, count: int) -> list[str]:
     known, data = set(cast(WordTokenizer, run.tokenizer).words), cast(Corpus, run.data)
     found = (text for text in data.documents("test", DataStats()) if set(split_words(text)) <= known)
     short = (text for text in dict.fromkeys(found) if len(split_words(text)) < LENGTH)
-    return list(itertools.islice(short, 0, count * 20, 20))  # neighbours in the file tell of the same restaurant
+    return list(itertools.islice(short, 0, count * 20, 20))  # neighbors in the file tell of the same restaurant
 
 
 def measure(folder: str, out: Path, count: int, results: Path) -> None:

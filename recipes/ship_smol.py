@@ -38,7 +38,7 @@ Rank {rank}, {tokens:,} tokens of English prose of the nineteenth and early twen
 domain): it knows that style best. It is no chat model and writes no long texts. The gain over the rescored candidates
 is {gain:.1f} ± {error:.1f} points. Made as by `python recipes/adapt.py`, the second part ended before its last step;
 the run is {run}, step {step}, the rows, one of an earlier adapter on some of the same words too, are in
-recipes/results/adapt.jsonl. The adapter is part of Redraft, under its licence.
+recipes/results/adapt.jsonl. The adapter is part of Redraft, under its license.
 """
 
 

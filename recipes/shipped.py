@@ -54,7 +54,7 @@ It writes and fills stories of the grammar `redraft.training.STORY_LANGUAGE` and
 | of {written:,} stories written in {nfe:.0f} network calls each, right by the grammar | {percent:.0f} % |
 
 Made by `python recipes/shipped.py` ({steps:,} steps of {batch} stories, {precision}); the run is {run}, the row is in
-recipes/results/shipped.jsonl. The stories and the weights are part of Redraft, under its licence.
+recipes/results/shipped.jsonl. The stories and the weights are part of Redraft, under its license.
 """
 
 

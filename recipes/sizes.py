@@ -71,17 +71,17 @@ def counted(run: Run) -> dict[str, int]:
     with torch.device("meta"):
         step = TrainStep(DiffusionLM(run.model), run.objective)
     everything = list(step.model.parameters())
-    learnt = sum(p.numel() for p in everything if p.requires_grad)
-    adamw, *muon = build_optimizers(step.model, run.optimiser)
+    learned = sum(p.numel() for p in everything if p.requires_grad)
+    adamw, *muon = build_optimizers(step.model, run.optimizer)
     moments = sum(
         count * p.numel()
-        for optimiser, count in ((adamw, 2), *((one, 1) for one in muon))
-        for group in optimiser.param_groups
+        for optimizer, count in ((adamw, 2), *((one, 1) for one in muon))
+        for group in optimizer.param_groups
         for p in group["params"]
         if p.requires_grad
     )
     total = sum(p.numel() for p in everything)
-    return {"parameters": total, "state_bytes": FP32 * (2 * total + learnt + moments)}
+    return {"parameters": total, "state_bytes": FP32 * (2 * total + learned + moments)}
 
 
 def published(name: str) -> dict[str, Any]:

@@ -49,11 +49,11 @@ def prose(folder: Path) -> Run:
     words = WordTokenizer.collect(data.documents("train", DataStats()), VOCABULARY)
     base = variations.with_text(presets.mdlm_tiny(), words, data, PackedRows(64))
     base = variations.with_network(base, width=160, layers=2, heads=5, positions=None, rotary=10_000.0, tied=True)
-    optimiser = OptimizerConfig(lr=2e-3, muon=0.01, warmup=100, floor=0.05, ema=0.998)
+    optimizer = OptimizerConfig(lr=2e-3, muon=0.01, warmup=100, floor=0.05, ema=0.998)
     return replace(
         base,
         objective=Objective(TokenCrossEntropy(), StratifiedTimes(0.02, 0.5)),
-        optimiser=optimiser,
+        optimizer=optimizer,
         **WATCHED,
         steps=1200,
     )
@@ -74,12 +74,12 @@ def letters(file: Path) -> Run:
     process = Interpolating(text.vocab, mixing=HybridNoise(0.1))
     run = variations.with_noise(base, process, Objective(Bound(weight=DynamicWeight()), StratifiedTimes(0.02, 0.5)))
     run = variations.with_network(run, time=None)  # the hidden letters tell it
-    optimiser = OptimizerConfig(lr=2e-3, muon=0.01, warmup=100, floor=0.05, ema=0.998)
-    return replace(run, optimiser=optimiser, **WATCHED, steps=6500)
+    optimizer = OptimizerConfig(lr=2e-3, muon=0.01, warmup=100, floor=0.05, ema=0.998)
+    return replace(run, optimizer=optimizer, **WATCHED, steps=6500)
 
 
 def write_letters(folder: Path, wiki: Path, file: Path) -> None:
-    """Prose and WikiText-2 in 27 letters, as text8 is made: paragraphs in turn, numbers spelt digit by digit."""
+    """Prose and WikiText-2 in 27 letters, as text8 is made: paragraphs in turn, numbers spelled digit by digit."""
     if file.exists():
         return
     sources = [list(books(folder).documents("train", DataStats())), paragraphs(wiki / "train.txt")]

@@ -91,7 +91,7 @@ def paragraphs(folder: Path, split: str) -> tuple[str, ...]:
 
 
 def prose(folder: Path, split: str, kind: str) -> Setting:
-    """Paragraphs of a book that nobody has learnt from, with made errors or with human ones."""
+    """Paragraphs of a book that nobody has learned from, with made errors or with human ones."""
     texts = [text for text in paragraphs(folder, split) if 200 <= len(text) <= 600][:PROSE_COUNT]
     made = map(ErrorGenerator(PROSE_RATE) if kind == "made" else human, texts, itertools.count())
     return Setting(tuple(made), paragraphs(folder, "train"), PROSE_RATE, names=False)
@@ -123,13 +123,13 @@ def replaced(text: str, index: int) -> CorruptedText:
     draws = randomness.rng(2).fold(index).uniform(len(text), 2)[0].tolist()
     wrong = [letter != " " and whether < LETTER_RATE for letter, (whether, _) in zip(text, draws, strict=True)]
     others = [LETTERS.replace(letter, "") for letter in text]
-    spelt = "".join(
+    spelled = "".join(
         other[int(which * len(other))] if error else letter
         for letter, other, error, (_, which) in zip(text, others, wrong, draws, strict=True)
     )
-    pairs = zip(text.split(), spelt.split(), strict=True)
+    pairs = zip(text.split(), spelled.split(), strict=True)
     kinds: Any = tuple(("replace",) if word != other else () for word, other in pairs)
-    return CorruptedText(spelt, text, kinds, sum(wrong), len(text) - text.count(" "))
+    return CorruptedText(spelled, text, kinds, sum(wrong), len(text) - text.count(" "))
 
 
 @cache

@@ -94,18 +94,18 @@ def build(vocab: Vocab, tiny: TransformerConfig) -> Build:
         *,
         process: Process = Masked(vocab),
         head: Head = Subs(),
-        level: TimeConditioning = ConditionOnTime(),
+        time_conditioning: TimeConditioning = ConditionOnTime(),
         tokenizer: Tokenizer | None = None,
         seed: int = 0,
     ) -> DiffusionLM:
-        config = DiffusionLMConfig(process, replace(network, pattern=pattern), head, level)
-        return randomise(DiffusionLM(config, tokenizer), seed)
+        config = DiffusionLMConfig(process, replace(network, pattern=pattern), head, time_conditioning)
+        return randomize(DiffusionLM(config, tokenizer), seed)
 
     return model
 
 
 @torch.no_grad()
-def randomise(model: DiffusionLM, seed: int) -> DiffusionLM:
+def randomize(model: DiffusionLM, seed: int) -> DiffusionLM:
     """Norms around one, matrices so that every layer matters."""
     generator = torch.Generator().manual_seed(seed)
     for name, p in model.named_parameters():

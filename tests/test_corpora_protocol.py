@@ -150,7 +150,7 @@ def learned(data: Weather | Numbers) -> TextModel:
     """A model with fresh weights, and its run."""
     tokenizer = WordTokenizer(tuple(LEXICON), ("eos", "pad", "mask"))
     run: Run = variations._shrunken(presets.mdlm_tiny())
-    run = replace(variations.with_tokenizer(run, tokenizer), data=data, framing=DocumentRows(4, tail=True))
+    run = replace(variations.with_tokenizer(run, tokenizer), data=data, framing=DocumentRows(4, fill_with_eos=True))
     torch.manual_seed(0)
     return TextModel(DiffusionLM(run.model, tokenizer).eval(), run)
 
@@ -173,7 +173,7 @@ def test_its_parts_of_speech_can_be_asked_for() -> None:
     assert [LEXICON[word] for word in text.text.split()] == ["NOUN", "VERB", "ADJ"]
     run = learned(Weather()).run
     assert run is not None
-    kinds = variations.with_tagger(run, "runs/weather").model.kinds
+    kinds = variations.with_tagger(run, "runs/weather").model.tags
     assert kinds is not None
     assert {"NOUN", "VERB", "ADJ"} <= set(kinds.names)
 

@@ -76,8 +76,8 @@ def test_the_ordinary_posterior_is_not_the_best_guess() -> None:
     assert tokens._enumerated_bound(process, Ordinary(toy, process)) > toy.entropy + 0.1
 
 
-def test_letters_drift_to_neighbouring_keys() -> None:
-    """After the shortest of walks only neighbours have been reached."""
+def test_letters_drift_to_neighboring_keys() -> None:
+    """After the shortest of walks only neighbors have been reached."""
     letters = CharTokenizer(TEXT8)
     near = typo.Typo(letters.vocab, letters.alphabet).marginal(1e-6)[letters.encode("g")[0]]
     ranked = near.argsort(descending=True).tolist()
@@ -118,8 +118,8 @@ def small() -> Run:
     """The run of the example, small enough for seconds: the first letters of each story."""
     run = typo.run()
     network = replace(run.model.network, width=32, layers=1, heads=2, hidden=64)
-    optimiser = replace(run.optimiser, warmup=5)
-    run = replace(run, model=replace(run.model, network=network), optimiser=optimiser, batch=16)
+    optimizer = replace(run.optimizer, warmup=5)
+    run = replace(run, model=replace(run.model, network=network), optimizer=optimizer, batch=16)
     return replace(run, framing=replace(run.framing, length=24), steps=40, eval_rows=8, samples=2, eval_every=40)
 
 

@@ -61,16 +61,16 @@ def elsewhere(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_wheel_holds_the_package_and_its_licence(wheel: Path) -> None:
+def test_the_wheel_holds_the_package_and_its_license(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (metadata,) = (archive.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
-        (licence,) = (archive.read(name).decode() for name in names if name.endswith("/LICENSE"))
+        (text,) = (archive.read(name).decode() for name in names if name.endswith("/LICENSE"))
     package = {str(file.relative_to(ROOT)) for file in (ROOT / "redraft").rglob("*") if file.is_file()}
     package = {name for name in package if "__pycache__" not in name}
     assert {name for name in names if ".dist-info/" not in name} == package, "style sheets and scripts included"
     assert any(not name.endswith(".py") for name in package)
-    assert licence == (ROOT / "LICENSE").read_text("utf-8")
+    assert text == (ROOT / "LICENSE").read_text("utf-8")
     assert "License-Expression: Apache-2.0" in metadata
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
-import torch._dynamo  # every optimiser imports it late; here once for all lives
+import torch._dynamo  # every optimizer imports it late; here once for all lives
 
 from redraft.core import Batch, CharTokenizer, Masked
 from redraft.decoding import Ancestral
@@ -72,7 +72,7 @@ def small(
         framing=DocumentRows(12),
         objective=Objective(TokenCrossEntropy()),
         sampler=Ancestral(4),
-        optimiser=OptimizerConfig(lr=3e-3, muon=muon, eps=1e-4, weight_decay=0.01, warmup=5, floor=0.1, ema=0.9),
+        optimizer=OptimizerConfig(lr=3e-3, muon=muon, eps=1e-4, weight_decay=0.01, warmup=5, floor=0.1, ema=0.9),
         **settings | changes,
     )
 

@@ -73,7 +73,7 @@ class Prediction(ABC):
     """What the network predicts about x. It is lazy: trunk and output layer run only where it is queried."""
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         """Whether x̂ sums to one everywhere; only a score head (SEDD) leaves the sum free."""
         return True
 
@@ -119,7 +119,7 @@ class TablePrediction(Prediction):
     """A prediction given as a table: for oracles, tests and small vocabularies."""
 
     log_weights: Tensor  # (B, L, V) log-weights of the clean token
-    normalised: bool = True
+    normalized: bool = True
     missing: GapPrediction | None = None  # for insertion; None for other processes
 
     @property
@@ -131,7 +131,7 @@ class TablePrediction(Prediction):
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         loss = -self.log_weights.gather(-1, target[..., None]).squeeze(-1)
-        loss = loss if self.normalised else loss + self.log_weights.logsumexp(-1).expm1()
+        loss = loss if self.normalized else loss + self.log_weights.logsumexp(-1).expm1()
         return torch.where(where, loss, torch.zeros_like(loss))
 
     @property

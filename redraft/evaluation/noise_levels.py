@@ -218,7 +218,9 @@ def masked_accuracy(model: DiffusionLM, batches: Sequence[Batch], *, seed: int =
         )
     correct = tokens = 0
     for batch, rows in _with_indices(batches):
-        chosen, seen = mask_tokens(batch.tokens, encoder.config.share, encoder.vocab, rng=randomness.rng(seed, rows))
+        chosen, seen = mask_tokens(
+            batch.tokens, encoder.config.mask_fraction, encoder.vocab, rng=randomness.rng(seed, rows)
+        )
         masked = chosen & (seen == encoder.vocab.masked) & scored_positions(model, batch)
         correct += int((encoder.predict(seen, masked, batch.pad).argmax(-1) == batch.tokens[masked]).sum())
         tokens += int(masked.sum())

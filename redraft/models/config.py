@@ -28,21 +28,21 @@ class DiffusionLMConfig:
     process: Process
     network: TransformerConfig
     head: Head | VectorHead = field(default_factory=Subs)
-    level: TimeConditioning = field(default_factory=ConditionOnTime)
-    errors: bool = False  # add a head that detects wrong tokens (G-Star)
+    time_conditioning: TimeConditioning = field(default_factory=ConditionOnTime)
+    error_head: bool = False  # add a head that detects wrong tokens (G-Star)
     codec: CodecConfig | None = None  # maps tokens to vectors and back, for Gaussian noise; None if tokens are noised
-    hint: bool = False  # the network also reads its previous x̂ (self-conditioning)
+    self_conditioning: bool = False  # the network also reads its previous x̂ (self-conditioning)
     encoder: TransformerConfig | None = None  # encodes a source for cross attention; None for a model without sources
-    attributes: int = 0  # number of classes of an attribute classifier, for guidance; 0 for no classifier
+    attribute_classes: int = 0  # number of classes of an attribute classifier, for guidance; 0 for no classifier
     drafter: DraftConfig | None = None  # drafter for a causal network; None for no drafter
-    kinds: TagSet | None = None  # tags of a tagger, such as parts of speech; None for no tagger
+    tags: TagSet | None = None  # tags of a tagger, such as parts of speech; None for no tagger
 
     def __post_init__(self) -> None:
-        require_range(self, 0, 2**31, "attributes")
+        require_range(self, 0, 2**31, "attribute_classes")
         self._require_encoder()
-        self._require_kinds()
+        self._require_tags()
         self._require_drafter()
-        self._require_level()
+        self._require_time_conditioning()
         if self.codec is not None or isinstance(self.process, Gaussian):
             self._require_vectors()
         else:
@@ -65,7 +65,7 @@ class DiffusionLMConfig:
             finished = isinstance(self.head, Shift) and self.head.finished
             return NetworkIO(size, size, cross=cross, start=start, mask=self.vocab.mask, finished=finished)
         width = self.codec.vectors(self.vocab)
-        reads, writes = width * (2 if self.hint else 1), self.head.outputs(width, self.vocab.size)
+        reads, writes = width * (2 if self.self_conditioning else 1), self.head.outputs(width, self.vocab.size)
         return NetworkIO(reads, writes, vectors=True, cross=cross)
 
     @property
@@ -90,16 +90,16 @@ class DiffusionLMConfig:
 
     def noise_level(self, t: Tensor) -> Tensor | None:
         """The noise level that the network sees at time t; None if it does not see the time."""
-        return self.level(t, self.process).float() if self.network.time else None
+        return self.time_conditioning(t, self.process).float() if self.network.time else None
 
     def build_tagger(self) -> Tagger | FutureTagger | None:
         """Build the tagger: of future tokens for a causal network, else of noisy rows; None without tags."""
-        if self.kinds is None:
+        if self.tags is None:
             return None
         if isinstance(self.network.pattern, Causal):
-            return FutureTagger(self.network, self.vocab.size, self.kinds)
+            return FutureTagger(self.network, self.vocab.size, self.tags)
         reads = self.vocab.size if self.codec is None else self.codec.vectors(self.vocab)
-        return Tagger(self.network, reads, self.kinds)
+        return Tagger(self.network, reads, self.tags)
 
     def build_drafter(self, network: Transformer) -> DraftNetwork | None:
         """Build the drafter, or None; with a `SelfDrafter`, the network's adapter will act only at drafted masks."""
@@ -121,29 +121,30 @@ class DiffusionLMConfig:
         if self.encoder is not None and (not isinstance(self.encoder.pattern, Full) or self.encoder.time):
             raise ValueError("an encoder reads clean ids, all at once; it needs full attention and time=None")
 
-    def _require_kinds(self) -> None:
-        if self.kinds is not None and len(self.kinds.of) != self.vocab.size:
+    def _require_tags(self) -> None:
+        if self.tags is not None and len(self.tags.of) != self.vocab.size:
             raise ValueError(
-                f"the tagger has tags for {len(self.kinds.of)} tokens, but the vocabulary has {self.vocab.size}; "
+                f"the tagger has tags for {len(self.tags.of)} tokens, but the vocabulary has {self.vocab.size}; "
                 "build the tags for this vocabulary with variations.with_tagger"
             )
-        if self.kinds is not None and isinstance(self.network.pattern, BlockCausal):
+        if self.tags is not None and isinstance(self.network.pattern, BlockCausal):
             raise ValueError("a tagger reads whole rows or prefixes, not blocks; use the pattern Full() or Causal()")
 
-    def _require_level(self) -> None:
+    def _require_time_conditioning(self) -> None:
         """Raise unless block-causal networks see the level 0 at time 0, the level of finished blocks."""
         blocks = isinstance(self.network.pattern, BlockCausal) and self.network.time is not None
-        if blocks and float(self.level(torch.zeros(1, 1), self.process)) != 0:
+        if blocks and float(self.time_conditioning(torch.zeros(1, 1), self.process)) != 0:
             raise ValueError(
-                f"level={self.level}; a block-causal network needs a level that is 0 at time 0, as ConditionOnTime()"
+                f"time_conditioning={self.time_conditioning}; a block-causal network needs a noise level that is 0 at "
+                "time 0, as with ConditionOnTime()"
             )
 
     def _require_tokens(self) -> None:
         network, io = self.network, self.io
-        if not isinstance(self.head, Head) or self.hint:
+        if not isinstance(self.head, Head) or self.self_conditioning:
             raise ValueError(
-                f"{type(self.head).__name__}() with hint={self.hint} for tokens; use a head such as Subs(), and "
-                "hint=False (self-conditioning is for vectors)"
+                f"{type(self.head).__name__}() with self_conditioning={self.self_conditioning} for tokens; "
+                "use a head such as Subs(), and self_conditioning=False (self-conditioning is for vectors)"
             )
         if io.start is not None and not 0 <= io.start < io.reads:
             raise ValueError(f"start={io.start}; the start token must be one of the network's {io.reads} ids")
@@ -171,5 +172,7 @@ class DiffusionLMConfig:
         if isinstance(self.head, PredictTokens) and not self.codec.names:
             name = type(self.codec).__name__
             raise ValueError(f"PredictTokens needs a codec with a vector per token, such as Embedding, not {name}")
-        if self.network.tied or self.network.ids or isinstance(self.network.pattern, Causal):
-            raise ValueError("a network for vectors reads no ids; use tied=False, ids=None and a pattern but Causal")
+        if self.network.tied or self.network.padded_vocab or isinstance(self.network.pattern, Causal):
+            raise ValueError(
+                "a network for vectors reads no ids; use tied=False, padded_vocab=None and a pattern but Causal"
+            )

@@ -49,9 +49,11 @@ class DiffusionLM(nn.Module):
         self.tokenizer = tokenizer
         self.assumed: tuple[str, ...] = ()  # for an imported model: assumptions about what its files do not say
         self.network = Transformer(config.network, config.io)
-        self.errors = ErrorHead(config.network) if config.errors else None
+        self.errors = ErrorHead(config.network) if config.error_head else None
         self.attributes = (
-            AttributeClassifier(config.network, config.vocab.size, config.attributes) if config.attributes else None
+            AttributeClassifier(config.network, config.vocab.size, config.attribute_classes)
+            if config.attribute_classes
+            else None
         )
         self.codec = None if config.codec is None else config.codec.build(config.vocab)
         self.tagger = config.build_tagger()
@@ -139,7 +141,7 @@ class DiffusionLM(nn.Module):
         assert self.codec is not None
         assert isinstance(self.process, Gaussian)
         inputs = self.codec.network_input(self.process.at_unit_variance(z, t))
-        if not self.config.hint:
+        if not self.config.self_conditioning:
             return inputs
         return torch.cat(
             [inputs, torch.zeros_like(inputs) if previous is None else self.codec.network_input(previous)], -1
@@ -262,7 +264,7 @@ class DiffusionLM(nn.Module):
 
     def _network_label(self, batch: Batch) -> Tensor | None:
         """The labels that the network sees; None if they are only for the attribute classifier."""
-        return None if self.config.attributes and self.config.network.classes is None else batch.label
+        return None if self.config.attribute_classes and self.config.network.classes is None else batch.label
 
     def _require_labels(self, label: Tensor | None) -> Tensor | None:
         return _require_labels(label, self.config.network.classes or 0)

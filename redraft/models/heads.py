@@ -21,7 +21,7 @@ class Head(ABC):
     """Turns raw logits into log-weights of the clean token, whose softmax is x̂."""
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         """Whether x̂ is the softmax of the log-weights; if not, it is their exponential, with any sum."""
         return True
 
@@ -79,7 +79,7 @@ class Score(Head):
     head: Head = Subs()
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         return False
 
     def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
@@ -107,8 +107,8 @@ class Shift(Head):
     finished: bool = False  # in training, predict the first token of a block from the clean stream, as in sampling
 
     @property
-    def normalised(self) -> bool:
-        return self.head.normalised
+    def normalized(self) -> bool:
+        return self.head.normalized
 
     def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
         return self.head.estimate(raw, z, t, process)

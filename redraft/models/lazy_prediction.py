@@ -54,8 +54,8 @@ class _LazyPrediction(Prediction):
         self._autocast = (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
 
     @property
-    def normalised(self) -> bool:
-        return self._model.config.token_head.normalised
+    def normalized(self) -> bool:
+        return self._model.config.token_head.normalized
 
     @property
     def gaps(self) -> GapPrediction:
@@ -63,7 +63,7 @@ class _LazyPrediction(Prediction):
             return super().gaps
         with self._initial_modes():
             raw, network, process = self._states_and_gaps[1], self._model.config.network, self._model.process
-            if network.gap_share and isinstance(process, Insertion):
+            if network.gap_fraction and isinstance(process, Insertion):
                 raw = raw + process.log_missing(self._t).to(raw.dtype)
             return CategoricalGaps(raw.log_softmax(-1)) if network.gap_counts else PoissonGaps(raw)
 
@@ -75,12 +75,12 @@ class _LazyPrediction(Prediction):
     def at(self, where: Tensor) -> Tensor:
         with self._initial_modes():
             weights = self._weights(where)
-            return weights.log_softmax(-1) if self.normalised else weights
+            return weights.log_softmax(-1) if self.normalized else weights
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         with self._initial_modes():
             index = ops.flat_positions(where)
-            nll = ops.nll if self.normalised else ops.intensity_nll
+            nll = ops.nll if self.normalized else ops.intensity_nll
             loss = nll(self._weights(where), target.flatten()[index])
             return loss.new_zeros(where.numel()).index_copy(0, index, loss).view(where.shape)
 

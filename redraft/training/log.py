@@ -58,8 +58,8 @@ class _Log:
             "step": state.step,
             "train_loss_bits_per_token": bits,
             "gradient_norm": norm,
-            "learning_rate": self.run.optimiser.lr
-            * _learning_rate_fraction(self.run.optimiser, state.step - 1, self.run.steps),
+            "learning_rate": self.run.optimizer.lr
+            * _learning_rate_fraction(self.run.optimizer, state.step - 1, self.run.steps),
             "tokens_per_second": speed,
             "precision": state.precision.name,
         }

@@ -80,17 +80,17 @@ def fit(
             model.codec.fit_statistics(partial(first_batches, train))
         model.network.recompute = run.recompute
         step = team.wrap(TrainStep(model, run.objective), run.shard)
-        state = _TrainState(model, _copies(model), build_optimizers(model, run.optimiser, choice.dtype), choice)
+        state = _TrainState(model, _copies(model), build_optimizers(model, run.optimizer, choice.dtype), choice)
         if saved is not None:
             state.restore(saved)
         del saved  # it takes as much memory as the training state
         _compile(model, run.compile)
-        loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro)
+        loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro_batches)
         batches = prefetch(loader.batches(state.step * run.batch))
         with closing(_Log(run, out, state, team, quiet, tell)) as log:
             while state.step < run.steps:
                 with log.clock(state):
-                    micro = [batch.to(team.device) for batch in islice(batches, run.micro)]
+                    micro = [batch.to(team.device) for batch in islice(batches, run.micro_batches)]
                     norm = _optimizer_step(run, state, step, micro, team)
                 last, leave = state.step == run.steps, team.any(bool(received))
                 if state.step % run.log_every == 0 or last:
@@ -132,18 +132,18 @@ def _compile(model: DiffusionLM, enabled: bool) -> None:
 def _optimizer_step(run: Run, state: _TrainState, step: nn.Module, batches: list[Batch], team: _Workers) -> float:
     """Takes one step of the optimizers and updates the averaged weights; returns the gradient norm before clipping."""
     nats, tokens = _backward(run, state, step, batches, team)
-    norm = _clip_gradients(state.model.parameters(), run.optimiser.clip)
+    norm = _clip_gradients(state.model.parameters(), run.optimizer.clip)
     if not math.isfinite(nats) or not math.isfinite(norm):
         raise TrainingError(
             f"step {state.step + 1} has a loss of {nats} nats and a gradient norm of {norm}; the step was not taken "
             "and nothing was saved. Start a new run in another directory with a lower learning rate or a longer warm-up"
         )
-    _set_learning_rates(state.optimizers, _learning_rate_fraction(run.optimiser, state.step, run.steps))
+    _set_learning_rates(state.optimizers, _learning_rate_fraction(run.optimizer, state.step, run.steps))
     for optimizer in state.optimizers:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     state.step, state.nats, state.tokens = state.step + 1, state.nats + nats, state.tokens + tokens
-    decay = min(run.optimiser.ema, (1 + state.step) / (10 + state.step))  # forget the initial weights quickly
+    decay = min(run.optimizer.ema, (1 + state.step) / (10 + state.step))  # forget the initial weights quickly
     with torch.no_grad():
         fresh = [p.detach() for p in state.model.parameters()]
         get_ema_multi_avg_fn(decay)(list(state.ema.values()), fresh, state.step)
@@ -239,7 +239,7 @@ def _save_state(run: Run, state: _TrainState, out: Path, team: _Workers) -> None
             "lower learning rate"
         )
     if run.shard:
-        writer.save_checkpoint(out, state.step, tensors, documents, run.keep, team)
+        writer.save_checkpoint(out, state.step, tensors, documents, run.keep_checkpoints, team)
     elif team.first:
-        writer.save_checkpoint(out, state.step, tensors, documents, run.keep)
+        writer.save_checkpoint(out, state.step, tensors, documents, run.keep_checkpoints)
     team.wait()

@@ -107,7 +107,7 @@ def _stored_precision(document: dict[str, Any]) -> PrecisionName | None:
 def _training_shapes(run: Run, world: int = 1) -> Shapes:
     """Returns the shapes of the matrix products of a training step."""
     network, rows = run.model.network, run.batch * run.framing.length
-    return block_shapes(max(1, rows // (run.micro * world)), network.width, network.hidden_width)
+    return block_shapes(max(1, rows // (run.micro_batches * world)), network.width, network.hidden_width)
 
 
 def _replace(file: Path, document: dict[str, Any]) -> None:

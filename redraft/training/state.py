@@ -44,7 +44,7 @@ class _TrainState:
             for key, value in entry.items()
         }
         weights = {n: _local_rows(p.detach()) for n, p in self.model.named_parameters()}
-        return {"model": {n: _local_rows(p) for n, p in self.ema.items()}, "raw": weights, "optimiser": moments}
+        return {"model": {n: _local_rows(p) for n, p in self.ema.items()}, "raw": weights, "optimizer": moments}
 
     @torch.no_grad()
     def restore(self, saved: reader.Checkpoint) -> None:
@@ -54,7 +54,7 @@ class _TrainState:
             p.copy_(_shard_like(saved.tensors["raw"][name], p))
             self.ema[name].copy_(_shard_like(saved.tensors["model"][name], p))
         owner = {id(p): o for o in self.optimizers for g in o.param_groups for p in g["params"]}
-        for key, value in saved.tensors["optimiser"].items():
+        for key, value in saved.tensors["optimizer"].items():
             name, moment = key.rsplit("|", 1)
             p = parameters[name]
             owner[id(p)].state[p][moment] = _shard_like(value, p) if value.dim() else value.to(p.device)
@@ -69,11 +69,11 @@ def _whole_state(saved: reader.Checkpoint, parameters: Mapping[str, Tensor]) -> 
             raise CheckpointError(
                 f"{part}.safetensors of step {saved.step} does not hold the weights of this run; remove this checkpoint"
             )
-    moments = saved.tensors.get("optimiser", {})
+    moments = saved.tensors.get("optimizer", {})
     allowed = {name: (shape, torch.Size()) for name, shape in shapes.items()}  # shaped like the weight, or a step count
     if not moments or any(m.shape not in allowed.get(key.rsplit("|", 1)[0], ()) for key, m in moments.items()):
         raise CheckpointError(
-            f"optimiser.safetensors of step {saved.step} does not belong to this run; remove this checkpoint"
+            f"optimizer.safetensors of step {saved.step} does not belong to this run; remove this checkpoint"
         )
     for tensors in (saved.tensors["raw"], moments):
         if (wrong := reader.first_nonfinite(tensors)) is not None:

@@ -92,13 +92,13 @@ def pairs() -> dict[str, tuple[Tensor, Tensor]]:
     r = rng(3, 200)
     u, (a, b) = r.uniform(501), r.split(2)
     return {
-        "neighbouring columns": (u[:, :-1], u[:, 1:]),
-        "neighbouring rows": (u[:-1], u[1:]),
-        "neighbouring steps": (r.fold(0).uniform(500), r.fold(1).uniform(500)),
+        "neighboring columns": (u[:, :-1], u[:, 1:]),
+        "neighboring rows": (u[:-1], u[1:]),
+        "neighboring steps": (r.fold(0).uniform(500), r.fold(1).uniform(500)),
         "a step and itself": (r.uniform(500), r.fold(0).uniform(500)),
         "split streams": (a.uniform(500), b.uniform(500)),
         "a split and a step": (a.uniform(500), r.fold(2).uniform(500)),
-        "neighbouring seeds": (rng(3, 200).uniform(500), rng(4, 200).uniform(500)),
+        "neighboring seeds": (rng(3, 200).uniform(500), rng(4, 200).uniform(500)),
         "opposite seeds": (rng(3, 200).uniform(500), rng(-3, 200).uniform(500)),
         "orders of folding": (r.fold(1).fold(2).uniform(500), r.fold(2).fold(1).uniform(500)),
     }
@@ -155,7 +155,7 @@ def test_the_extreme_numbers_draw_the_extreme_states(u: float) -> None:
 
 
 @given(shift=st.floats(-80, 80), seed=st.integers(0, 100))
-def test_draws_need_no_normalised_weights(shift: float, seed: int) -> None:
+def test_draws_need_no_normalized_weights(shift: float, seed: int) -> None:
     log_weights = torch.randn(20, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     u = rng(seed, 20).uniform()
     assert torch.equal(

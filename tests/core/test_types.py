@@ -1,4 +1,4 @@
-"""The values that travel: canvases keep what is given, losses count what is learnt."""
+"""The values that travel: canvases keep what is given, losses count what is learned."""
 
 from __future__ import annotations
 
@@ -130,6 +130,6 @@ def test_a_loss_divides_by_its_count_or_by_the_total() -> None:
     assert not loss.nats.requires_grad
 
 
-def test_a_batch_without_learnt_tokens_costs_nothing() -> None:
+def test_a_batch_without_learned_tokens_costs_nothing() -> None:
     loss = Loss.of(torch.zeros(2, dtype=torch.int64), diffusion=torch.zeros(2))
     assert float(loss.mean) == 0

@@ -32,7 +32,7 @@ MASK = 3
 LETTERS = Vocab(4, mask=MASK)
 T = 3
 X = torch.tensor([[0, 2], [1, 1]])
-OPEN = Subs(zero_mask=False, carry_over=False)  # D3PM's parameterisation: the network may name the mask
+OPEN = Subs(zero_mask=False, carry_over=False)  # D3PM's parameterization: the network may name the mask
 
 
 @torch.no_grad()

@@ -133,7 +133,7 @@ def test_retiming_of_a_line_changes_nothing() -> None:
 
 
 def test_how_well_an_encoder_guesses() -> None:
-    codec = Contextual(MaskedLM(8, TransformerSize(8, 1, 2), share=0.5), 8, TransformerSize(8, 1, 2))
+    codec = Contextual(MaskedLM(8, TransformerSize(8, 1, 2), mask_fraction=0.5), 8, TransformerSize(8, 1, 2))
     network = TransformerConfig(width=8, layers=1, heads=2)
     made = DiffusionLM(DiffusionLMConfig(PROCESS, network, PredictX(), codec=codec), WORDS).eval()
     assert made.codec is not None

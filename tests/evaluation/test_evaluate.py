@@ -321,7 +321,7 @@ def test_samples_carry_the_key_of_a_row(build: Build) -> None:
     assert not torch.allclose(straight, likelihood(model, [ragged()]).row_nats, rtol=1e-2)
 
 
-def test_units_are_those_of_the_learnt_text(build: Build) -> None:
+def test_units_are_those_of_the_learned_text(build: Build) -> None:
     model = build(tokenizer=SEVEN)
     batch = Batch(torch.tensor([SEVEN.encode("aé世🙂."), SEVEN.encode("世世 .a")]), torch.ones(2, 5, dtype=torch.bool))
     batch.learn[0, 0] = False  # a prompt: the a of the first row
@@ -437,7 +437,7 @@ def test_generated_tokens_are_neither_given_nor_empty_nor_behind_the_end() -> No
     ]
 
 
-# --- judgements ---
+# --- judgments ---
 
 
 def test_texts_against_the_true_language() -> None:

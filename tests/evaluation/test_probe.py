@@ -70,7 +70,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["story", "--topic", "colour"], "--topic colour"),
+        (["story", "--topic", "color"], "--topic color"),
         (["story", "--first", "3", "--last", "3"], "give one of them"),
         (["story", "--train", "0"], "--train 0"),
         (["nowhere"], "nowhere is not a directory"),

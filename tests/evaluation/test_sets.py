@@ -54,13 +54,13 @@ def models(tmp_path: Path) -> Path:
 
 
 def test_several_sets_and_a_judge(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each set by itself, with its rules; words are those of the detokenised text."""
+    """Each set by itself, with its rules; words are those of the detokenized text."""
     sets = f"ptb={models}/ptb.txt,wikitext2={models}/wiki.txt"
     words = ["--rows", "4", "--draws", "1", "--samples", "2", "--judge", str(models / "ar_tiny")]
     cli.main(["eval", str(models / "ar_tiny"), "--data", sets, f"mine={models}/ptb.txt", *words, "--json"])
     found = list(map(json.loads, capsys.readouterr().out.splitlines()))
     by_set = {(line.get("set"), line["name"]): line for line in found}
-    assert [by_set[name, "perplexity"]["detokenised"] for name in ("ptb", "wikitext2", "mine")] == [
+    assert [by_set[name, "perplexity"]["detokenized"] for name in ("ptb", "wikitext2", "mine")] == [
         "ptb",
         "wikitext",
         None,

@@ -1,4 +1,4 @@
-"""Heads: x̂ is never the mask, keeps what is visible, and is normalised unless it is a score."""
+"""Heads: x̂ is never the mask, keeps what is visible, and is normalized unless it is a score."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ def test_the_sum_of_uniform_noise_cannot_be_free() -> None:
 
 
 def test_only_scores_are_free() -> None:
-    assert [h.normalised for h in (Softmax(), Subs(), Shift(), Score(), Shift(Score()), Score(Shift()))] == (
+    assert [h.normalized for h in (Softmax(), Subs(), Shift(), Score(), Shift(Score()), Score(Shift()))] == (
         [True] * 3 + [False] * 3
     )
     assert Score(Shift()).source(torch.tensor([[2]])).tolist() == [[1]]
 
 
 def test_the_model_leaves_the_sum_free(build: Callable[..., DiffusionLM]) -> None:
-    """Its loss is that of the written-down weights, and training moves the sum towards one."""
+    """Its loss is that of the written-down weights, and training moves the sum toward one."""
     model = build(head=Score())
     batch = Batch.of(torch.randint(0, 6, (16, 6), generator=torch.Generator().manual_seed(0)))
     z = torch.full_like(batch.tokens, 6)
@@ -112,19 +112,19 @@ def test_the_model_leaves_the_sum_free(build: Callable[..., DiffusionLM]) -> Non
     assert off() > 0.05
     pred = model(z, torch.full((16, 1), 0.5))
     log_x = pred.x
-    assert not pred.normalised
+    assert not pred.normalized
     price = log_x.exp().sum(-1) - 1 - log_x.gather(-1, batch.tokens[..., None]).squeeze(-1)
     torch.testing.assert_close(pred.nll(everywhere, batch.tokens), price, rtol=1e-4, atol=1e-5)
-    before, optimiser = off(), torch.optim.Adam(model.parameters(), 3e-3)
+    before, optimizer = off(), torch.optim.Adam(model.parameters(), 3e-3)
     for step in range(60):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         Objective(TokenCrossEntropy())(model, batch, rng=rng(step, 16)).mean.backward()
-        optimiser.step()
+        optimizer.step()
     assert off() < before / 2
 
 
 def test_the_likelihood_of_a_score_model_counts_its_sum(build: Callable[..., DiffusionLM]) -> None:
-    """By number of masks and by times: the same bound, which is worse than that of the same x̂ normalised."""
+    """By number of masks and by times: the same bound, which is worse than that of the same x̂ normalized."""
     batch = Batch.of(torch.randint(0, 6, (64, 5), generator=torch.Generator().manual_seed(1)))
     free, one = build(head=Score()), build(head=Subs())
     counted, timed = (likelihood(free, [batch], draws=16, bound=bound) for bound in (None, Bound()))

@@ -129,7 +129,7 @@ def test_text_needs_a_tokenizer(build: Build) -> None:
 
 def test_a_network_has_an_input_and_an_output_for_each_state(tiny: TransformerConfig) -> None:
     for least, rows in ((None, 9), (7, 9), (16, 16)):
-        network = DiffusionLM(DiffusionLMConfig(Masked(Vocab(9, mask=8)), replace(tiny, ids=least))).network
+        network = DiffusionLM(DiffusionLMConfig(Masked(Vocab(9, mask=8)), replace(tiny, padded_vocab=least))).network
         assert network.output is not None
         assert len(network.embedding.weight) == len(network.output.weight) == rows
 
@@ -143,7 +143,7 @@ def test_a_causal_network_begins_with_the_mask_or_with_an_id_it_has(tiny: Transf
 
 
 def test_spare_outputs_of_a_network_are_no_states(build: Build, tiny: TransformerConfig) -> None:
-    model = build(Full(), replace(tiny, ids=16))
+    model = build(Full(), replace(tiny, padded_vocab=16))
     x = model(torch.full((1, 3), MASK), torch.ones(1, 1)).x
     assert x.shape == (1, 3, 7)
     assert torch.allclose(x.exp().sum(-1), torch.ones(1, 3))
@@ -182,7 +182,9 @@ def test_levels() -> None:
 
 
 def test_a_model_that_sees_sigma_has_an_answer_at_time_one(build: Build, tiny: TransformerConfig) -> None:
-    model = build(Full(), replace(tiny, time=8), process=Masked(Vocab(7, mask=6), Linear()), level=ConditionOnSigma())
+    model = build(
+        Full(), replace(tiny, time=8), process=Masked(Vocab(7, mask=6), Linear()), time_conditioning=ConditionOnSigma()
+    )
     assert not model(torch.full((1, 3), MASK), torch.ones(1, 1)).x.isnan().any()
 
 

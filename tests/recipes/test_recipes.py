@@ -222,7 +222,7 @@ def test_a_system_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypa
     network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
     model = replace(base.model, codec=codec, network=network)
     run = replace(base, model=model, batch=2, sampler=Ancestral(2))
-    bare, first = variations.with_model(run, hint=False), variations.codec_stage(run)
+    bare, first = variations.with_model(run, self_conditioning=False), variations.codec_stage(run)
     for name, system in (("a", continuous.latent(run)), ("b", continuous.latent(bare, first))):
         found = continuous.row(system, tmp_path / name, 1.0)
         assert found["steps"] == 2
@@ -619,7 +619,7 @@ def test_the_pictures_of_the_pages_are_up_to_date(tmp_path: Path) -> None:
         assert (pictures / drawn.name).read_text("utf-8") == drawn.read_text("utf-8"), f"{drawn.name}: make tables"
     for file in pictures.glob("*.svg"):
         assert "prefers-color-scheme:dark" in file.read_text("utf-8"), file.name
-        assert not re.search(r'fill="#|stroke="#', file.read_text("utf-8")), "a colour that knows no dark"
+        assert not re.search(r'fill="#|stroke="#', file.read_text("utf-8")), "a color that knows no dark"
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/methods/[a-z]*.md")), ids=lambda page: page.stem)
@@ -711,7 +711,7 @@ def test_claims_are_measured_on_known_grammar(preset: str) -> None:
     it = TextModel(DiffusionLM(small.model, small.tokenizer).eval(), small)
     for claim in claims.CLAIMS:
         row = claims.measured(it, claim, 2)
-        assert row["right"] == 0, "nothing is learnt"
+        assert row["right"] == 0, "nothing is learned"
         rows.require_units(row)
 
 
@@ -892,8 +892,8 @@ def test_certainty_is_distilled(run: Run, tmp_path: Path, capsys: pytest.Capture
     assert len(capsys.readouterr().out.splitlines()) == 12
 
 
-def test_certainty_is_learnt_on_canvases_of_the_trajectory(run: Run, tmp_path: Path) -> None:
-    """Later tokens are learnt, and the entropy counts only where the likeliest token is right."""
+def test_certainty_is_learned_on_canvases_of_the_trajectory(run: Run, tmp_path: Path) -> None:
+    """Later tokens are learned, and the entropy counts only where the likeliest token is right."""
     model = DiffusionLM(run.model, run.tokenizer)
     made = trajectories.Trajectories.of(model, Unmask(None, EntropyBound(0.0, 1.0)), 2, 8)
     assert sorted(made.when[0].tolist()) == list(range(1, 9))

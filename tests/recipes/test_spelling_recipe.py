@@ -24,7 +24,7 @@ def test_words_are_counted() -> None:
     kinds = (("swap",), (), (), ("swap",), ("double",), (), (), ())
     made = CorruptedText(wrong, given, kinds, 3, 20)  # type: ignore[arg-type]
     found = judged.judged([made], ["the cat sat on thee mat be me"], {"no", "the", "cat"})
-    assert (found["restored"], found["misspelt"]) == (0.5, 2)
+    assert (found["restored"], found["misspelled"]) == (0.5, 2)
     assert (found["real_words"], found["real"]) == (1.0, 1)
     assert (found["spoilt"], found["words"]) == (pytest.approx(0.2), 5)
     assert found["kinds"] == {"double": 0.0, "swap": 1.0}

@@ -42,7 +42,7 @@ def model_of(pattern: AttentionPattern, tokenizer: WordTokenizer = WORDS, **head
 
 @torch.no_grad()
 def drafting(base: DiffusionLM, drafter: DraftConfig) -> DiffusionLM:
-    """The same model with a drafter that has learnt nothing."""
+    """The same model with a drafter that has learned nothing."""
     own = LoraConfig(2, 4.0) if isinstance(drafter, SelfDrafter) else None
     config = replace(base.config, drafter=drafter, network=replace(base.config.network, lora=own))
     model, old = DiffusionLM(config, base.tokenizer), dict(base.named_parameters())

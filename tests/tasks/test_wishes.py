@@ -148,7 +148,7 @@ def test_an_attribute_layer_guides() -> None:
         presets.mdlm_tiny(), data=StoryClasses("mood"), framing=LabeledRows(68), objective=AttributeObjective()
     )
     small = replace(run.model.network, width=16, layers=1, heads=2, hidden=16)
-    run = replace(run, model=replace(run.model, network=small, attributes=6))
+    run = replace(run, model=replace(run.model, network=small, attribute_classes=6))
     it = TextModel(DiffusionLM(run.model, run.tokenizer), run)
     assert ControlRequest(
         it, ControlSettings(attributes=("mood=sad",), scale=1.0)
@@ -159,8 +159,10 @@ def test_an_attribute_layer_guides() -> None:
 
 def test_the_attribute_layer_is_trained_beside_its_model() -> None:
     run = presets.mdlm_attribute_tiny("who")
-    assert (run.model.attributes, run.base) == (24, "runs/mdlm_tiny")
-    with pytest.raises(ValueError, match=r"model\.attributes=24, but the data has 6 classes; set model\.attributes=6"):
+    assert (run.model.attribute_classes, run.base) == (24, "runs/mdlm_tiny")
+    with pytest.raises(
+        ValueError, match=r"model\.attribute_classes=24, but the data has 6 classes; set model\.attribute_classes=6"
+    ):
         replace(run, data=StoryClasses("mood"))
 
 
@@ -180,8 +182,8 @@ def test_the_surest_places_come_first() -> None:
 
 def test_a_lexicon_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "kinds.json"
-    file.write_text(json.dumps({"kite": "TOY", "doll": "TOY", "red": "COLOUR", "blue": "COLOUR"}))
-    (found,) = control(fresh("mdlm_tiny"), pos="COLOUR TOY", lexicon=str(file))
+    file.write_text(json.dumps({"kite": "TOY", "doll": "TOY", "red": "COLOR", "blue": "COLOR"}))
+    (found,) = control(fresh("mdlm_tiny"), pos="COLOR TOY", lexicon=str(file))
     assert found.text.split()[0] in ("red", "blue")
     assert found.text.split()[1] in ("kite", "doll")
     with pytest.raises(ArgumentError, match="cannot be read as JSON"):

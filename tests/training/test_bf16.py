@@ -68,7 +68,7 @@ def test_muon_in_bf16(shape: tuple[int, ...]) -> None:
 
 def test_an_interrupted_training_ends_in_the_same_bits(tmp_path: Path) -> None:
     """Muon, dropout, parts of a batch and times too."""
-    rich = {"micro": 2, "muon": 0.02, "dropout": 0.1, "time": 8, "steps": 6, "precision": "bf16"}
+    rich = {"micro_batches": 2, "muon": 0.02, "dropout": 0.1, "time": 8, "steps": 6, "precision": "bf16"}
     for name, more in (("whole", {}), ("halves", {"term": 3})):
         child.live({"out": str(tmp_path / name), "run": rich, **more})
     assert child.live({"out": str(tmp_path / "halves"), "run": rich}) == 0

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 import torch
-from conftest import randomise
+from conftest import randomize
 from torch import Tensor
 
 from redraft.apps.cli import main
@@ -91,7 +91,7 @@ CONFIG = DiffusionLMConfig(Masked(WORDS.vocab), NETWORK)
 
 def build(config: DiffusionLMConfig = CONFIG, tokenizer: Tokenizer = WORDS) -> DiffusionLM:
     """Untrained, and nothing alike but the class of none, which is what it always is."""
-    model = randomise(DiffusionLM(config, tokenizer), 0).eval()
+    model = randomize(DiffusionLM(config, tokenizer), 0).eval()
     with torch.no_grad():
         model.network.time.label.weight[-1] = 0.0  # type: ignore[union-attr]
     return model
@@ -104,7 +104,7 @@ def toy() -> Run:
         WORDS,
         LabeledRows(4),
         objective=Objective(TokenCrossEntropy(), drop_condition=0.25),
-        optimiser=OptimizerConfig(lr=2e-2, floor=0.0, ema=0.9),
+        optimizer=OptimizerConfig(lr=2e-2, floor=0.0, ema=0.9),
         steps=80,
         batch=32,
         eval_every=80,
@@ -120,7 +120,7 @@ def model() -> DiffusionLM:
 
 
 @pytest.fixture(scope="module")
-def learnt(tmp_path_factory: pytest.TempPathFactory) -> DiffusionLM:
+def learned(tmp_path_factory: pytest.TempPathFactory) -> DiffusionLM:
     return fit(toy(), tmp_path_factory.mktemp("toy"), quiet=True)
 
 
@@ -155,8 +155,8 @@ def test_the_share_of_texts_of_the_class_that_was_asked_for() -> None:
         0.5, 0.25
     )  # spoilt only after the mood
     assert mean_coverage(data, ["tired"], [text]) == SourceCoverage(0.0, 0.0)
-    with pytest.raises(ValueError, match="stories have no attribute 'colour'; choose from who, "):
-        StoryClasses("colour")
+    with pytest.raises(ValueError, match="stories have no attribute 'color'; choose from who, "):
+        StoryClasses("color")
 
 
 def test_classes_from_json_lines(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_class_without_a_number_is_refused(tmp_path: Path) -> None:
 
 
 def test_labels_survive_rows_batches_and_devices() -> None:
-    rows = load_rows(Letters(), "train", WORDS, LabeledRows(5, tail=False))
+    rows = load_rows(Letters(), "train", WORDS, LabeledRows(5, fill_with_eos=False))
     batch = rows.take([0, 3, 4, 5])
     assert batch.label is not None
     assert (batch.label.tolist(), batch.label.dtype) == ([0, 1, 0, 1], torch.int64)
@@ -247,8 +247,8 @@ def test_the_chosen_share_loses_its_label_row_by_row(model: DiffusionLM) -> None
     torch.testing.assert_close(mixed[gone], without[gone])
 
 
-def test_the_class_of_none_never_learns(learnt: DiffusionLM) -> None:
-    table = learnt.network.time.label.weight  # type: ignore[union-attr]
+def test_the_class_of_none_never_learns(learned: DiffusionLM) -> None:
+    table = learned.network.time.label.weight  # type: ignore[union-attr]
     assert not bool(table[2].any())
     assert bool(table[:2].abs().amin(1).gt(0).all())
 
@@ -277,7 +277,7 @@ def test_insertion_is_told_labels_too() -> None:
 
 
 def test_the_error_layer_judges_texts_of_their_class() -> None:
-    model = build(replace(CONFIG, errors=True))
+    model = build(replace(CONFIG, error_head=True))
     batch = load_rows(Letters(), "train", WORDS, LabeledRows(4)).take(range(4))
     assert batch.label is not None
     nats = [
@@ -295,30 +295,30 @@ def held_out() -> list[Batch]:
     return first_batches(load_rows(Letters(), "valid", WORDS, LabeledRows(4)), 32)
 
 
-def test_what_is_told_is_used(learnt: DiffusionLM, held_out: list[Batch]) -> None:
+def test_what_is_told_is_used(learned: DiffusionLM, held_out: list[Batch]) -> None:
     """Four letters are four bits for those who know the class, and five at least for the others."""
-    told = likelihood(learnt, held_out, draws=4)
-    untold = likelihood(learnt, [replace(batch, label=None) for batch in held_out], draws=4)
-    false = likelihood(learnt, [replace(b, label=b.label.ne(1).long()) for b in held_out], draws=4)  # type: ignore[union-attr]
+    told = likelihood(learned, held_out, draws=4)
+    untold = likelihood(learned, [replace(batch, label=None) for batch in held_out], draws=4)
+    false = likelihood(learned, [replace(b, label=b.label.ne(1).long()) for b in held_out], draws=4)  # type: ignore[union-attr]
     assert 3.9 < 4 * told.bits_per_token < 4.4
     assert 5 < 4 * untold.bits_per_token < 9
     assert false.bits_per_token > untold.bits_per_token
 
 
-def test_texts_are_of_the_class_that_is_asked_for(learnt: DiffusionLM, held_out: list[Batch]) -> None:
+def test_texts_are_of_the_class_that_is_asked_for(learned: DiffusionLM, held_out: list[Batch]) -> None:
     def late(texts: list[str]) -> list[int]:
         return [int(set(text.split()) <= {"c", "d"}) for text in texts]
 
-    canvas = learnt.blank(held_out[0])
+    canvas = learned.blank(held_out[0])
     assert canvas.context.label is held_out[0].label
-    written = sample_canvases(learnt, Ancestral(4), canvas, batch=9).texts
+    written = sample_canvases(learned, Ancestral(4), canvas, batch=9).texts
     right = [a == b for a, b in zip(late(written), held_out[0].label.tolist(), strict=True)]  # type: ignore[union-attr]
     assert sum(right) >= 30
     for label in (0, 1):
-        asked = learnt.with_labels(learnt.canvas(new=4, rows=16), label)
-        guided = sample_canvases(learnt, GuidedSampler(Ancestral(4), ClassifierFree(2.0)), asked)
+        asked = learned.with_labels(learned.canvas(new=4, rows=16), label)
+        guided = sample_canvases(learned, GuidedSampler(Ancestral(4), ClassifierFree(2.0)), asked)
         assert late(guided.texts) == [label] * 16
-        plain = sample_canvases(learnt, Ancestral(4), asked)
+        plain = sample_canvases(learned, Ancestral(4), asked)
         assert guided.nfe == 2 * plain.nfe
 
 
@@ -344,7 +344,7 @@ def test_guidance_of_zero_and_one_are_the_branches_bit_for_bit(noise: type) -> N
 
 def test_a_learned_class_of_none_can_be_named() -> None:
     """As in the weights of UDLM, whose last row is not zero."""
-    other = randomise(DiffusionLM(CONFIG), 0).eval()
+    other = randomize(DiffusionLM(CONFIG), 0).eval()
     z, t = noisy()
     context = Context(label=torch.tensor([0, 1, 0]))
     none = other(z, t, Context(label=torch.full((3,), 2))).x
@@ -383,7 +383,9 @@ def test_a_canvas_of_latents_keeps_its_label() -> None:
     z = model.process.prior(canvas, rng=randomness.rng(0, 3)).z
     t = torch.full((3, 1), 0.5)
     assert not torch.allclose(model(z, t, canvas.context).x, model(z, t, Context()).x, atol=1e-2)
-    padded = load_rows(run.data, "valid", run.tokenizer, LabeledRows(run.framing.length, tail=False)).take(range(2))
+    padded = load_rows(run.data, "valid", run.tokenizer, LabeledRows(run.framing.length, fill_with_eos=False)).take(
+        range(2)
+    )
     assert model.blank(padded).z.shape == canvas.z[:2].shape, "padding is nothing given"
     with pytest.raises(ValueError, match="without given tokens"):
         model.blank(replace(batch, learn=torch.arange(run.framing.length).expand_as(batch.learn) > 3))

@@ -36,7 +36,7 @@ from redraft.training.runs.loading import (
 training = load_module(Path(__file__).with_name("test_train.py"))
 DDP: dict[str, Any] = {"steps": 12}
 FSDP: dict[str, Any] = {"steps": 12, "shard": True}
-PARTS: dict[str, Any] = {"muon": 0.02, "micro": 2, "time": 8, "recompute": True}
+PARTS: dict[str, Any] = {"muon": 0.02, "micro_batches": 2, "time": 8, "recompute": True}
 RUNS = {"ddp": DDP, "ddp-muon": DDP | PARTS, "fsdp": FSDP, "fsdp-muon": FSDP | PARTS}
 AUTO: dict[str, Any] = {"steps": 2, "precision": "auto"}
 HANDS = {name: RUNS[name] for name in ("ddp", "fsdp-muon")}  # runs that change hands in the middle
@@ -91,9 +91,9 @@ def assert_changed_hands(one: Path, changed: Path, workers: list[int]) -> None:
 def assert_each_worker_wrote_its_rows(one: Path, two: Path) -> None:
     end = reader.latest_checkpoint(two)
     assert end is not None
-    files = [f"{stem}-{n}of2.safetensors" for stem in ("model", "optimiser", "raw") for n in (1, 2)]
+    files = [f"{stem}-{n}of2.safetensors" for stem in ("model", "optimizer", "raw") for n in (1, 2)]
     assert sorted(path.name for path in end.iterdir()) == sorted([*files, "config.json", "manifest.json", "state.json"])
-    sizes = [(end / f"optimiser-{n}of2.safetensors").stat().st_size for n in (1, 2)]
+    sizes = [(end / f"optimizer-{n}of2.safetensors").stat().st_size for n in (1, 2)]
     assert max(sizes) < 0.6 * sum(sizes)
     shapes = [{n: p.shape for n, p in load(out).named_parameters()} for out in (one, two)]
     assert shapes[0] == shapes[1]

@@ -1,4 +1,4 @@
-"""Muon against its definition, the rates against theirs, and who of the two optimisers gets what."""
+"""Muon against its definition, the rates against theirs, and who of the two optimizers gets what."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_rates_are_shares_of_the_full_ones(build: Callable[..., DiffusionLM]) ->
     both = build_optimizers(build(), OptimizerConfig(lr=1e-3, muon=0.02))
     for share in (0.5, 0.25):
         _set_learning_rates(both, share)
-        assert [optimiser.param_groups[0]["lr"] for optimiser in both] == [1e-3 * share, 0.02 * share]
+        assert [optimizer.param_groups[0]["lr"] for optimizer in both] == [1e-3 * share, 0.02 * share]
 
 
 def test_warm_up_then_cosine_to_the_floor() -> None:

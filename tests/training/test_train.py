@@ -49,7 +49,7 @@ from redraft.training.state import (
 
 small, metrics = child.small, child.metrics
 ALONE = _Workers(0, 1, torch.device("cpu"))
-RICH = {"micro": 2, "muon": 0.02, "dropout": 0.1, "time": 8}  # all that could be forgotten in a checkpoint
+RICH = {"micro_batches": 2, "muon": 0.02, "dropout": 0.1, "time": 8}  # all that could be forgotten in a checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +195,7 @@ def begin(run: Run) -> tuple[_TrainState, TrainStep]:
     torch.manual_seed(run.seed)
     model = DiffusionLM(run.model, run.tokenizer)
     ema = {n: p.detach().clone() for n, p in model.named_parameters()}
-    return _TrainState(model, ema, build_optimizers(model, run.optimiser), choose_precision(run.precision)), TrainStep(
+    return _TrainState(model, ema, build_optimizers(model, run.optimizer), choose_precision(run.precision)), TrainStep(
         model, run.objective
     )
 
@@ -227,7 +227,7 @@ def test_long_gradients_are_clipped(tmp_path: Path) -> None:
     base = small(tmp_path)
     moved = {}
     for clip in (1e-3, 1e-1):
-        run = replace(base, optimiser=replace(base.optimiser, clip=clip, eps=1e3, weight_decay=0.0, warmup=0, lr=1.0))
+        run = replace(base, optimizer=replace(base.optimizer, clip=clip, eps=1e3, weight_decay=0.0, warmup=0, lr=1.0))
         state, step = begin(run)
         before = weights(state)
         norm = _optimizer_step(run, state, step, [next(batches(run))], ALONE)
@@ -306,14 +306,14 @@ def test_it_learns(tmp_path: Path) -> None:
     """Texts that go round a b c d: held-out bits far below the two of single characters."""
     (tmp_path / "corpus.txt").write_text("\n".join(("abcd" * 4)[i % 4 : i % 4 + 8 + i % 3] for i in range(40)))
     run = small(tmp_path, steps=200, save_every=200, eval_every=200, batch=16, muon=0.02)
-    fit(replace(run, optimiser=replace(run.optimiser, lr=0.02)), tmp_path / "out", quiet=True)
+    fit(replace(run, optimizer=replace(run.optimizer, lr=0.02)), tmp_path / "out", quiet=True)
     assert metrics(tmp_path / "out")[-1]["valid_bits_per_char"] < 1
 
 
 def test_parts_of_a_batch_add_up(tmp_path: Path) -> None:
     """Rows have different lengths and 8 does not split into 3: shares of tokens, not means of means."""
     for micro in (1, 3):
-        fit(small(tmp_path, micro=micro), tmp_path / f"micro-{micro}", quiet=True)
+        fit(small(tmp_path, micro_batches=micro), tmp_path / f"micro-{micro}", quiet=True)
     assert_close(tmp_path / "micro-1", tmp_path / "micro-3", 1e-5)
 
 

@@ -56,7 +56,7 @@ class Progress:
             self.what, self.total, self.done, self.steps, self._start = what, total, 0, 0, time.monotonic()
 
     def count_steps(self, items: Iterable[_T]) -> Iterator[_T]:
-        """Yield the items, counting each as a step towards the next result."""
+        """Yield the items, counting each as a step toward the next result."""
         for item in items:
             self.steps += 1
             yield item

@@ -1,4 +1,4 @@
-"""Flags for the settings of a run, nested to any depth: --optimiser.lr 1e-3, --model.network.width 128."""
+"""Flags for the settings of a run, nested to any depth: --optimizer.lr 1e-3, --model.network.width 128."""
 
 from __future__ import annotations
 

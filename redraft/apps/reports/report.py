@@ -174,7 +174,7 @@ def _settings(run: Run) -> page._DataTable:
         ("sampler", run.sampler),
         ("data", run.data),
         ("rows", run.framing),
-        ("optimizer", run.optimiser),
+        ("optimizer", run.optimizer),
         ("seed", run.seed),
     )
     return page._DataTable(("", "value"), tuple((name, _short(value)) for name, value in rows))

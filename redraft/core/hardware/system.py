@@ -128,7 +128,7 @@ def diagnose_system(facts: SystemReport) -> Iterator[str]:
     if facts.precision is None:
         yield facts.reason
     if memory is not None and memory.free < 2 * _GB:
-        yield f"{memory.free / _GB:.1f} GB of memory are free: use a smaller --batch, or --micro 4 --recompute"
+        yield f"{memory.free / _GB:.1f} GB of memory are free: use a smaller --batch, or --micro-batches 4 --recompute"
     if facts.disk_free < 2 * _GB:
         yield f"{facts.disk_free / _GB:.1f} GB of disk are free here: make room, or write elsewhere with --out"
     if not facts.gpus and torch.version.cuda is not None:

@@ -178,8 +178,8 @@ class _Finished(Prediction):
     mask: int  # id of the mask
 
     @property
-    def normalised(self) -> bool:
-        return self.pred.normalised
+    def normalized(self) -> bool:
+        return self.pred.normalized
 
     @property
     def x(self) -> Tensor:
@@ -195,4 +195,4 @@ class _Finished(Prediction):
         if not bool((log_x[..., self.mask] > -torch.inf).any()):  # as after `Subs()`: return the same bits
             return log_x
         words = ops.exclude(log_x, self.mask)
-        return torch.where(finished, words.log_softmax(-1) if self.normalised else words, log_x)
+        return torch.where(finished, words.log_softmax(-1) if self.normalized else words, log_x)

@@ -225,7 +225,7 @@ class Interpolating(TokenProcess):
         if isinstance(pred, GuidedPosterior) and pred.steers and self._words_change:
             return self._guided_step(pred, canvas, s, t, rng=for_tokens)
         last = (s == 0).expand_as(z) if self.direct else torch.zeros_like(canvas.fixed)
-        where = ~canvas.fixed & (last | (whether * (into + least) < into if pred.normalised else into > 0))
+        where = ~canvas.fixed & (last | (whether * (into + least) < into if pred.normalized else into > 0))
         if not where.any():
             return canvas
         pred = exclude_mask(pred, s, self.vocab)
@@ -379,7 +379,7 @@ class _Positions(NamedTuple):
     @classmethod
     def of(cls, pred: Prediction, noised: NoisySample, where: Tensor) -> _Positions:
         log_x = pred.at(where)
-        spare = torch.zeros_like(log_x[:, 0]) if pred.normalised else log_x.logsumexp(-1).expm1()
+        spare = torch.zeros_like(log_x[:, 0]) if pred.normalized else log_x.logsumexp(-1).expm1()
         return cls(log_x, spare, noised.z[where], noised.target[where])
 
 

@@ -79,14 +79,14 @@ class BandedRates(JumpRates):
 class NeighborRates(JumpRates):
     """Jumps between neighbors in a graph of words, rate G + Gᵀ (D3PM, appendix A.2). See `nearest_words`."""
 
-    neighbours: tuple[tuple[int, ...], ...]  # ids near each word; words are all ids but the mask, in order
+    neighbors: tuple[tuple[int, ...], ...]  # ids near each word; words are all ids but the mask, in order
 
     def rates(self, vocab: Vocab) -> Tensor:
         words = _words(vocab).tolist()
-        if len(words) != len(self.neighbours):
-            raise ValueError(f"{len(self.neighbours)} lists of neighbors for {len(words)} words; give one per word")
+        if len(words) != len(self.neighbors):
+            raise ValueError(f"{len(self.neighbors)} lists of neighbors for {len(words)} words; give one per word")
         rates = torch.zeros(vocab.size, vocab.size, dtype=torch.float64)
-        for word, near in zip(words, self.neighbours, strict=True):
+        for word, near in zip(words, self.neighbors, strict=True):
             if unknown := set(near) - set(words):
                 raise ValueError(f"word {word} has the neighbors {sorted(unknown)}, which are not words; use word ids")
             rates[word, list(near)] = 1

@@ -92,11 +92,11 @@ class IndependentReveal(Pick):
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         for_positions, for_tokens = rng.split(2)
         u = for_positions.uniform(hidden.shape[1])
-        where = hidden & (u < share) if pred.normalised else hidden
+        where = hidden & (u < share) if pred.normalized else hidden
         if not where.any():
             return PickResult.nothing(hidden)
         drawn = pred.draw(where, rng=for_tokens)
-        if pred.normalised:
+        if pred.normalized:
             return PickResult.of(where, drawn)
         log_mass = drawn.log_x.logsumexp(-1)
         mass = torch.ones_like(u).masked_scatter(hidden, log_mass.exp().to(u.dtype))
@@ -120,7 +120,7 @@ def _apply_pick(canvas: Canvas, choice: PickResult, vocab: Vocab) -> Canvas:
 
 def _reveal_kl(pred: Prediction, where: Tensor, target: Tensor, share: Tensor) -> Tensor:
     """(B, L) KL of a step that reveals with probability `share`: share·(−log x̂[x]) + log(1 + share·(Σx̂ − 1))."""
-    if pred.normalised or not where.any():
+    if pred.normalized or not where.any():
         nats = pred.nll(where, target)
         return share.to(nats.dtype) * nats
     log_x = pred.at(where)

@@ -113,22 +113,25 @@ class ConfidenceRate(RemaskRate):
 
 @dataclass(frozen=True)
 class WindowedRate(RemaskRate):
-    """The inner rate for off ≤ t ≤ on, and zero before and after."""
+    """The inner rate for end_time ≤ t ≤ start_time, and zero before and after."""
 
     rate: RemaskRate = StarRate()
-    on: float = 0.55
-    off: float = 0.05
+    start_time: float = 0.55
+    end_time: float = 0.05
 
     def __post_init__(self) -> None:
-        if not 0 <= self.off <= self.on <= 1:
-            raise ValueError(f"on={self.on}, off={self.off}; time falls from 1 to 0: use 0 <= off <= on <= 1")
+        if not 0 <= self.end_time <= self.start_time <= 1:
+            raise ValueError(
+                f"start_time={self.start_time}, end_time={self.end_time}; time falls from 1 to 0: "
+                "use 0 <= end_time <= start_time <= 1"
+            )
 
     @property
     def blind(self) -> bool:
         return self.rate.blind
 
     def __call__(self, now: _RemaskStep, written: Tensor, confidence: Tensor | None) -> Tensor:
-        active = (now.t >= self.off) & (now.t <= self.on)
+        active = (now.t >= self.end_time) & (now.t <= self.start_time)
         return torch.where(active, self.rate(now, written, confidence), 0.0)
 
 

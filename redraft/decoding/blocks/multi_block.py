@@ -121,8 +121,8 @@ class _CachedPrediction(Prediction):
         self._inner, self._where, self._log_x = inner, where, inner.at(where)
 
     @property
-    def normalised(self) -> bool:
-        return self._inner.normalised
+    def normalized(self) -> bool:
+        return self._inner.normalized
 
     @property
     def x(self) -> Tensor:

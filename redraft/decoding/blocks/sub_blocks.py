@@ -125,8 +125,8 @@ class _WindowPrediction(Prediction):
     hi: int
 
     @property
-    def normalised(self) -> bool:
-        return self.inner.normalised
+    def normalized(self) -> bool:
+        return self.inner.normalized
 
     @property
     def x(self) -> Tensor:

@@ -74,7 +74,7 @@ class _ConstrainedDenoiser(DenoiserWrapper):
 
 
 def _guide_vectors(pred: VectorPrediction, rules: PlacedRuleSet, scale: float) -> VectorPrediction:
-    """Guide a prediction of vectors towards texts that obey: x̂ + γ·∂log Z/∂x̂ at the positions to be written.
+    """Guide a prediction of vectors toward texts that obey: x̂ + γ·∂log Z/∂x̂ at the positions to be written.
 
     If the network also predicts tokens, they become log p_γ = (1 − γ)·log p(w) + γ·log p(w | obeys), and x̂ their mean.
     """
@@ -170,7 +170,7 @@ class ConstrainedPrediction(Prediction):
         if self._cached is not None and not bool((needed & ~self._cached[0]).any()):
             return self._cached[1][needed[self._cached[0]]]
         log_p = self._inner.at(needed)
-        log_p = log_p if self._inner.normalised else log_p.log_softmax(-1)
+        log_p = log_p if self._inner.normalized else log_p.log_softmax(-1)
         evidence = self._evidence[needed]
         if bool((evidence > 0).any()):  # x̂ of a visible token ignores that token, so its evidence is added
             log_p = log_p.scatter_add(1, self._z[needed][:, None], evidence[:, None].to(log_p.dtype)).log_softmax(-1)

@@ -58,7 +58,7 @@ class _MixedPrediction(GuidedPosterior):
     def __post_init__(self) -> None:
         if self.unconditional.joint or self.conditional.joint:
             raise ValueError("guidance around Constrained would break its rules; put Constrained outside the guidance")
-        if not (self.unconditional.normalised and self.conditional.normalised):
+        if not (self.unconditional.normalized and self.conditional.normalized):
             raise ValueError("a Score head predicts unnormalized ratios, which cannot be mixed; use Subs or Softmax")
 
     @property

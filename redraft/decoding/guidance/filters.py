@@ -80,7 +80,7 @@ class _FilteredDenoiser(DenoiserWrapper):
         pred = self.denoise(z, t, context)
         if pred.joint:
             raise ValueError("a filter around Constrained would break its rules; put Constrained outside the filter")
-        if not pred.normalised:
+        if not pred.normalized:
             raise ValueError("a Score head predicts unnormalized ratios, which cannot be filtered; use Subs or Softmax")
         return _FilteredPrediction(pred, self.filter, z, context.pad, cached)
 

@@ -52,7 +52,7 @@ class _LookAheadDenoiser(DenoiserWrapper):
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         cached, context = _split_cached_tokens(context)
         pred = self.denoise(z, t, context)
-        if not pred.normalised:
+        if not pred.normalized:
             raise ValueError("a Score head predicts unnormalized ratios, which cannot be guided; use Subs or Softmax")
         tokens = z if cached is None else torch.cat([cached, z], 1)
         return _LookAheadPrediction(pred, self.guidance, tokens, z.shape[1])

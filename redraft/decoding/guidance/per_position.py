@@ -46,7 +46,7 @@ class _PositionGuidedDenoiser(DenoiserWrapper):
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
-        if not pred.normalised or (
+        if not pred.normalized or (
             isinstance(pred, VectorPrediction) and (pred.log_weights is None or pred.table is None)
         ):
             raise ValueError(

@@ -121,7 +121,7 @@ class _ClassifierGuidedDenoiser(DenoiserWrapper):
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
-        if not pred.normalised:
+        if not pred.normalized:
             raise ValueError("a Score head predicts unnormalized ratios, which cannot be guided; use Subs or Softmax")
         return _ClassifierGuidedPrediction(pred, self, z, t, context)
 

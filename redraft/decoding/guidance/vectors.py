@@ -132,11 +132,11 @@ class DynamicThreshold:
     other.
     """
 
-    share: float = 0.995  # level of the quantile, from 0 to 1
+    quantile: float = 0.995  # level of the quantile, from 0 to 1
     limit: float = 1.0
 
     def __call__(self, x: Tensor) -> Tensor:
-        quantile = x.abs().quantile(self.share, dim=-1, keepdim=True).clamp(min=self.limit)
+        quantile = x.abs().quantile(self.quantile, dim=-1, keepdim=True).clamp(min=self.limit)
         return x.clamp(-quantile, quantile) * (self.limit / quantile)
 
 

@@ -222,7 +222,7 @@ class _KlassWithHistory(AdaptivePick):
 class WideInNarrowOut(AdaptivePick):
     """Drafting with a low threshold, then revising (wide in, narrow out).
 
-    Tokens with c ≥ draft are written. Once a row is full, tokens with c < keep are masked again, with `neighbours`
+    Tokens with c ≥ draft are written. Once a row is full, tokens with c < keep are masked again, with `neighbors`
     tokens on either side, and rewritten with the threshold `keep`, since the rest of the text is now known. Here c is
     the confidence a token had when it was written, because a network tends to agree with tokens it sees. This happens
     `rounds` times per row, but not in the last step.
@@ -230,14 +230,14 @@ class WideInNarrowOut(AdaptivePick):
 
     draft: float = 0.6
     keep: float = 0.9
-    neighbours: int = 1
+    neighbors: int = 1
     rounds: int = 1
     temperature: float = 0.0
     writes_once = False
 
     def __post_init__(self) -> None:
         require_range(self, 0, FINITE, "draft", "keep")
-        require_range(self, 0, 1000, "neighbours", "rounds")
+        require_range(self, 0, 1000, "neighbors", "rounds")
         require_temperature(self.temperature)
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
@@ -265,7 +265,7 @@ class WideInNarrowOut(AdaptivePick):
         c = torch.zeros_like(canvas.z, dtype=torch.float32) if canvas.confidence is None else canvas.confidence
         c = c.masked_scatter(choice.where, choice.log_p.float().exp())
         unlikely = (~canvas.fixed & canvas.fixed.new_tensor(round_scores(c) < self.keep)).float()[:, None]
-        widened = F.max_pool1d(unlikely, 2 * self.neighbours + 1, stride=1, padding=self.neighbours)
+        widened = F.max_pool1d(unlikely, 2 * self.neighbors + 1, stride=1, padding=self.neighbors)
         return (widened[:, 0] > 0) & ~canvas.fixed
 
 

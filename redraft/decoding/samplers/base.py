@@ -36,25 +36,30 @@ class EvenWarp:
 
 @dataclass(frozen=True)
 class HoldWarp:
-    """Time falls evenly to `at`, stays there while the fraction of steps left goes from `on` to `off`, then falls to 0.
+    """Time falls evenly to `at`, stays there for a while, then falls to 0.
+
+    It stays while the fraction of steps left goes from `hold_from` to `hold_until`.
 
     Meant for remasking: while time stands still, tokens are only remasked and rewritten. ReMDM's "loop" strategy has
-    at = 0.1, where α = 0.9 under the linear schedule. With at = off/(1 − on + off), time falls equally fast before and
-    after the pause.
+    at = 0.1, where α = 0.9 under the linear schedule. Time falls equally fast before and after the pause with
+    at = hold_until/(1 − hold_from + hold_until).
     """
 
-    on: float = 0.55
-    off: float = 0.05
+    hold_from: float = 0.55
+    hold_until: float = 0.05
     at: float = 0.1
 
     def __post_init__(self) -> None:
-        if not (0 < self.off <= self.on < 1 and 0 < self.at < 1):
-            raise ValueError(f"on={self.on}, off={self.off}, at={self.at}; use 0 < off <= on < 1 and 0 < at < 1")
+        if not (0 < self.hold_until <= self.hold_from < 1 and 0 < self.at < 1):
+            raise ValueError(
+                f"hold_from={self.hold_from}, hold_until={self.hold_until}, at={self.at}; "
+                "use 0 < hold_until <= hold_from < 1 and 0 < at < 1"
+            )
 
     def __call__(self, left: float) -> float:
-        if left > self.on:
-            return self.at + (1 - self.at) * (left - self.on) / (1 - self.on)
-        return self.at if left >= self.off else self.at * left / self.off
+        if left > self.hold_from:
+            return self.at + (1 - self.at) * (left - self.hold_from) / (1 - self.hold_from)
+        return self.at if left >= self.hold_until else self.at * left / self.hold_until
 
 
 def require_steps(steps: int) -> None:

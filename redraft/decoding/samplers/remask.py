@@ -34,7 +34,8 @@ from redraft.decoding.samplers.base import (
 class WithRemasking(SamplerWrapper):
     """A sampler on the process with remasking: `WithRemasking(Ancestral(128), CappedRate(0.008))` is ReMDM-cap.
 
-    Needs no special training. `WindowedRate(StarRate(), on, off)` makes the process star-shaped for off ≤ t ≤ on.
+    Needs no special training. `WindowedRate(StarRate(), start_time, end_time)` makes the process star-shaped between
+    these times.
     """
 
     sampler: Sampler
@@ -83,26 +84,27 @@ class ConstantScore:
 class GuidedStar(Sampler):
     """Guided star-shaped sampling: write everything, remask what is most likely wrong (Meshchaninov et al. 2025).
 
-    For off ≤ t ≤ on a step draws the whole text from x̂ and remasks ⌈L·(1 − α_s)⌉ of its tokens, drawn without
-    replacement with weights exp(score/temperature) (Gumbel top-k; temperature 0 takes the highest scores). At other
-    times, and in the last step, it is ancestral sampling. The guide costs a second network call. If its scores depend
-    on the text, the remaining tokens no longer follow the distribution of the process, so there is no bound.
+    For end_time ≤ t ≤ start_time a step draws the whole text from x̂ and remasks ⌈L·(1 − α_s)⌉ of its tokens, drawn
+    without replacement with weights exp(score/temperature) (Gumbel top-k; temperature 0 takes the highest scores). At
+    other times, and in the last step, it is ancestral sampling. The guide costs a second network call. If its
+    scores depend on the text, the remaining tokens no longer follow the distribution of the process, so there is no
+    bound.
     """
 
     steps: int = 64
     guide: ErrorScore = ErrorHeadScore()
     temperature: float = 1.0
-    on: float = 0.55
-    off: float = 0.05
+    start_time: float = 0.55
+    end_time: float = 0.05
     warp: TimeWarp = EvenWarp()
     writes_once = draws_exactly = False
 
     def __post_init__(self) -> None:
         require_steps(self.steps)
-        if self.temperature < 0 or not 0 <= self.off <= self.on <= 1:
+        if self.temperature < 0 or not 0 <= self.end_time <= self.start_time <= 1:
             raise ValueError(
-                f"temperature={self.temperature}, on={self.on}, off={self.off}; "
-                "use a temperature of 0 or more and 0 <= off <= on <= 1"
+                f"temperature={self.temperature}, start_time={self.start_time}, end_time={self.end_time}; "
+                "use a temperature of 0 or more and 0 <= end_time <= start_time <= 1"
             )
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
@@ -113,7 +115,7 @@ class GuidedStar(Sampler):
         for i, (t, s) in enumerate(pairwise(_time_grid(canvas, self.steps, self.warp))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)
-                if self.off <= float(t[0]) <= self.on and float(s[0]) > 0:
+                if self.end_time <= float(t[0]) <= self.start_time and float(s[0]) > 0:
                     canvas = self._remask_suspects(denoise, process, pred, canvas, s, t, rng.fold(i))
                 else:
                     canvas = process.step(pred, canvas, s, t, rng=rng.fold(i))

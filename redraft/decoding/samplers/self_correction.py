@@ -23,9 +23,9 @@ class SelfCorrection(SamplerWrapper):
     """A sampler followed by up to `steps` corrections (von Rütte et al. 2025, "self-correction").
 
     Each correction draws a token for every free position from p(x | z)^{1/temperature}; p(x | z) ∝ x̂ · q_t(z | x)
-    at time t = `level`. Of the drawn tokens that differ from the present ones, the `tokens` most likely are written.
-    Training makes x̂ ignore the token at its own position, so x̂ alone would change correct tokens wherever the context
-    leaves a choice. A higher `level` trusts the present tokens less.
+    at time t = `noise_level`. Of the drawn tokens that differ from the present ones, the `tokens` most likely ones are
+    written. Training makes x̂ ignore the token at its own position, so x̂ alone would change correct tokens wherever the
+    context leaves a choice. A higher `noise_level` trusts the present tokens less.
 
     A row is finished when no drawn token differs, or when the fraction of its tokens that are the most likely ones has
     not grown for `patience` steps; it then needs no more network calls. Only noise that changes visible tokens (uniform
@@ -37,16 +37,17 @@ class SelfCorrection(SamplerWrapper):
     steps: int = 128
     tokens: int = 1  # changed per step
     temperature: float = 0.1
-    level: float = 0.01
+    noise_level: float = 0.01
     patience: int = 32
     writes_once = draws_exactly = False
 
     def __post_init__(self) -> None:
         require_steps(self.steps)
-        if self.temperature <= 0 or not 0 < self.level < 1 or self.tokens < 1 or self.patience < 1:
+        if self.temperature <= 0 or not 0 < self.noise_level < 1 or self.tokens < 1 or self.patience < 1:
             raise ValueError(
-                f"temperature={self.temperature}, level={self.level}, tokens={self.tokens}, patience={self.patience}; "
-                "use a temperature above 0, a level between 0 and 1, and counts of at least 1"
+                f"temperature={self.temperature}, noise_level={self.noise_level}, tokens={self.tokens}, "
+                f"patience={self.patience}; "
+                "use a temperature above 0, a noise level between 0 and 1, and counts of at least 1"
             )
 
     def with_total_steps(self, steps: int, length: int, at_once: int) -> SelfCorrection | None:
@@ -79,7 +80,7 @@ class SelfCorrection(SamplerWrapper):
 
     def _changeable(self, process: Process, canvas: Canvas) -> Tensor:
         """(B, L) bool: tokens that may be wrong, because they are neither given nor determined by z."""
-        t = time_column(canvas, self.level)
+        t = time_column(canvas, self.noise_level)
         free = ~canvas.fixed & process.undetermined(NoisySample(canvas.z, t, canvas.z))
         if not bool(free.any()) and not bool(canvas.fixed.all()):
             raise ValueError(
@@ -92,7 +93,7 @@ class SelfCorrection(SamplerWrapper):
         self, denoise: Denoiser, process: TokenProcess, canvas: Canvas, free: Tensor, rng: Rng
     ) -> tuple[Canvas, Tensor, Tensor]:
         """Return the new canvas, (B,) the fraction of most likely tokens before, and (B,) bool which rows changed."""
-        t = canvas.time(time_column(canvas, self.level))
+        t = canvas.time(time_column(canvas, self.noise_level))
         pred = exclude_mask(denoise(canvas.z, t, canvas.context), time_column(canvas, 0.0), process.vocab)
         log_x = pred.at(free)
         log_p = log_x + process.channel(canvas.z[free], t.expand_as(canvas.z)[free]).to(log_x.dtype)

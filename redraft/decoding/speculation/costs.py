@@ -45,7 +45,7 @@ class _AcceptanceEstimate:
     def update(self, drafted: int, accepted: int) -> _AcceptanceEstimate:
         """Return the estimate after a round; older rounds count less.
 
-        A round without a draft moves the counts towards their initial values, so that drafting is tried again later.
+        A round without a draft moves the counts toward their initial values, so that drafting is tried again later.
         """
         decay, start = 0.9, _AcceptanceEstimate()
         if not drafted:

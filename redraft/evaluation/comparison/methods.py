@@ -77,7 +77,7 @@ class TrainingRecipe:
         """Fraction of the budget for each stage: 1/3 for a codec; 1/6 for an error head on a trained model."""
         if len(self.stages) == 1:
             return (1.0,)
-        return (5 / 6, 1 / 6) if self.run.model.errors else (1 / 3, 2 / 3)
+        return (5 / 6, 1 / 6) if self.run.model.error_head else (1 / 3, 2 / 3)
 
     def seeds(self, count: int) -> Sequence[int]:
         return range(count)

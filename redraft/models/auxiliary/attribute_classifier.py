@@ -30,7 +30,9 @@ class AttributeClassifier(nn.Module):
     def forward(self, x: Tensor, pad: Tensor | None = None) -> Tensor:
         h = self.embedding(x)
         c, positions = self.config, TokenPositions.of(None, h, KeyValueCache())
-        rotary = None if c.rotary is None else RotaryEmbedding.of(positions.values, c.head_width, c.rotary, c.slowed)
+        rotary = (
+            None if c.rotary is None else RotaryEmbedding.of(positions.values, c.head_width, c.rotary, c.rope_scaling)
+        )
         attention = AttentionMask.of(Full(), positions.values, 0, positions.keys, pad)
         mask = None if attention is None else attention.mask(c.head_width)
         states = self.norm(self.block(h, LayerInputs(positions, None, rotary, attention, mask), None)[0])

@@ -200,7 +200,7 @@ class SideDrafterNetwork(DraftNetwork):
 
     def _rotary(self, position: Tensor) -> RotaryEmbedding:
         assert self.config.rotary is not None
-        return RotaryEmbedding.of(position, self.config.head_width, self.config.rotary, self.config.slowed)
+        return RotaryEmbedding.of(position, self.config.head_width, self.config.rotary, self.config.rope_scaling)
 
 
 class SelfDrafterNetwork(DraftNetwork):
@@ -219,7 +219,7 @@ class SelfDrafterNetwork(DraftNetwork):
             slot = slot.clamp(max=c.positions - 1)  # masks beyond the last position have no loss
         h = self._add_positions(network, self.masks.repeat(len(anchors), 1)[None], slot).expand(rows, -1, -1)
         columns = torch.arange(-start, tokens.shape[1], device=tokens.device)
-        rotary = None if c.rotary is None else RotaryEmbedding.of(slot, c.head_width, c.rotary, c.slowed)
+        rotary = None if c.rotary is None else RotaryEmbedding.of(slot, c.head_width, c.rotary, c.rope_scaling)
         mask = _block_mask(anchors, columns, self.block, causal=True)
         positions = TokenPositions(rows, slot, len(columns) + len(slot), len(columns))
         inputs = LayerInputs(positions, None, rotary, None, mask)

@@ -33,7 +33,9 @@ class ErrorHead(nn.Module):
 
     def forward(self, h: Tensor, pad: Tensor | None = None) -> Tensor:
         c, positions = self.config, TokenPositions.of(None, h, KeyValueCache())
-        rotary = None if c.rotary is None else RotaryEmbedding.of(positions.values, c.head_width, c.rotary, c.slowed)
+        rotary = (
+            None if c.rotary is None else RotaryEmbedding.of(positions.values, c.head_width, c.rotary, c.rope_scaling)
+        )
         attention = AttentionMask.of(Full(), positions.values, 0, positions.keys, pad)
         mask = None if attention is None else attention.mask(c.head_width)
         inputs = LayerInputs(positions, None, rotary, attention, mask)

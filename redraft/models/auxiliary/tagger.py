@@ -57,7 +57,9 @@ class Tagger(nn.Module):
 
     def __init__(self, config: TransformerConfig, reads: int, tags: TagSet) -> None:
         super().__init__()
-        plain = replace(config, pattern=Full(), layers=tags.layers, classes=None, dropout=0.0, tied=False, ids=None)
+        plain = replace(
+            config, pattern=Full(), layers=tags.layers, classes=None, dropout=0.0, tied=False, padded_vocab=None
+        )
         self.network = Transformer(plain, NetworkIO(reads, tags.none + 1, vectors=True))
 
     def forward(self, x: Tensor, level: Tensor | None = None, pad: Tensor | None = None) -> Tensor:
@@ -74,7 +76,7 @@ class FutureTagger(nn.Module):
     def __init__(self, config: TransformerConfig, size: int, tags: TagSet) -> None:
         super().__init__()
         self.size, self.free = size, size + tags.none + 1
-        plain = replace(config, pattern=Causal(), layers=tags.layers, dropout=0.0, tied=False, ids=None)
+        plain = replace(config, pattern=Causal(), layers=tags.layers, dropout=0.0, tied=False, padded_vocab=None)
         self.network = Transformer(plain, NetworkIO(self.free + 2, tags.none + 1, start=self.free + 1))
 
     def forward(self, ids: Tensor) -> Tensor:

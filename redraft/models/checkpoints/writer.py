@@ -1,6 +1,6 @@
 """Writes checkpoints: directories of safetensors and JSON files, created atomically and verified.
 
-    runs/tiny/step-00001000/   model.safetensors  optimiser.safetensors  state.json  manifest.json
+    runs/tiny/step-00001000/   model.safetensors  optimizer.safetensors  state.json  manifest.json
 
 The manifest lists the size and SHA-256 of every file and the dtype and shape of every tensor, and ends with a digest
 of itself. A save fills a hidden draft directory, syncs each file, then writes and syncs the manifest, and only then

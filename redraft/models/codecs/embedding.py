@@ -23,22 +23,23 @@ class Embedding(CodecConfig):
     With `unit`, all vectors have the norm √D. Only their directions are learned, and the vectors cannot shrink toward
     each other, as the squared error alone would make them (Difformer, CDCD).
 
-    With `kinds`, vectors are initialized in two parts. Three quarters of their features have this fraction of the
-    squared norm and encode the words that occur next to a word, so that words of one kind lie close together; the other
-    features distinguish them. Noise then hides a word long before its kind, so sampling decides on the kinds first.
+    With `neighbor_fraction`, vectors are initialized in two parts. Three quarters of their features have this fraction
+    of the squared norm and encode the words that occur next to a word, so that words of one kind lie close together;
+    the other features distinguish them. Noise then hides a word long before its kind, so sampling decides on the
+    kinds first.
     """
 
     width: int = 16  # D, the width of the vectors
     unit: bool = True  # all vectors have the norm √D
-    kinds: float = 0.0  # fraction of the squared norm that encodes neighboring words; 0 for random vectors
+    neighbor_fraction: float = 0.0  # fraction of the squared norm that encodes neighboring words; 0 for random vectors
     names = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "width")
-        if not 0 <= self.kinds < 1 or (self.kinds and not (self.unit and self.width >= 4)):
+        if not 0 <= self.neighbor_fraction < 1 or (self.neighbor_fraction and not (self.unit and self.width >= 4)):
             raise ValueError(
-                f"kinds={self.kinds}, width={self.width}, unit={self.unit}; kinds must be at least 0 and below 1, and "
-                f"above 0 it needs unit=True and a width of at least 4"
+                f"neighbor_fraction={self.neighbor_fraction}, width={self.width}, unit={self.unit}; "
+                "neighbor_fraction must be at least 0 and below 1; above 0 it needs unit=True and width >= 4"
             )
 
     def vectors(self, vocab: Vocab) -> int:
@@ -59,9 +60,9 @@ class EmbeddingCodec(Codec):
 
     @torch.no_grad()
     def fit_statistics(self, rows: Callable[[int], list[Batch]]) -> None:
-        if not self.config.kinds:
+        if not self.config.neighbor_fraction:
             return
-        fraction, random = self.config.kinds, F.normalize(self.weight[:, : self.width // 4], dim=-1)
+        fraction, random = self.config.neighbor_fraction, F.normalize(self.weight[:, : self.width // 4], dim=-1)
         kinds = cooccurrence_vectors(rows(_SURVEYED), len(self.weight), self.width - random.shape[1]).to(random)
         self.weight.copy_(torch.cat([fraction**0.5 * kinds, (1 - fraction) ** 0.5 * random], 1))
 

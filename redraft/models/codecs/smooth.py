@@ -22,18 +22,18 @@ from redraft.models.codecs.modules.standardize import Standardizer
 class Smoothing:
     """Corruption in training that makes the latents robust; set all fields to 0 for none."""
 
-    places: float = 0.3  # fraction of positions whose activations are hidden from the compressor
+    positions: float = 0.3  # fraction of positions whose activations are hidden from the compressor
     noise: float = 0.7  # maximum δ: activations become √(1 − δ²)·h + δ·ξ
     features: float = 0.4  # fraction of latent features that are hidden from the decompressor
 
     def __post_init__(self) -> None:
-        for name in ("places", "noise", "features"):
+        for name in ("positions", "noise", "features"):
             require_fraction(name, getattr(self, name))
 
     def corrupt_activations(self, h: Tensor, *, rng: Rng) -> Tensor:
         """(B, L, ·) activations with positions dropped and noise added."""
         for_dropping, for_noise = rng.split(2)
-        return add_random_noise(drop_positions(h, self.places, rng=for_dropping), self.noise, rng=for_noise)[0]
+        return add_random_noise(drop_positions(h, self.positions, rng=for_dropping), self.noise, rng=for_noise)[0]
 
     def corrupt_latents(self, z: Tensor, *, rng: Rng) -> Tensor:
         """(B, N, D) latents with features dropped."""

@@ -73,8 +73,8 @@ def _parse_attention(attention: str) -> AttentionPattern:
 
 def _embedding_rows(network: TransformerConfig) -> int:
     """Return the number of embedding rows; every layout sets it."""
-    assert network.ids is not None
-    return network.ids
+    assert network.padded_vocab is not None
+    return network.padded_vocab
 
 
 def _vocab_with_mask(

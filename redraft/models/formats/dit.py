@@ -59,7 +59,7 @@ class UniformScoreHead(Head):
     """
 
     @property
-    def normalised(self) -> bool:
+    def normalized(self) -> bool:
         return False
 
     def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
@@ -232,7 +232,7 @@ def _read_config(state: ForeignWeights, config: ForeignSettings) -> TransformerC
     vocab, width = _matrix_shape(state, "vocab_embed.embedding")
     interpolant = config.get("interpolant")
     return TransformerConfig(
-        ids=vocab,
+        padded_vocab=vocab,
         width=width,
         layers=_require_int_setting(config, "n_blocks", "num_hidden_layers"),
         heads=_require_int_setting(config, "n_heads", "num_attention_heads"),

@@ -70,7 +70,7 @@ def _common_settings(model: DiffusionLM) -> _SettingsJson:
 
 def _rope_scaling_settings(config: TransformerConfig) -> _SettingsJson | None:
     """Return the RoPE scaling as transformers 4 writes it; None without scaling."""
-    if (scaling := config.slowed) is None:
+    if (scaling := config.rope_scaling) is None:
         return None
     if scaling.known is None:
         return {"rope_type": "linear", "factor": scaling.factor}

@@ -35,7 +35,7 @@ def _read_config(state: ForeignWeights, config: ForeignSettings) -> TransformerC
     _require_supported(config, activation_function="gelu_new", scale_attn_weights=True, add_cross_attention=False)
     _require_supported(config, scale_attn_by_inverse_layer_idx=False)
     return TransformerConfig(
-        ids=_matrix_shape(state, "wte.weight" if "wte.weight" in state else "lm_head.weight")[0],
+        padded_vocab=_matrix_shape(state, "wte.weight" if "wte.weight" in state else "lm_head.weight")[0],
         width=_require_int_setting(config, "n_embd"),
         layers=_require_int_setting(config, "n_layer"),
         heads=_require_int_setting(config, "n_head"),

@@ -38,7 +38,7 @@ def _read_config(state: ForeignWeights, config: ForeignSettings) -> TransformerC
     _require_supported(config, attention_layer_norm=False, input_emb_norm=False, multi_query_attention=False)
     width = _require_int_setting(config, "d_model")
     return TransformerConfig(
-        ids=_require_int_setting(config, "embedding_size", "vocab_size"),
+        padded_vocab=_require_int_setting(config, "embedding_size", "vocab_size"),
         width=width,
         layers=_require_int_setting(config, "n_layers"),
         heads=_require_int_setting(config, "n_heads"),
@@ -61,7 +61,7 @@ def _interpret(original: _ForeignCheckpoint, network: TransformerConfig) -> _Int
 
 
 def _export_layout(config: TransformerConfig) -> _Layout:
-    unsupported = config.qk_norm or config.out_bias or config.mlp_bias or config.slowed is not None
+    unsupported = config.qk_norm or config.out_bias or config.mlp_bias or config.rope_scaling is not None
     _require_expressible(unsupported, False, "QK norm, biases or RoPE scaling", "llada", "qwen or sdar")
     _require_expressible(
         config.head_width * config.heads, config.width, "a head width other than width / heads", "llada", "none"

@@ -61,7 +61,7 @@ def _read_config(
     biased = bool(config.get("attention_bias"))
     with_rope = {**_without_nulls(config), **_without_nulls(_rope_settings(config))}
     return TransformerConfig(
-        ids=_require_int_setting(config, "vocab_size"),
+        padded_vocab=_require_int_setting(config, "vocab_size"),
         width=_require_int_setting(config, "hidden_size"),
         layers=_require_int_setting(config, "num_hidden_layers"),
         heads=_require_int_setting(config, "num_attention_heads"),
@@ -74,7 +74,7 @@ def _read_config(
         mlp_bias=bool(config.get("mlp_bias")),
         qk_norm=qk_norm,
         rotary=float(with_rope.get("rope_theta", _DEFAULT_ROPE_THETA)),
-        slowed=_rope_scaling(_rope_settings(config)),
+        rope_scaling=_rope_scaling(_rope_settings(config)),
         tied=bool(config.get("tie_word_embeddings", "lm_head.weight" not in state)),
     )
 

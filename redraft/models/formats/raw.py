@@ -30,7 +30,7 @@ def reference_outputs(
     ids, context = (tokens, Context()) if model.config.network.gaps is None else _append_end(model, tokens)
     states = model.network(ids, noise_level, replace(context, label=label))
     raw = model.network.logits(states[:, : tokens.shape[1]])
-    if model.config.token_head.normalised:
+    if model.config.token_head.normalized:
         return raw
     return log_scores(raw, tokens, None if model.config.vocab.mask is None else noise_level)
 
@@ -48,10 +48,9 @@ def reference_gaps(model: DiffusionLM, tokens: Tensor, level: Tensor | None = No
 
 def _noise_level(model: DiffusionLM, tokens: Tensor, level: Tensor | None) -> Tensor:
     """Return the (B, 1) noise level that the network gets; 0, as for clean tokens, if it ignores the level."""
-    if level is None and model.config.network.time and model.config.level != _TIME_IGNORED:
-        raise ValueError(
-            f"this network needs the noise level ({type(model.config.level).__name__}); give level, a number per row"
-        )
+    if level is None and model.config.network.time and model.config.time_conditioning != _TIME_IGNORED:
+        name = type(model.config.time_conditioning).__name__
+        raise ValueError(f"this network needs the noise level ({name}); give level, a number per row")
     level = torch.zeros(len(tokens), device=tokens.device) if level is None else level
     level = level[:, None] if level.dim() == 1 else level
     require_times(tokens, level)

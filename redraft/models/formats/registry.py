@@ -119,11 +119,11 @@ def _import_tensors(
 
 
 def _without_padding(model: DiffusionLMConfig) -> DiffusionLMConfig:
-    """Clear `network.ids` if the embedding has exactly one row per id; more rows are padding, fewer an error."""
+    """Clear `network.padded_vocab` if the embedding has one row per id; more rows are padding, fewer an error."""
     size, rows = model.vocab.size - model.is_plain_causal, _embedding_rows(model.network)
     if rows < size:
         raise LayoutError(f"its weights have rows for {rows} ids, fewer than the {size} of its vocabulary")
-    return model if rows > size else replace(model, network=replace(model.network, ids=None))
+    return model if rows > size else replace(model, network=replace(model.network, padded_vocab=None))
 
 
 def _error_text(error: Exception) -> str:

@@ -45,18 +45,20 @@ class TransformerConfig:
     mlp_bias: bool = False  # the MLP has biases (DiT, GPT-2)
     qk_norm: bool = False  # queries and keys are normalized (Qwen3)
     rotary: float | None = 10_000.0  # base of the rotary positions; None for no rotary positions (GPT-2)
-    slowed: RopeScaling | None = (
+    rope_scaling: RopeScaling | None = (
         None  # scaling of the rotary positions for longer rows (Llama 3.1); None for no scaling
     )
     positions: int | None = None  # number of learned positions (GPT-2); rotary positions may be used as well
     time: int | None = None  # width of the time embedding for adaLN; None if the network does not see the time
     classes: int | None = None  # number of class labels, not counting "no label" (UDLM, LD4TG); None without labels
-    ids: int | None = None  # minimum number of embedding rows (LLaDA and Dream pad them); None for the number of ids
+    padded_vocab: int | None = (
+        None  # minimum number of embedding rows (LLaDA and Dream pad them); None for the number of ids
+    )
     tied: bool = False  # the output layer shares its weights with the embedding
     head_bias: bool = False  # the output layer has a bias (DiT)
     gaps: int | None = None  # insertion: maximum number of tokens missing in a gap; None without a head for gaps
     gap_counts: bool = False  # the head for gaps predicts a distribution over 0..gaps; False for the expected count
-    gap_share: bool = False  # the head for gaps predicts log(expected count / fraction of tokens missing)
+    gap_fraction: bool = False  # the head for gaps predicts log(expected count / fraction of tokens missing)
     dropout: float = 0.0
     lora: LoraConfig | None = None  # adapter on the matrices of attention and MLP; None for no adapter
 
@@ -74,15 +76,15 @@ class TransformerConfig:
             raise ValueError("classes are embedded together with the time; they need time and full attention")
         if (self.norm_bias and self.norm == "rms") or (self.head_bias and self.tied):
             raise ValueError("RMS norms and tied output layers have no bias; drop norm_bias or head_bias")
-        if self.gap_share and (self.gap_counts or self.gaps is None):
-            raise ValueError("gap_share applies to the expected count of a gap; set gaps, and leave out gap_counts")
+        if self.gap_fraction and (self.gap_counts or self.gaps is None):
+            raise ValueError("gap_fraction applies to the expected count of a gap; set gaps, and leave out gap_counts")
         if self.gaps is not None and (self.gaps < 1 or not isinstance(self.pattern, Full)):
             raise ValueError(f"gaps={self.gaps} with {self.pattern}; gaps must be at least 1 and need full attention")
 
     def _require_sizes(self) -> None:
         """Raise if a size is out of range, before anything is built with it."""
         require_range(self, 1, MAX_WIDTH, "width", "heads", "kv_heads", "head_dim", "hidden", "time", "classes")
-        require_range(self, 1, 2**31, "ids", "positions")
+        require_range(self, 1, 2**31, "padded_vocab", "positions")
         require_range(self, 1, 4096, "layers")
         require_range(self, ABOVE_ZERO, FINITE, "norm_eps", "rotary")
         require_range(self, 0, BELOW_ONE, "dropout")

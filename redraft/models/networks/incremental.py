@@ -135,5 +135,5 @@ def _rotary(c: TransformerConfig, position: Tensor) -> RotaryEmbedding | None:
     """(n,) positions → their rotary embedding, with cosines and sines (n, 1, d); None without rotary positions."""
     if c.rotary is None:
         return None
-    rotary = RotaryEmbedding.of(position, c.head_width, c.rotary, c.slowed)
+    rotary = RotaryEmbedding.of(position, c.head_width, c.rotary, c.rope_scaling)
     return RotaryEmbedding(rotary.cos[:, None], rotary.sin[:, None])

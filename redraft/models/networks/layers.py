@@ -414,7 +414,7 @@ class _GapHead(nn.Module):
 
     def __init__(self, config: TransformerConfig, most: int) -> None:
         super().__init__()
-        self.most, self.relative, width = most, config.gap_share, config.width
+        self.most, self.relative, width = most, config.gap_fraction, config.width
         self.norm = Norm(config, width)
         self.modulation = nn.Linear(config.time, 2 * width) if config.time else None
         self.hidden = None if config.gap_counts else nn.Linear(width, width)

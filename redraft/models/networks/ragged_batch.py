@@ -206,7 +206,7 @@ class _RaggedBatch:
         if c.rotary is None:
             return None
         most, device = max(p.positions.keys for p in self.passes), self.passes[0].tokens.device
-        table = _rotary_table(1 << max(6, (most - 1).bit_length()), c.head_width, c.rotary, c.slowed, device)
+        table = _rotary_table(1 << max(6, (most - 1).bit_length()), c.head_width, c.rotary, c.rope_scaling, device)
         positions = self._flatten([p.positions.values for p in self.passes])
         return RotaryEmbedding(table.cos[positions], table.sin[positions])
 

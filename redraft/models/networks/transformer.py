@@ -51,7 +51,7 @@ class Transformer(nn.Module):
         self.recompute = False  # gradient checkpointing; set by the training loop
         self.executor: _PassExecutor | None = None  # batches the passes of concurrent requests; set by the server
         self.batch_invariant = False  # a token gets the same bits whatever is read with it; set with packed weights
-        least = 0 if io.vectors else config.ids or 0
+        least = 0 if io.vectors else config.padded_vocab or 0
         self.embedding = _embedding(config, io, max(io.reads, least))
         self.nothing = None if io.cross is None else nn.Parameter(torch.zeros(io.cross))  # the state of "no source"
         self.position = nn.Embedding(config.positions, config.width) if config.positions else None
@@ -297,7 +297,9 @@ class Transformer(nn.Module):
         if self.position is not None:
             h = h + self.position(_require_known_positions(positions.values, context.pad, self.position.num_embeddings))
         h = dropout(h, c.dropout, self.training)
-        rotary = None if c.rotary is None else RotaryEmbedding.of(positions.values, c.head_width, c.rotary, c.slowed)
+        rotary = (
+            None if c.rotary is None else RotaryEmbedding.of(positions.values, c.head_width, c.rotary, c.rope_scaling)
+        )
         time = None if self.time is None else self.time(_require_level(forward_pass.level), context.label)
         mask = None if attention is None else attention.mask(c.head_width)
         source = self._source(context, forward_pass.tokens)

@@ -313,7 +313,7 @@ class ControlSettings(DecodingSettings):
     classifier: str | None = setting(
         None,
         "Directory of a tagger of noisy text, trained for this model (mdlm_tagger_tiny …), that guides "
-        "towards parts of speech.",
+        "toward parts of speech.",
         otherwise="the model's own, if it has one",
         metavar="DIR",
         group="Guidance",

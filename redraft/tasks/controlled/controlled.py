@@ -99,7 +99,7 @@ class ControlRequest:
             raise ArgumentError(
                 "lexicon", "lexicon=…: the tagger was trained with its own lexicon; leave one of them out"
             )
-        tags, tokenizer = self.tagger.config.kinds, self.model.tokenizer
+        tags, tokenizer = self.tagger.config.tags, self.model.tokenizer
         assert tags is not None
         assert isinstance(tokenizer, WordTokenizer)
         pairs = zip(tokenizer.words, tags.of, strict=False)
@@ -107,7 +107,7 @@ class ControlRequest:
 
     @cached_property
     def tagger(self) -> DiffusionLM | None:
-        """The model whose tagger guides towards parts of speech; None to use the lexicon alone."""
+        """The model whose tagger guides toward parts of speech; None to use the lexicon alone."""
         return None if self.settings.pos is None else _find_tagger(self.model, self.settings.classifier)
 
     @cached_property
@@ -160,7 +160,7 @@ class ControlRequest:
         return TextRequest([""], compose, start + count + max(0, rest), count)
 
     def guide(self, sampler: Sampler) -> Sampler:
-        """The sampler with guidance or constraints towards tags and attributes."""
+        """The sampler with guidance or constraints toward tags and attributes."""
         if self.tags:
             sampler = _TagGuidance(
                 self.model, self.tag_log_probs(), self.settings.scale, self.tagger, self.tag_ids()
@@ -173,7 +173,7 @@ class ControlRequest:
 
     def tag_ids(self) -> Tensor | None:
         """(L,) the tagger's index of each requested tag, −1 for any, "no tag" after the text; None without a tagger."""
-        if self.tagger is None or (kinds := self.tagger.config.kinds) is None:
+        if self.tagger is None or (kinds := self.tagger.config.tags) is None:
             return None
         start = [-1] * int(self.model.lm.config.vocab.bos is not None)
         indices = [-1 if tag == "*" else kinds.names.index(tag) for tag in self.tags]

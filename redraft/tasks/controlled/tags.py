@@ -1,4 +1,4 @@
-"""Guidance towards tags of words, such as parts of speech, by a lexicon or a trained tagger."""
+"""Guidance toward tags of words, such as parts of speech, by a lexicon or a trained tagger."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from redraft.tasks.engine.model import TextModel, open_model
 
 @dataclass(frozen=True)
 class _TagGuidance:
-    """Guidance towards a tag at each position, by the lexicon's table and, if there is one, a tagger."""
+    """Guidance toward a tag at each position, by the lexicon's table and, if there is one, a tagger."""
 
     model: TextModel
     table: Tensor  # (L, V) log p(requested tag | token)

@@ -129,7 +129,7 @@ class _MaskedHoleScorer(_HoleScorer):
         """Number of masked tokens after the text, for models with rows of fixed length."""
         framing = None if self.model.run is None else self.model.run.framing
         used = len(query.left) + query.hidden + len(query.right)
-        return max(0, framing.length - used) if isinstance(framing, DocumentRows) and framing.tail else 0
+        return max(0, framing.length - used) if isinstance(framing, DocumentRows) and framing.fill_with_eos else 0
 
 
 def _chain(hole: _WordHole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, int]]:

@@ -115,8 +115,8 @@ class _RecordedPrediction(Prediction):
     position: Tensor | None
 
     @property
-    def normalised(self) -> bool:
-        return self.inner.normalised
+    def normalized(self) -> bool:
+        return self.inner.normalized
 
     @property
     def x(self) -> Tensor:

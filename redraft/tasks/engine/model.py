@@ -145,7 +145,7 @@ class TextModel:
         row = ids if isinstance(framing, PackedRows) else [*bos, *ids, *eos]
         if not row[len(bos) :]:
             raise ArgumentError(argument, f"{argument}=…: {text!r:.60} has no tokens; give a text that is not empty")
-        tail = isinstance(framing, DocumentRows) and framing.tail
+        tail = isinstance(framing, DocumentRows) and framing.fill_with_eos
         if framing is not None and tail and len(row) > framing.length:
             raise ArgumentError(
                 argument,

@@ -48,14 +48,14 @@ class DocumentRows(Framing):
 
     length: int
     cut: bool = True  # cut documents that are too long; False leaves them out
-    tail: bool = False  # fill rows with eos instead of padding
+    fill_with_eos: bool = False  # fill rows with eos instead of padding
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
 
     @property
     def padded(self) -> bool:
-        return not self.tail
+        return not self.fill_with_eos
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if isinstance(source, InfiniteCorpus):
@@ -87,7 +87,7 @@ class DocumentRows(Framing):
         bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
         row = [*bos, *ids, *eos]
         if len(row) <= self.length:
-            return row + eos * (self.length - len(row)) if self.tail else row
+            return row + eos * (self.length - len(row)) if self.fill_with_eos else row
         tally.cut += self.cut
         return row[: self.length] if self.cut else []
 

@@ -41,7 +41,7 @@ class PairRows(Framing):
 
     length: int
     source: int = 64  # maximum number of source tokens
-    tail: bool = True
+    fill_with_eos: bool = True
     joint: bool = False
     conditional = True
 
@@ -54,7 +54,7 @@ class PairRows(Framing):
 
     @property
     def padded(self) -> bool:
-        return not self.tail
+        return not self.fill_with_eos
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if tokenizer.vocab.bos is None:
@@ -64,7 +64,7 @@ class PairRows(Framing):
     def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: DataStats) -> _Row:
         """Returns the row of one pair without padding."""
         before = _truncate(source, self.source, tally)
-        rest = DocumentRows(self.length - len(before), tail=self.tail).frame(target, vocab, tally)
+        rest = DocumentRows(self.length - len(before), fill_with_eos=self.fill_with_eos).frame(target, vocab, tally)
         return _row([*before, *rest], 0 if self.joint else len(before) + 1)
 
 
@@ -123,7 +123,7 @@ class EncoderRows(Framing):
 
     length: int
     source: int = 64  # maximum number of source tokens, including eos
-    tail: bool = True
+    fill_with_eos: bool = True
     conditional = True
 
     def __post_init__(self) -> None:
@@ -131,7 +131,7 @@ class EncoderRows(Framing):
 
     @property
     def padded(self) -> bool:
-        return not self.tail
+        return not self.fill_with_eos
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         return _of_pairs(self, source, split, tokenizer)
@@ -139,7 +139,7 @@ class EncoderRows(Framing):
     def frame(self, source: list[int], target: list[int], vocab: Vocab, tally: DataStats) -> _Row:
         """Returns the row of one pair without padding."""
         before = [*_truncate(source, self.source - 1, tally), _require_eos(vocab)]
-        row = DocumentRows(self.length, tail=self.tail).frame(target, vocab, tally)
+        row = DocumentRows(self.length, fill_with_eos=self.fill_with_eos).frame(target, vocab, tally)
         return _row(row, int(vocab.bos is not None), before)
 
 
@@ -148,7 +148,7 @@ class LabeledRows(Framing):
     """The target in the row, with the index of its class, for networks with class labels (LD4TG, UDLM)."""
 
     length: int
-    tail: bool = True
+    fill_with_eos: bool = True
     conditional = True
 
     def __post_init__(self) -> None:
@@ -156,7 +156,7 @@ class LabeledRows(Framing):
 
     @property
     def padded(self) -> bool:
-        return not self.tail
+        return not self.fill_with_eos
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if not isinstance(source, HasClasses):
@@ -173,7 +173,7 @@ class LabeledRows(Framing):
 
     def frame(self, label: int, target: list[int], vocab: Vocab, tally: DataStats) -> _Row:
         """Returns the row of one text without padding."""
-        row = DocumentRows(self.length, tail=self.tail).frame(target, vocab, tally)
+        row = DocumentRows(self.length, fill_with_eos=self.fill_with_eos).frame(target, vocab, tally)
         return _row(row, int(vocab.bos is not None))._replace(label=label)
 
 
@@ -187,19 +187,21 @@ class SpanRows(Framing):
 
     length: int
     source: int = 64  # maximum number of tokens of a document, including eos
-    share: float = 0.3  # length of the span as a fraction of the document
-    tail: bool = True
+    span_fraction: float = 0.3  # length of the span as a fraction of the document
+    fill_with_eos: bool = True
     seed: int = 0
     conditional = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
-        if not 0 < self.share < 1 or self.source < 3:
-            raise ValueError(f"share={self.share}, source={self.source}; use 0 < share < 1 and source of at least 3")
+        if not 0 < self.span_fraction < 1 or self.source < 3:
+            raise ValueError(
+                f"span_fraction={self.span_fraction}, source={self.source}; use 0 < span_fraction < 1 and source >= 3"
+            )
 
     @property
     def padded(self) -> bool:
-        return not self.tail
+        return not self.fill_with_eos
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         def frame(index: int, text: str, tally: DataStats) -> _Row:
@@ -212,10 +214,10 @@ class SpanRows(Framing):
     def frame(self, index: int, ids: list[int], vocab: Vocab, tally: DataStats) -> _Row:
         """Returns the row of document `index` without padding."""
         ids = _truncate(ids, self.source - 1, tally)
-        size = max(1, round(self.share * len(ids)))
+        size = max(1, round(self.span_fraction * len(ids)))
         begin = int(float(randomness.rng(self.seed, 1).fold(index).uniform(1)) * (len(ids) - size + 1))
         before = [*ids[:begin], vocab.masked, *ids[begin + size :], _require_eos(vocab)]
-        row = DocumentRows(self.length, tail=self.tail).frame(ids[begin : begin + size], vocab, tally)
+        row = DocumentRows(self.length, fill_with_eos=self.fill_with_eos).frame(ids[begin : begin + size], vocab, tally)
         return _row(row, int(vocab.bos is not None), before)
 
 

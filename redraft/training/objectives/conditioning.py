@@ -57,7 +57,7 @@ def self_condition(model: DiffusionLM, noised: NoisySample, context: Context, *,
 
     No gradient flows through that prediction. In evaluation mode all rows see it, as in sampling.
     """
-    if not model.config.hint:
+    if not model.config.self_conditioning:
         return context
     rows = (rng.uniform(1) < (0.5 if model.training else 1.0)).squeeze(-1).nonzero().squeeze(-1)
     with torch.no_grad():

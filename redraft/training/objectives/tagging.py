@@ -78,6 +78,6 @@ class FutureTaggerObjective:
 
 def _tag_ids(model: DiffusionLM, tokens: Tensor) -> Tensor:
     """(B, L) token ids → (B, L) tag indices"""
-    if model.config.kinds is None:
-        raise ValueError("this model has no tags; give its config kinds=TagSet(…)")
-    return torch.tensor(model.config.kinds.of, device=tokens.device)[tokens]
+    if model.config.tags is None:
+        raise ValueError("this model has no tags; give its config tags=TagSet(…)")
+    return torch.tensor(model.config.tags.of, device=tokens.device)[tokens]

@@ -93,7 +93,7 @@ def cosmos_tiny() -> Run:
     With the default `Smoothing()` so small a codec gets one token in ten wrong, so smoothing is milder here. The
     schedule is the cosine.
     """
-    smoothing = Smoothing(places=0.1, noise=0.5, features=0.2)
+    smoothing = Smoothing(positions=0.1, noise=0.5, features=0.2)
     codec = Smooth(MaskedLM(STORY_LENGTH, TransformerSize(width=64)), STORY_LENGTH, 17, smoothing=smoothing)
     return _tiny_latent_run(codec, CosineSquared(), base="runs/cosmos_codec_tiny")
 
@@ -111,7 +111,7 @@ def tencdm_codec_roc(
 ) -> Run:
     """The codec of `tencdm_roc`: a three-layer decoder; the paper trains it for one epoch on rows of 64 tokens."""
     run = variations.codec_stage(tencdm_roc(tokenizer, path, encoder))
-    return replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=100), steps=10_000, batch=64)
+    return replace(run, optimizer=OptimizerConfig(lr=1e-4, warmup=100), steps=10_000, batch=64)
 
 
 def tencdm_roc(
@@ -129,7 +129,7 @@ def tencdm_roc(
 
 def _with_tencdm_training(run: Run, base: str) -> Run:
     optimizer = OptimizerConfig(lr=2e-4, betas=(0.9, 0.98), weight_decay=0.01, warmup=5000)
-    run = replace(run, optimiser=optimizer, sampler=EulerMaruyama(50, TruncatedGrid(0.01)), steps=200_000, batch=512)
+    run = replace(run, optimizer=optimizer, sampler=EulerMaruyama(50, TruncatedGrid(0.01)), steps=200_000, batch=512)
     return variations.diffusion_stage(run, base)
 
 
@@ -138,7 +138,7 @@ def ld4tg_codec_roc(
 ) -> Run:
     """The codec of `ld4tg_roc`: 50k steps of 256 rows."""
     run = variations.codec_stage(ld4tg_roc(tokenizer, path, encoder))
-    return replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=1000), steps=50_000, batch=256)
+    return replace(run, optimizer=OptimizerConfig(lr=1e-4, warmup=1000), steps=50_000, batch=256)
 
 
 def ld4tg_roc(
@@ -152,7 +152,7 @@ def ld4tg_roc(
     codec = Compressed(encoder, 64, 32, 64, TransformerSize(768, 3, 12), TransformerSize(768, 6, 12))
     run = _roc_latent_run(_load_tokenizer(tokenizer), path, codec, CosineSquared(), PredictV())
     optimizer = OptimizerConfig(lr=2e-4, warmup=1000, floor=0.0)
-    run = replace(run, optimiser=optimizer, sampler=Ancestral(250), steps=250_000, batch=128)
+    run = replace(run, optimizer=optimizer, sampler=Ancestral(250), steps=250_000, batch=128)
     return variations.diffusion_stage(run, "runs/ld4tg_codec_roc", SquaredError(OffsetSnrWeight(1.0)))
 
 
@@ -161,7 +161,7 @@ def cosmos_codec_roc(
 ) -> Run:
     """The codec of `cosmos_roc`: 50k steps of 256 rows."""
     run = variations.codec_stage(cosmos_roc(tokenizer, path, encoder))
-    return replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=1000), steps=50_000, batch=256)
+    return replace(run, optimizer=OptimizerConfig(lr=1e-4, warmup=1000), steps=50_000, batch=256)
 
 
 def cosmos_roc(
@@ -189,11 +189,13 @@ def planner_reviews(tokenizer: str | Tokenizer = "tokenizer.json", path: str = "
     number of steps are our choices.
     """
     codec = Paragraph(256, 16, 1024, TransformerSize(1024, 24, 16), TransformerSize(1024, 24, 16))
-    run = _small_dit_run(_load_tokenizer(tokenizer), TextFiles((path,), split_by="line"), DocumentRows(256, tail=True))
+    run = _small_dit_run(
+        _load_tokenizer(tokenizer), TextFiles((path,), split_by="line"), DocumentRows(256, fill_with_eos=True)
+    )
     run = variations.with_network(run, width=1152, layers=28, heads=16)
     process = Gaussian(run.model.vocab, VariancePreserving(ClampedLogSnr(CosineSquared())))
-    run = variations.with_vectors(run, process, codec, hint=False)
-    run = replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=1000), sampler=Ddim(30), steps=250_000, batch=128)
+    run = variations.with_vectors(run, process, codec, self_conditioning=False)
+    run = replace(run, optimizer=OptimizerConfig(lr=1e-4, warmup=1000), sampler=Ddim(30), steps=250_000, batch=128)
     return variations.diffusion_stage(run, "runs/planner_codec_reviews", SquaredError(P2Weight()))
 
 
@@ -201,7 +203,7 @@ def _roc_latent_run(
     tokenizer: Tokenizer, path: str, codec: CodecConfig, schedule: Schedule, head: VectorHead = PredictX()
 ) -> Run:
     """Return a run on rows of 64 tokens filled up with end tokens: the small DiT on latents, with self-conditioning."""
-    run = _small_dit_run(tokenizer, TextFiles((path,), split_by="line"), DocumentRows(64, tail=True))
+    run = _small_dit_run(tokenizer, TextFiles((path,), split_by="line"), DocumentRows(64, fill_with_eos=True))
     return variations.with_vectors(
         run, Gaussian(tokenizer.vocab, VariancePreserving(ClampedLogSnr(schedule))), codec, head
     )

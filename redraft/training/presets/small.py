@@ -87,7 +87,7 @@ def tencdm_prose(
     layer is tied to the encoder's token embeddings.
     """
     loaded = _load_tokenizer(tokenizer)
-    base = variations.with_text(_tiny_run(), loaded, TextFiles(paths), DocumentRows(64, tail=True))
+    base = variations.with_text(_tiny_run(), loaded, TextFiles(paths), DocumentRows(64, fill_with_eos=True))
     base = variations.with_network(base, width=256, layers=4)
     process = Gaussian(loaded.vocab, VariancePreserving(ClampedLogSnr(TanD(9.0), -12.0, 2.0)))
     codec = Contextual(encoder, 64, TransformerSize(256, 1), noise=1.0, tied=True, spread=4.0)

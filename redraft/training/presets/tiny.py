@@ -70,7 +70,7 @@ def mdlm_tiny_chars() -> Run:
         base,
         model=DiffusionLMConfig(Masked(characters.vocab), network),
         tokenizer=characters,
-        framing=DocumentRows(_STORY_CHARACTERS, tail=True),
+        framing=DocumentRows(_STORY_CHARACTERS, fill_with_eos=True),
         batch=16,
     )
 
@@ -117,7 +117,7 @@ def sedd_uniform_tiny() -> Run:
     With the paper's geometric schedule, most times leave nearly all words unchanged or nearly none, and the bound needs
     an extra forward pass at both ends, so little is learned in minutes. `sedd_uniform_text8` uses that schedule.
     """
-    return variations.with_model(udlm_tiny(), level=ConditionOnSigma(Linear(1e-3)))
+    return variations.with_model(udlm_tiny(), time_conditioning=ConditionOnSigma(Linear(1e-3)))
 
 
 def gstar_tiny() -> Run:
@@ -129,7 +129,7 @@ def mdlm_code_tiny() -> Run:
     """Masked diffusion of small typed programs that state their results."""
     words = WordTokenizer(PROGRAM_WORDS)
     return variations.with_network(
-        variations.with_text(mdlm_tiny(), words, Programs(), DocumentRows(_PROGRAM_LENGTH, tail=True)),
+        variations.with_text(mdlm_tiny(), words, Programs(), DocumentRows(_PROGRAM_LENGTH, fill_with_eos=True)),
         positions=_PROGRAM_LENGTH + 1,
         layers=4,
     )
@@ -166,7 +166,7 @@ def flex_tiny() -> Run:
     """
     base, words = _tiny_run(), WordTokenizer(STORY_LANGUAGE.words(), ("pad", "mask"))
     process = Insertion(words.vocab, Polynomial(20.0), TimeReversed(Polynomial(4.0)))
-    network = TransformerConfig(128, 2, 8, positions=STORY_LENGTH + 1, time=64, gaps=STORY_LENGTH, gap_share=True)
+    network = TransformerConfig(128, 2, 8, positions=STORY_LENGTH + 1, time=64, gaps=STORY_LENGTH, gap_fraction=True)
     model, objective = DiffusionLMConfig(process, network), Objective(TokenCrossEntropy(), holes=0.3)
     return replace(base, model=model, tokenizer=words, framing=DocumentRows(STORY_LENGTH), objective=objective)
 
@@ -185,10 +185,10 @@ def _tiny_run() -> Run:
         model=DiffusionLMConfig(Masked(words.vocab), network),
         data=StoryCorpus(),
         tokenizer=words,
-        framing=DocumentRows(STORY_LENGTH, tail=True),
+        framing=DocumentRows(STORY_LENGTH, fill_with_eos=True),
         objective=Objective(TokenCrossEntropy()),
         sampler=Ancestral(64),
-        optimiser=OptimizerConfig(lr=3e-3, muon=0.005, warmup=40, floor=0.0, ema=0.995),
+        optimizer=OptimizerConfig(lr=3e-3, muon=0.005, warmup=40, floor=0.0, ema=0.995),
         steps=2000,
         batch=32,
     )

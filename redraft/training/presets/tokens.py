@@ -66,7 +66,7 @@ def llada_8b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     439,000 steps are 2.3T tokens. For many GPUs: weights are sharded, and gradient checkpointing is on.
     """
     loaded = _load_tokenizer(tokenizer)
-    network = TransformerConfig(width=4096, layers=32, heads=32, hidden=12_288, rotary=500_000.0, ids=126_464)
+    network = TransformerConfig(width=4096, layers=32, heads=32, hidden=12_288, rotary=500_000.0, padded_vocab=126_464)
     return Run(
         model=DiffusionLMConfig(Masked(loaded.vocab), network),
         data=HubDataset("HuggingFaceFW/fineweb", field="text", streaming=True),
@@ -74,7 +74,7 @@ def llada_8b(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
         framing=PackedRows(4096),
         objective=Objective(TokenCrossEntropy(power=1.0), StratifiedTimes(low=1e-3)),
         sampler=Blocks(Unmask(steps=32, pick=Confidence()), decode_block=32),
-        optimiser=OptimizerConfig(lr=4e-4, betas=(0.9, 0.95), weight_decay=0.1, warmup=2000, floor=0.1),
+        optimizer=OptimizerConfig(lr=4e-4, betas=(0.9, 0.95), weight_decay=0.1, warmup=2000, floor=0.1),
         steps=439_000,
         batch=1280,
         shard=True,
@@ -105,7 +105,7 @@ def _multinomial_run(tokenizer: Tokenizer, data: Corpus, framing: PackedRows, st
     model = DiffusionLMConfig(process, network, Softmax(), ConditionOnTime(4000.0))
     optimizer = OptimizerConfig(lr=1e-4, floor=0.1)
     run = replace(run, model=model, objective=Objective(Bound(steps=steps)), sampler=Ancestral(steps), batch=32)
-    return replace(run, optimiser=optimizer)
+    return replace(run, optimizer=optimizer)
 
 
 def d3pm_text8(path: str = "text8") -> Run:
@@ -160,7 +160,7 @@ def gidd_owt(tokenizer: str | Tokenizer = "tokenizer.json", p_u: float = 0.1) ->
         model=DiffusionLMConfig(process, network, Subs(carry_over=False), ConditionOnTime(1.0)),
         objective=Objective(Bound(weight=DynamicWeight()), StratifiedTimes(1e-4, 1 - 1e-4)),
         sampler=SelfCorrection(Ancestral(128)),
-        optimiser=OptimizerConfig(lr=5e-4, betas=(0.9, 0.99), eps=1e-9, weight_decay=0.02, warmup=10_000, floor=0.1),
+        optimizer=OptimizerConfig(lr=5e-4, betas=(0.9, 0.99), eps=1e-9, weight_decay=0.02, warmup=10_000, floor=0.1),
         steps=500_000,
     )
 
@@ -186,7 +186,9 @@ def _with_score_entropy(
     run: Run, head: Head = Score(), level: TimeConditioning = ConditionOnSigma(Linear(1e-3))
 ) -> Run:
     """Condition the network on σ, with the given head; sample with SEDD's analytic steps."""
-    return replace(variations.with_model(run, head=head, level=level), sampler=Ancestral(1024), steps=1_300_000)
+    return replace(
+        variations.with_model(run, head=head, time_conditioning=level), sampler=Ancestral(1024), steps=1_300_000
+    )
 
 
 def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
@@ -195,10 +197,10 @@ def flex_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     network = replace(base.model.network, gaps=1024, dropout=0.05)
     return replace(
         base,
-        model=DiffusionLMConfig(Insertion(base.model.vocab), network, level=ConditionOnKeep()),
+        model=DiffusionLMConfig(Insertion(base.model.vocab), network, time_conditioning=ConditionOnKeep()),
         framing=DocumentRows(1024),
         objective=Objective(Bound(), StratifiedTimes(low=1e-6)),
-        optimiser=OptimizerConfig(lr=3e-4, weight_decay=0.03, warmup=2000, floor=0.0),
+        optimizer=OptimizerConfig(lr=3e-4, weight_decay=0.03, warmup=2000, floor=0.0),
         batch=1024,
     )
 
@@ -219,13 +221,13 @@ def _small_dit_run(tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, framing:
     )
     return Run(
         # the paper's default: a time embedding that always gets 0
-        model=DiffusionLMConfig(Masked(tokenizer.vocab), network, level=ConditionOnTime(0.0)),
+        model=DiffusionLMConfig(Masked(tokenizer.vocab), network, time_conditioning=ConditionOnTime(0.0)),
         data=data,
         tokenizer=tokenizer,
         framing=framing,
         objective=Objective(Bound(), StratifiedTimes(low=1e-3)),
         sampler=Ancestral(1000),
-        optimiser=OptimizerConfig(lr=3e-4, warmup=2500),
+        optimizer=OptimizerConfig(lr=3e-4, warmup=2500),
         steps=1_000_000,
         batch=512,
         save_every=1000,

@@ -96,10 +96,10 @@ def points_tiny() -> Run:
         model=DiffusionLMConfig(process, network, PredictEps(), ConditionOnLogSnr(), codec=Coordinates()),
         data=GaussianMixtureCorpus(),
         tokenizer=points,
-        framing=DocumentRows(point_length(2), tail=True),
+        framing=DocumentRows(point_length(2), fill_with_eos=True),
         objective=Objective(SquaredError(OffsetSnrWeight())),
         sampler=Ancestral(128),
-        optimiser=OptimizerConfig(lr=3e-3, warmup=40, floor=0.0, ema=0.995),
+        optimizer=OptimizerConfig(lr=3e-3, warmup=40, floor=0.0, ema=0.995),
         steps=2000,
         batch=128,
         eval_rows=512,
@@ -116,7 +116,7 @@ def ssd_tiny(block: int = 17) -> Run:
     base = variations.with_network(_tiny_run(), pattern=BlockCausal(block))
     process = Gaussian(base.model.vocab, VariancePreserving(ClampedLogSnr(CosineOffset(1e-4), -12.0, 6.0)))
     return replace(
-        variations.with_vectors(base, process, Simplex(), PredictTokens(), hint=False),
+        variations.with_vectors(base, process, Simplex(), PredictTokens(), self_conditioning=False),
         objective=Objective(TokenCrossEntropy(), StratifiedTimes(block=block)),
         sampler=Blocks(Renoise(32, project=NucleusProjection()), stop=True),
     )
@@ -134,9 +134,9 @@ def diffusion_lm_roc(tokenizer: str | Tokenizer = "tokenizer.json", path: str = 
 
 
 def _diffusion_lm_run(tokenizer: Tokenizer, data: Corpus, codec: Embedding, steps: int) -> Run:
-    run = _published_vector_run(tokenizer, data, DocumentRows(64, tail=True), layers=12)
+    run = _published_vector_run(tokenizer, data, DocumentRows(64, fill_with_eos=True), layers=12)
     optimizer = OptimizerConfig(lr=1e-4, floor=0.0)
-    return replace(variations.with_model(run, codec=codec), optimiser=optimizer, steps=steps, batch=64)
+    return replace(variations.with_model(run, codec=codec), optimizer=optimizer, steps=steps, batch=64)
 
 
 def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "QQP", steps: int = 50_000) -> Run:
@@ -147,7 +147,7 @@ def diffuseq_qqp(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "Q
     """
     files = _pair_files(folder, "src", "trg")
     run = _published_vector_run(_load_tokenizer(tokenizer), files, PairRows(128, 63), layers=12)
-    return replace(run, optimiser=OptimizerConfig(lr=1e-4), steps=steps, batch=2048)
+    return replace(run, optimizer=OptimizerConfig(lr=1e-4), steps=steps, batch=2048)
 
 
 def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsum") -> Run:
@@ -159,7 +159,7 @@ def genie_xsum(tokenizer: str | Tokenizer = "tokenizer.json", folder: str = "xsu
     run = _published_vector_run(_load_tokenizer(tokenizer), files, EncoderRows(64, 512), layers=6, positions=156)
     optimizer = OptimizerConfig(lr=5e-5, warmup=7200)
     return replace(
-        variations.with_encoder(run, 6), optimiser=optimizer, base="runs/genie_cpd_books", steps=120_000, batch=64
+        variations.with_encoder(run, 6), optimizer=optimizer, base="runs/genie_cpd_books", steps=120_000, batch=64
     )
 
 
@@ -169,7 +169,7 @@ def genie_cpd_books(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     run = variations.with_encoder(
         _published_vector_run(_load_tokenizer(tokenizer), data, SpanRows(156, 512), layers=6), 6
     )
-    return replace(run, optimiser=OptimizerConfig(lr=1e-4, warmup=300_000), steps=5_000_000, batch=4096)
+    return replace(run, optimizer=OptimizerConfig(lr=1e-4, warmup=300_000), steps=5_000_000, batch=4096)
 
 
 def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
@@ -182,10 +182,10 @@ def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
     run = variations.with_network(run, width=1024, layers=24, heads=16, pattern=BlockCausal(25))
     process = Gaussian(run.model.vocab, VariancePreserving(ClampedLogSnr(CosineOffset(1e-4))))
     return replace(
-        variations.with_vectors(run, process, Simplex(), PredictTokens(), hint=False),
+        variations.with_vectors(run, process, Simplex(), PredictTokens(), self_conditioning=False),
         objective=Objective(TokenCrossEntropy(), StratifiedTimes(block=25)),
         sampler=Blocks(Renoise(1000, project=NucleusProjection(0.9))),
-        optimiser=OptimizerConfig(lr=1e-4, weight_decay=0.01, warmup=2000),
+        optimizer=OptimizerConfig(lr=1e-4, weight_decay=0.01, warmup=2000),
         steps=100_000,
     )
 
@@ -198,7 +198,8 @@ def _published_vector_run(
     run = variations.with_network(run, layers=layers, rotary=None, positions=positions or framing.length)
     process = Gaussian(tokenizer.vocab, VariancePreserving(ClampedLogSnr(Sqrt())))
     return replace(
-        variations.with_vectors(run, process, Embedding(128, unit=False), hint=False), sampler=Ancestral(2000)
+        variations.with_vectors(run, process, Embedding(128, unit=False), self_conditioning=False),
+        sampler=Ancestral(2000),
     )
 
 

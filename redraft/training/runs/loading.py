@@ -199,7 +199,9 @@ def init_from(model: DiffusionLM, path: str | Path, part: nn.Module | None = Non
             f"{path} cannot be the base of this model: it has no {prefix}; build both with the same config"
         )
     named = base.get_submodule(prefix).named_parameters(prefix=prefix)
-    input_layer = "network.embedding.weight" if model.config.hint else None  # also reads previous predictions
+    input_layer = (
+        "network.embedding.weight" if model.config.self_conditioning else None
+    )  # also reads previous predictions
     sources = {n: _widened(p, targets[n].shape, n == input_layer) if n in targets else p for n, p in named}
     wrong = [n for n, p in sources.items() if n not in targets or p.shape != targets[n].shape]
     if wrong:

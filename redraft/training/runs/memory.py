@@ -22,7 +22,7 @@ def minimum_memory(run: Run, world: int = 1) -> dict[str, int]:
     backward pass, unless they are recomputed.
     """
     network, length = run.model.network, run.framing.length
-    rows, stored_layers = -(-run.batch // (world * run.micro)), 1 if run.recompute else network.layers
+    rows, stored_layers = -(-run.batch // (world * run.micro_batches)), 1 if run.recompute else network.layers
     return {
         "model": 16 * parameter_count(run.model) // (world if run.shard else 1),
         "batch": rows * length * (16 + 4 * network.width * stored_layers),

@@ -44,7 +44,7 @@ class OptimizerConfig:
             raise ValueError(f"betas={self.betas}; each must be at least 0 and below 1")
 
 
-_MONITORING = ("log_every", "save_every", "eval_every", "eval_rows", "samples", "keep", "tensorboard")
+_MONITORING = ("log_every", "save_every", "eval_every", "eval_rows", "samples", "keep_checkpoints", "tensorboard")
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class Run:
     framing: Framing
     objective: TrainingGoal = field(default_factory=Objective)
     sampler: Sampler = field(default_factory=Ancestral)
-    optimiser: OptimizerConfig = field(default_factory=OptimizerConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     steps: int = 1000
     batch: int = 64  # rows per step, over all workers
-    micro: int = 1  # micro-batches per worker and step (gradient accumulation)
+    micro_batches: int = 1  # micro-batches per worker and step (gradient accumulation)
     seed: int = 0
     base: str | None = None  # path of a model to start from; weights that only the new model has are initialized
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 if a benchmark finds it faster here
@@ -72,7 +72,7 @@ class Run:
     eval_every: int = 500
     eval_rows: int = 128
     samples: int = 4  # texts generated at each evaluation
-    keep: int = 2  # number of newest checkpoints to keep
+    keep_checkpoints: int = 2  # number of newest checkpoints to keep
     tensorboard: bool = False  # log to TensorBoard too; metrics.jsonl is always written
 
     def __post_init__(self) -> None:
@@ -82,7 +82,16 @@ class Run:
                 "build the process with tokenizer.vocab"
             )
         self._require_classes()
-        counts = ("steps", "batch", "micro", "log_every", "save_every", "eval_every", "eval_rows", "keep")
+        counts = (
+            "steps",
+            "batch",
+            "micro_batches",
+            "log_every",
+            "save_every",
+            "eval_every",
+            "eval_rows",
+            "keep_checkpoints",
+        )
         require_range(self, 1, math.inf, *counts)
         require_range(self, 0, math.inf, "samples")
         require_range(self, 0, 2**63 - 1, "seed")
@@ -92,7 +101,10 @@ class Run:
         if not isinstance(self.data, HasClasses):
             return
         classes = len(self.data.classes)
-        counts = {"attributes": self.model.attributes or None, "network.classes": self.model.network.classes}
+        counts = {
+            "attribute_classes": self.model.attribute_classes or None,
+            "network.classes": self.model.network.classes,
+        }
         for name, count in counts.items():
             if count not in (None, classes):
                 raise ValueError(

@@ -95,7 +95,7 @@ def with_data(run: Run, data: Corpus | InfiniteCorpus) -> Run:
     positions, which encode distances. On 0.9 MB of English `mdlm_tiny` then learns in half as many steps.
     """
     if isinstance(data, InfiniteCorpus):
-        return replace(run, data=data, framing=DocumentRows(run.framing.length, tail=True))
+        return replace(run, data=data, framing=DocumentRows(run.framing.length, fill_with_eos=True))
     run = with_network(run, rotary=run.model.network.rotary or TransformerConfig.rotary)
     return replace(run, data=data, framing=PackedRows(run.framing.length))
 
@@ -137,7 +137,7 @@ def with_classes(run: Run, data: Corpus | InfiniteCorpus) -> Run:
         raise ValueError(
             f"class labels need an objective that trains a denoiser; {type(run.objective).__name__} does not"
         )
-    framing = LabeledRows(run.framing.length, tail=not run.framing.padded)
+    framing = LabeledRows(run.framing.length, fill_with_eos=not run.framing.padded)
     run = replace(run, data=data, framing=framing, objective=replace(run.objective, drop_condition=0.1))
     return with_network(run, classes=_class_count(data))
 
@@ -163,11 +163,11 @@ def with_vectors(
     codec: CodecConfig,
     head: VectorHead = PredictX(),
     loss: LossTerm = SquaredError(),
-    hint: bool = True,
+    self_conditioning: bool = True,
 ) -> Run:
-    """Uses Gaussian diffusion of a codec's vectors; the network sees time and, with `hint`, its last prediction."""
+    """Uses Gaussian diffusion of a codec's vectors; the network sees time and, if self-conditioned, its last x̂."""
     network = replace(run.model.network, time=run.model.network.time or 64)
-    model = DiffusionLMConfig(process, network, head, codec=codec, hint=hint)
+    model = DiffusionLMConfig(process, network, head, codec=codec, self_conditioning=self_conditioning)
     return replace(run, model=model, objective=Objective(loss), sampler=Ancestral(64))
 
 
@@ -180,7 +180,12 @@ def with_embedding(run: Run) -> Run:
     """
     process = Gaussian(run.model.vocab, VariancePreserving(PiecewiseLogSnr((1.0, -6.0))))
     return with_vectors(
-        run, process, Embedding(32, kinds=0.75), PredictTokens(prior=True), TokenCrossEntropy(), hint=False
+        run,
+        process,
+        Embedding(32, neighbor_fraction=0.75),
+        PredictTokens(prior=True),
+        TokenCrossEntropy(),
+        self_conditioning=False,
     )
 
 
@@ -203,11 +208,11 @@ def _with_head(run: Run, head: Head | VectorHead, loss: LossTerm) -> Run:
 def with_errors(run: Run, base: str) -> Run:
     """Trains the error head of G-Star for a masked diffusion model; the model, in the directory `base`, is frozen."""
     return replace(
-        with_model(run, errors=True),
+        with_model(run, error_head=True),
         base=base,
         objective=ErrorHeadObjective(),
         sampler=GuidedStar(64),
-        optimiser=OptimizerConfig(lr=1e-2, warmup=20, floor=0.0, ema=0.98),
+        optimizer=OptimizerConfig(lr=1e-2, warmup=20, floor=0.0, ema=0.98),
         steps=run.steps // 4,
     )
 
@@ -224,10 +229,10 @@ def with_tagger(run: Run, base: str, lexicon: Mapping[str, str] | None = None, l
         raise ValueError("a tagger needs the tag of each word, which this corpus does not know; give a lexicon")
     causal = isinstance(run.model.network.pattern, Causal)
     return replace(
-        with_model(run, kinds=TagSet.of_words(words.words, run.model.vocab.size, tags, layers)),
+        with_model(run, tags=TagSet.of_words(words.words, run.model.vocab.size, tags, layers)),
         base=base,
         objective=FutureTaggerObjective() if causal else TaggerObjective(),
-        optimiser=OptimizerConfig(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
+        optimizer=OptimizerConfig(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
         steps=run.steps // 2,
         samples=0,  # the model itself does not change
         eval_every=run.steps // 2,
@@ -237,12 +242,12 @@ def with_tagger(run: Run, base: str, lexicon: Mapping[str, str] | None = None, l
 def with_attribute(run: Run, base: str, data: Corpus | InfiniteCorpus) -> Run:
     """Trains an attribute classifier of noisy text for a token model; the model, in the directory `base`, is frozen."""
     return replace(
-        with_model(run, attributes=_class_count(data)),
+        with_model(run, attribute_classes=_class_count(data)),
         base=base,
         data=data,
-        framing=LabeledRows(run.framing.length, tail=not run.framing.padded),
+        framing=LabeledRows(run.framing.length, fill_with_eos=not run.framing.padded),
         objective=AttributeObjective(),
-        optimiser=OptimizerConfig(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
+        optimizer=OptimizerConfig(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
         steps=run.steps // 4,
         samples=0,  # the model itself does not change
         eval_every=run.steps // 4,
@@ -281,4 +286,4 @@ def _shrunken_codec(codec: Any) -> Any:
 
 def with_budget(run: Run, steps: int) -> Run:
     """Trains for `steps` steps, with one evaluation at the end and without samples."""
-    return replace(run, steps=steps, eval_every=steps, eval_rows=16, samples=0, log_every=50, keep=1)
+    return replace(run, steps=steps, eval_every=steps, eval_rows=16, samples=0, log_every=50, keep_checkpoints=1)

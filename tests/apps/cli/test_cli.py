@@ -152,7 +152,7 @@ def test_every_flag_says_what_it_does(say: Say) -> None:
 
 def test_a_preset_lists_its_settings(say: Say) -> None:
     out, _ = say("train", "bd3_tiny", "--help")
-    for flag in ("--optimiser.lr FLOAT", "--model.network.width INT", "--sampler.sampler.steps INT", "--data.seed INT"):
+    for flag in ("--optimizer.lr FLOAT", "--model.network.width INT", "--sampler.sampler.steps INT", "--data.seed INT"):
         assert flag in out
     assert "vocab.mask" not in out  # it follows from the tokenizer
     assert "tokenizer.words" not in out
@@ -166,10 +166,10 @@ def settings(value: Any, *argv: str) -> Any:
 
 
 def test_settings_replace_what_they_name_and_nothing_else() -> None:
-    flags = ["--steps", "7", "--precision", "fp32", "--optimiser.lr", "1e-5", "--optimiser.muon", "None"]
+    flags = ["--steps", "7", "--precision", "fp32", "--optimizer.lr", "1e-5", "--optimizer.muon", "None"]
     for name in ("mdlm_tiny", "bd3_tiny", "diffusion_lm_tiny", "planner_tiny", "flex_tiny"):
         preset = PRESETS[name]()
-        slow = replace(preset, steps=7, precision="fp32", optimiser=replace(preset.optimiser, lr=1e-5, muon=None))
+        slow = replace(preset, steps=7, precision="fp32", optimizer=replace(preset.optimizer, lr=1e-5, muon=None))
         assert settings(preset, *flags) == slow, name
 
 
@@ -257,7 +257,7 @@ def test_a_tokenizer_may_be_a_file(texts: dict[str, Path], tmp_path: Path) -> No
     published = training("mdlm_owt", "--tokenizer", str(tmp_path))  # a folder that holds one
     assert published.tokenizer == found.tokenizer
     assert published.model.io.reads == made.vocab.size
-    assert training("llada_8b", "--tokenizer", "bytes").model.network.ids == 126_464  # outputs to spare
+    assert training("llada_8b", "--tokenizer", "bytes").model.network.padded_vocab == 126_464  # outputs to spare
 
 
 def test_the_stories_keep_their_words() -> None:
@@ -317,7 +317,7 @@ def test_train_prints_its_records_and_the_result_and_resumes(say: Say, tmp_path:
 
 
 def test_train_goes_on_where_it_stopped(say: Say, mdlm: Path, tmp_path: Path) -> None:
-    command = ["train", "mdlm_tiny", *SMALL, "--save-every", "2", "--keep", "5"]
+    command = ["train", "mdlm_tiny", *SMALL, "--save-every", "2", "--keep-checkpoints", "5"]
     say(*command, "--out", tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "part")
     shutil.rmtree(tmp_path / "part" / "step-00000003")
@@ -351,7 +351,7 @@ def test_what_comes_next_can_be_typed(say: Say, tmp_path: Path, name: str) -> No
 
 
 def test_divergence_is_a_failed_job(say: Say, tmp_path: Path) -> None:
-    _, err = say("train", "mdlm_tiny", *SMALL, "--optimiser.lr", "1e38", "--out", tmp_path, code=1)
+    _, err = say("train", "mdlm_tiny", *SMALL, "--optimizer.lr", "1e38", "--out", tmp_path, code=1)
     assert err.splitlines()[-1].startswith("redraft: step 2 has a loss of inf")
 
 
@@ -703,7 +703,7 @@ WRONG = [
     ("train mdlm_tiny --steps many", "--steps 'many': it must be a whole number"),
     ("train mdlm_tiny --steps", "--steps needs a value"),
     ("train mdlm_tiny --stesp 3", "did you mean --steps?"),
-    ("train mdlm_tiny --optimiser.lr fast", "--optimiser.lr 'fast': it must be a number"),
+    ("train mdlm_tiny --optimizer.lr fast", "--optimizer.lr 'fast': it must be a number"),
     ("train mdlm_tiny --model.network.heads 3", "does not split into 3 heads"),
     ("train mdlm_tiny --precision fp8", "--precision 'fp8': choose from 'auto', 'fp32', 'bf16'"),
     ("train mdlm_tiny --length 0", "--length 0: it must be at least 1"),

@@ -100,12 +100,12 @@ def test_no_number_of_a_preset_may_be_nonsense() -> None:
     ],
     ids=str,
 )
-def test_an_optimiser_refuses(wrong: dict[str, Any]) -> None:
+def test_an_optimizer_refuses(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"^{next(iter(wrong))}=.*must be"):
         OptimizerConfig(**wrong)
 
 
-def test_an_optimiser_may_stand_still_and_need_not_clip() -> None:
+def test_an_optimizer_may_stand_still_and_need_not_clip() -> None:
     assert OptimizerConfig(lr=0.0, clip=math.inf, ema=1.0, floor=0.0, muon=0.0).warmup == 0
 
 
@@ -190,13 +190,13 @@ def stopping(patch: pytest.MonkeyPatch, number: int) -> None:
     """A signal after the second step."""
     update = redraft.training.loop._optimizer_step
 
-    def signalled(run: Run, state: Any, *rest: Any) -> float:
+    def signaled(run: Run, state: Any, *rest: Any) -> float:
         norm = update(run, state, *rest)
         if state.step == 2:
             os.kill(os.getpid(), number)
         return norm
 
-    patch.setattr(redraft.training.loop, "_optimizer_step", signalled)
+    patch.setattr(redraft.training.loop, "_optimizer_step", signaled)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -463,7 +463,7 @@ BINARIES = {
 
 
 @pytest.mark.parametrize("name", BINARIES)
-def test_what_is_no_text_is_not_learnt(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_text_is_not_learned(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content, said = BINARIES[name]
     (tmp_path / name).write_bytes(content)
     for tokenizer in ("bytes", "bpe:300"):
@@ -564,12 +564,12 @@ def test_a_tokenizer_with_nonsense_beside_it(stated: str, tmp_path: Path, capsys
         (["--model.network.layers", "1000000000"], "layers=1000000000; it must be"),
         (["--model.network.heads", "0"], "heads=0; it must be"),
         (["--steps", "0"], "steps=0; it must be"),
-        (["--micro", "1000"], "leaves a micro-batch empty"),
+        (["--micro-batches", "1000"], "leaves a micro-batch empty"),
         (["--seed", "18446744073709551616"], "seed=18446744073709551616; it must be"),
         (["--length", "nan"], "--length 'nan': it must be a whole number"),
-        (["--optimiser.ema", "nan"], "ema=nan; it must be"),
-        (["--optimiser.clip", "0"], "clip=0.0; it must be above 0"),
-        (["--optimiser.warmup", "-5"], "warmup=-5; it must be"),
+        (["--optimizer.ema", "nan"], "ema=nan; it must be"),
+        (["--optimizer.clip", "0"], "clip=0.0; it must be above 0"),
+        (["--optimizer.warmup", "-5"], "warmup=-5; it must be"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -588,7 +588,7 @@ def test_every_preset_says_what_it_needs() -> None:
             need = minimum_memory(preset(name))
             assert all(part > 0 for part in need.values())
     run = preset("mdlm_tiny")
-    assert minimum_memory(replace(run, micro=4))["batch"] * 4 == minimum_memory(run)["batch"]
+    assert minimum_memory(replace(run, micro_batches=4))["batch"] * 4 == minimum_memory(run)["batch"]
     assert minimum_memory(replace(run, shard=True), 4)["model"] * 4 == minimum_memory(run)["model"]
 
 
@@ -645,14 +645,14 @@ def test_a_claim_that_describes_no_run(run: Path, capsys: pytest.CaptureFixture[
 
 def spoil(part: str, saved: Any) -> dict[str, Any]:
     """Other contents for a checkpoint from which no training can go on."""
-    raw, moments = saved.tensors["raw"], saved.tensors["optimiser"]
+    raw, moments = saved.tensors["raw"], saved.tensors["optimizer"]
     weight, moment = next(iter(raw)), next(iter(moments))
     return {
         "weights of another shape": {"raw": {weight: torch.zeros(3)}},
         "weights that are no numbers": {"raw": {weight: raw[weight] * math.nan}},
-        "moments that are no numbers": {"optimiser": {moment: moments[moment] * math.nan}},
-        "moments of another shape": {"optimiser": {moment: torch.zeros(3)}},
-        "moments of nothing": {"optimiser": {"nothing": torch.zeros(3)}},
+        "moments that are no numbers": {"optimizer": {moment: moments[moment] * math.nan}},
+        "moments of another shape": {"optimizer": {moment: torch.zeros(3)}},
+        "moments of nothing": {"optimizer": {"nothing": torch.zeros(3)}},
         "another step": {"state": {"step": 3, "nats": 0.0, "tokens": 0}},
         "an absurd step": {"state": {"step": 10**30, "nats": 0.0, "tokens": 0}},
     }[part]

@@ -103,7 +103,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A few hundred steps of the preset with classes, which is also the one without."""
     out = tmp_path_factory.mktemp("points")
     run = variations.with_budget(presets.points_class_tiny(), 400)
-    fit(replace(run, optimiser=replace(run.optimiser, ema=0.98)), out, quiet=True)
+    fit(replace(run, optimizer=replace(run.optimizer, ema=0.98)), out, quiet=True)
     return out
 
 

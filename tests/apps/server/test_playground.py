@@ -313,7 +313,7 @@ def test_a_phone_is_wide_enough_and_everything_has_a_name(browser: Browser, serv
 
 
 def lowest_contrast(page: Page) -> float:
-    """Of the colours that text has, on paper and on cards (WCAG)."""
+    """Of the colors that text has, on paper and on cards (WCAG)."""
     texts, grounds = ("ink", "quiet", "first", "second", "third", "wrong", "given"), ("paper", "card")
     script = "name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()"
     light = {name: luminance(page.evaluate(script, name)) for name in (*texts, *grounds, "on-first")}
@@ -322,8 +322,8 @@ def lowest_contrast(page: Page) -> float:
     return min((bright + 0.05) / (dark + 0.05) for dark, bright in ordered)
 
 
-def luminance(colour: str) -> float:
-    shares = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+def luminance(color: str) -> float:
+    shares = (int(color[i : i + 2], 16) / 255 for i in (1, 3, 5))
     linear = (c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in shares)
     return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 

@@ -213,7 +213,7 @@ def test_prompts_and_padding_stay_clean() -> None:
 
 
 def test_noise_is_differentiable_in_what_is_noised() -> None:
-    """Embeddings are learnt through z: dz/dx = a."""
+    """Embeddings are learned through z: dz/dx = a."""
     process, x, t = Gaussian(VOCAB), vectors(1).requires_grad_(), at(0.5)
     (slope,) = torch.autograd.grad(process.noise(x, t, rng=rng(0)).z.sum(), x)
     assert torch.allclose(slope, process.path.signal(t)[..., None].expand_as(x))
@@ -314,7 +314,7 @@ def test_the_large_variance_is_right_for_normal_data() -> None:
     assert float(variance) == pytest.approx(float(1 - factor**2))
 
 
-def test_a_learnt_variance_lies_between() -> None:
+def test_a_learned_variance_lies_between() -> None:
     """Spread 0 is the small one, 1 the large one, and 0.3 their geometric mean with that weight; so is its bound."""
     x, z, s, t = vectors(1), vectors(1, seed=1), at(0.4), at(0.6)
     noised = NoisySample(z, t, vectors(1, seed=2))
@@ -334,7 +334,7 @@ def test_a_learnt_variance_lies_between() -> None:
     assert torch.allclose(between, small**0.7 * large**0.3)
 
 
-def test_a_learnt_variance_needs_a_network_that_says_it() -> None:
+def test_a_learned_variance_needs_a_network_that_says_it() -> None:
     process, z = Gaussian(VOCAB, variance=LearnedVariance()), vectors(1)
     with pytest.raises(ValueError, match="needs a head that predicts it"):
         process.step(VectorPrediction(z), canvas(z), at(0.4), at(0.6), rng=rng(0))
@@ -373,7 +373,7 @@ def test_the_steps_of_the_bound_add_up_to_its_integral(path: NoisePath) -> None:
 
 
 @pytest.mark.parametrize("s", [None, at(0.2)], ids=["continuous", "steps"])
-def test_nothing_is_learnt_of_prompts_and_padding(s: Tensor | None) -> None:
+def test_nothing_is_learned_of_prompts_and_padding(s: Tensor | None) -> None:
     process, x, guess = Gaussian(VOCAB), vectors(1, places=4), vectors(1, places=4, seed=1).requires_grad_()
     t, pad = torch.tensor([[0.0, 0.5, 0.7, 0.5]]), torch.tensor([[False, False, False, True]])
     nats = process.nelbo(VectorPrediction(guess), process.noise(x, t, pad=pad, rng=rng(0)), s)

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from conftest import GOLDEN, randomise
+from conftest import GOLDEN, randomize
 from hypothesis import given, strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
@@ -136,7 +136,7 @@ def test_prompts_stay_and_nothing_is_missing_inside_them(seed: int, t: float) ->
     assert int(noised.arrived) == len(z) - 3, "what is given did not arrive"
 
 
-def test_nothing_is_learnt_of_a_row_that_is_given() -> None:
+def test_nothing_is_learned_of_a_row_that_is_given() -> None:
     x = torch.tensor([[0, 1, 2]])
     noised = PROCESS.noise(x, torch.zeros(1, 3), rng=rng(0))
     assert torch.equal(noised.z, x)
@@ -450,7 +450,7 @@ def config(counts: bool = False, **changes: object) -> DiffusionLMConfig:
 
 @pytest.fixture(scope="module", params=[False, True], ids=["expected", "counted"])
 def writer(request: pytest.FixtureRequest) -> DiffusionLM:
-    model = randomise(DiffusionLM(config(request.param), LETTERS), 0)
+    model = randomize(DiffusionLM(config(request.param), LETTERS), 0)
     with torch.no_grad():  # some gaps of about one token, as after training
         model.network.gaps.output.bias.copy_(torch.linspace(2, -12, 13) if request.param else torch.tensor([-2.5]))
     return model
@@ -458,7 +458,7 @@ def writer(request: pytest.FixtureRequest) -> DiffusionLM:
 
 def test_counts_relative_to_the_share_missing_have_no_pole() -> None:
     """A gap that is always left e^raw open gains e^raw tokens over the whole way, however many steps it has."""
-    model = randomise(DiffusionLM(config(gap_share=True), LETTERS), 0)
+    model = randomize(DiffusionLM(config(gap_fraction=True), LETTERS), 0)
     with torch.no_grad():
         model.network.gaps.output.weight.zero_()
         model.network.gaps.output.bias.fill_(-3.0)
@@ -475,7 +475,7 @@ def test_counts_relative_to_the_share_missing_have_no_pole() -> None:
 
 def test_configurations_that_make_no_sense() -> None:
     with pytest.raises(ValueError, match="leave out gap_counts"):
-        config(counts=True, gap_share=True)
+        config(counts=True, gap_fraction=True)
     with pytest.raises(ValueError, match="gaps=None with Insertion; set gaps"):
         config(gaps=None)
     with pytest.raises(ValueError, match="gaps=12 with Masked"):
@@ -506,7 +506,7 @@ def test_other_models_say_nothing_of_gaps() -> None:
         model.network.with_gaps(torch.zeros(1, 2, dtype=torch.int64), None)
 
 
-def test_padding_and_neighbours_do_not_matter(writer: DiffusionLM) -> None:
+def test_padding_and_neighbors_do_not_matter(writer: DiffusionLM) -> None:
     """A row among longer ones, or on a wider canvas, is told the same as alone; the end slot is always there."""
     x, pad = random_rows(3, 6, 9)
     together = writer(x, column(0.4, 6), Context(pad=pad))
@@ -543,7 +543,7 @@ def test_the_gradient_reaches_every_weight(writer: DiffusionLM, term: Bound | To
 
 
 @dataclass(frozen=True)
-class Learnt:
+class Learned:
     """A network in the oracle's place."""
 
     toy: _SentenceLanguage
@@ -562,14 +562,14 @@ def test_a_network_learns_lengths_and_words() -> None:
     torch.manual_seed(0)
     model = DiffusionLM(DiffusionLMConfig(SQUARE, network))
     adam, keys, objective = torch.optim.AdamW(model.parameters(), 1e-2), rng(0, 128), Objective(TokenCrossEntropy())
-    before = integral(Learnt(toy, SQUARE, model))  # type: ignore[arg-type]
+    before = integral(Learned(toy, SQUARE, model))  # type: ignore[arg-type]
     for step in range(steps):
         adam.param_groups[0]["lr"] = 0.01 * min(1, 2 * (1 - step / steps))
         index = torch.searchsorted(toy.p.cumsum(0), keys.fold(step).uniform(1)[:, 0]).clamp(max=len(toy.p) - 1)
         objective(model, Batch.of(toy.x[index], toy.pad[index]), rng=keys.fold(steps + step)).mean.backward()
         adam.step()
         adam.zero_grad()
-    after = integral(Learnt(toy, SQUARE, model))  # type: ignore[arg-type]
+    after = integral(Learned(toy, SQUARE, model))  # type: ignore[arg-type]
     assert before > toy.entropy + 1
     assert toy.entropy < after < toy.entropy + 0.4
     found = likelihood(model, [Batch.of(toy.x, toy.pad)], draws=32)
@@ -592,7 +592,7 @@ def test_a_canvas_has_room(writer: DiffusionLM) -> None:
 
 
 def test_a_text_does_not_outgrow_learned_positions() -> None:
-    model = randomise(DiffusionLM(config(positions=6), LETTERS), 0)
+    model = randomize(DiffusionLM(config(positions=6), LETTERS), 0)
     canvas = model.canvas(["ab", "abc"], new=9)
     assert canvas.z.shape == (2, 5)
     assert (~canvas.fixed).sum(-1).tolist() == [3, 2]

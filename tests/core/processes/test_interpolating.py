@@ -69,7 +69,7 @@ def guess(process: Interpolating, rows: int, length: int, seed: int = 0, free: b
     raw = 2 * torch.randn(rows, length, process.vocab.size, generator=torch.Generator().manual_seed(seed)).double()
     if process.vocab.mask is not None:
         raw[..., process.vocab.mask] = -torch.inf
-    return TablePrediction(raw if free else raw.log_softmax(-1), normalised=not free)
+    return TablePrediction(raw if free else raw.log_softmax(-1), normalized=not free)
 
 
 def column(t: float, rows: int = 1) -> Tensor:
@@ -155,7 +155,7 @@ def test_a_step_draws_from_bayes(
         law = onto[:, z] * said
         if float(process.marginal(t)[words(process), z].max()) > 0:
             canvas = Canvas(torch.full((1, draws), z), torch.zeros(1, draws, dtype=torch.bool))
-            pred = TablePrediction(raw.expand(1, draws, -1), normalised=not free)
+            pred = TablePrediction(raw.expand(1, draws, -1), normalized=not free)
             drawn = process.step(pred, canvas, column(s), column(t), rng=rng(z)).z
             seen, expected = torch.bincount(drawn[0], minlength=V), draws * law / law.sum()
             assert not seen[expected == 0].any()
@@ -557,8 +557,8 @@ def test_udlm_with_its_network() -> None:
     same(clean.mean(), scalars["udlm_recon_loss_mean"])
     same(nats + clean.mean(), scalars["udlm_loss_with_recon"])
     with torch.no_grad():
-        labelled = model(io["xt"], io["t"][:, None].double(), Context(label=io["cond"]))
-        same(process.nelbo(labelled, noised._replace(t=io["t"][:, None].double())), io["diffusion_loss_cond"])
+        labeled = model(io["xt"], io["t"][:, None].double(), Context(label=io["cond"]))
+        same(process.nelbo(labeled, noised._replace(t=io["t"][:, None].double())), io["diffusion_loss_cond"])
 
 
 def multinomial(direct: bool = False) -> tuple[Interpolating, TablePrediction, NoisySample, Tensor]:

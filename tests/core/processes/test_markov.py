@@ -162,8 +162,8 @@ def test_what_is_left_at_the_end_is_paid_for(end: float) -> None:
 # --- jumps ---
 
 
-def test_band_jumps_are_the_discretised_gaussian() -> None:
-    """D3PM's exp(−4|i − j|²/((K − 1)²β)) with width² = (K − 1)²β/8; noise spreads to the neighbours first."""
+def test_band_jumps_are_the_discretized_gaussian() -> None:
+    """D3PM's exp(−4|i − j|²/((K − 1)²β)) with width² = (K − 1)²β/8; noise spreads to the neighbors first."""
     beta, K = 0.02, 6
     width = ((K - 1) ** 2 * beta / 8) ** 0.5
     rates = BandedRates(width).rates(UNMASKED)
@@ -175,7 +175,7 @@ def test_band_jumps_are_the_discretised_gaussian() -> None:
     assert (table[0].diff() < 0).all()
 
 
-def test_neighbours_go_both_ways() -> None:
+def test_neighbors_go_both_ways() -> None:
     rates = RING.rates(VOCAB)
     assert torch.equal(rates, rates.T)
     assert rates[0].nonzero().flatten().tolist() == [1, 5]
@@ -183,11 +183,11 @@ def test_neighbours_go_both_ways() -> None:
     assert not rates[:, MASK].any()
 
 
-def test_the_nearest_words_are_neighbours() -> None:
+def test_the_nearest_words_are_neighbors() -> None:
     place = torch.tensor([[0.0], [1.0], [99.0], [2.5], [4.5], [7.0]])  # id 2 is the mask
-    assert nearest_words(place, VOCAB, k=1).neighbours == ((1,), (0,), (1,), (3,), (4,))
+    assert nearest_words(place, VOCAB, k=1).neighbors == ((1,), (0,), (1,), (3,), (4,))
     near = nearest_words(place, VOCAB, k=2)
-    assert near.neighbours[0] == (1, 3)
+    assert near.neighbors[0] == (1, 3)
     table = Markov(VOCAB, near).marginal(0.1)
     assert table[0, 1] > table[0, 5]
 

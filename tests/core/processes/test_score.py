@@ -120,14 +120,14 @@ def test_the_score_head_is_the_original_s_output_layer() -> None:
     hidden = z == states - 1
     t = golden.column("t")
     log_x = Score().estimate(raw[hidden], z[hidden], t.expand_as(z)[hidden], process)
-    pred = TablePrediction(torch.zeros_like(raw).float().masked_scatter(hidden[..., None], log_x), normalised=False)
+    pred = TablePrediction(torch.zeros_like(raw).float().masked_scatter(hidden[..., None], log_x), normalized=False)
     found = process.nelbo(pred, NoisySample(z, t, golden["x0"]))
     same(found.double(), golden.column("dsigma") * golden["score_entropy"])
     log_score = sedd.score_ratios(pred.x.double(), z, process.schedule.keep(t), golden.limit)
     same(log_score[hidden][:, :-1], golden["log_score"][hidden][:, :-1])
 
 
-# --- the change of parameterisation ---
+# --- the change of parameterization ---
 
 
 def guess(seed: int, length: int, spread: float) -> Tensor:
@@ -156,7 +156,7 @@ def test_score_entropy_is_the_bound(noise: str, schedule: Schedule, t: float, se
     log_s = sedd.score_ratios(log_x, z, keep, sedd.limiting_distribution(process))
     rate = -schedule.slope(time) / keep
     expected = rate * sedd.score_entropy(log_s, z, x, -keep.log(), sedd.limiting_distribution(process))
-    found = process.nelbo(TablePrediction(log_x, normalised=spread == 0), NoisySample(z, time, x))
+    found = process.nelbo(TablePrediction(log_x, normalized=spread == 0), NoisySample(z, time, x))
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -168,16 +168,16 @@ def test_uniform_noise_does_not_tell_the_sum(seed: int, t: float, c: float) -> N
     keep, _, word = process.mix(time)
     other = (c * log_x.exp() + (c - 1) * word / keep).log()
     other[..., MASK] = -torch.inf
-    losses = (process.nelbo(TablePrediction(g, normalised=False), NoisySample(z, time, x)) for g in (log_x, other))
+    losses = (process.nelbo(TablePrediction(g, normalized=False), NoisySample(z, time, x)) for g in (log_x, other))
     torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
 
 
 @given(seed=st.integers(0, 10**6), t=st.floats(0.05, 0.95))
 def test_a_wrong_sum_costs(seed: int, t: float) -> None:
-    """Z − 1 − log Z more than the same x̂ normalised, per masked token and unit of the rate."""
+    """Z − 1 − log Z more than the same x̂ normalized, per masked token and unit of the rate."""
     time, free = torch.full((1, 1), t, dtype=torch.float64), guess(seed, 6, 0.7)
     noised = NoisySample(torch.full((1, 6), MASK), time, torch.zeros(1, 6, dtype=torch.int64))
-    loss = Masked(VOCAB).nelbo(TablePrediction(free, normalised=False), noised).double()
+    loss = Masked(VOCAB).nelbo(TablePrediction(free, normalized=False), noised).double()
     best = Masked(VOCAB).nelbo(TablePrediction(free.log_softmax(-1)), noised).double()
     log_mass = free.logsumexp(-1)
     torch.testing.assert_close(loss - best, (log_mass.expm1() - log_mass) / time, rtol=1e-4, atol=1e-5)
@@ -188,7 +188,7 @@ def test_the_gradient_pulls_every_intensity_to_the_truth() -> None:
     x, time = torch.tensor([[0, 1, 2]]), torch.full((1, 1), 0.25)
     log_x = torch.cat([raw, torch.full((1, 3, 1), -torch.inf)], -1)
     noised = NoisySample(torch.full((1, 3), MASK), time, x)
-    Masked(VOCAB).nelbo(TablePrediction(log_x, normalised=False), noised).sum().backward()
+    Masked(VOCAB).nelbo(TablePrediction(log_x, normalized=False), noised).sum().backward()
     expected = 4 * (raw.detach().exp() - torch.nn.functional.one_hot(x, V - 1))
     torch.testing.assert_close(raw.grad, expected)
 
@@ -199,7 +199,7 @@ def test_the_gradient_pulls_every_intensity_to_the_truth() -> None:
 def drawn(process: Masked | Interpolating, log_x: Tensor, z: int, s: float, t: float, draws: int) -> Tensor:
     canvas = Canvas(torch.full((1, draws), z), torch.zeros(1, draws, dtype=torch.bool))
     at = (torch.full((1, 1), u, dtype=torch.float64) for u in (s, t))
-    pred = TablePrediction(log_x.expand(1, draws, V), normalised=False)
+    pred = TablePrediction(log_x.expand(1, draws, V), normalized=False)
     return process.step(pred, canvas, *at, rng=rng(3)).z[0]
 
 
@@ -243,7 +243,7 @@ def test_the_price_of_a_step_is_its_kl(noise: str, seed: int, s: float, t: float
     process, (z, x) = NOISE[noise](VOCAB, Linear()), pairs(noise)
     late, early = (torch.full((1, 1), u, dtype=torch.float64) for u in (t, s))
     log_x, truth = guess(seed, z.shape[1], spread), torch.eye(V, dtype=torch.float64).log()
-    found = process.nelbo(TablePrediction(log_x, normalised=spread == 0), NoisySample(z, late, x), early).double()
+    found = process.nelbo(TablePrediction(log_x, normalized=spread == 0), NoisySample(z, late, x), early).double()
     for i, (here, true) in enumerate(zip(z[0].tolist(), x[0].tolist(), strict=True)):
         if noise == "mask" and here != MASK:
             assert float(found[0, i]) == 0

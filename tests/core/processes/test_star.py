@@ -186,8 +186,11 @@ def test_rates_by_hand() -> None:
         assert float(rate(now, written, None)) == pytest.approx(sigma)
         assert rate.blind
     assert float(LoopRate(0.2)(moment(0.4, 0.4), written, None)) == pytest.approx(0.2)
-    assert float(WindowedRate(CappedRate(0.2), on=0.5, off=0.3)(now, written, None)) == pytest.approx(0.2)
-    for window in (WindowedRate(CappedRate(0.2), on=0.39, off=0.3), WindowedRate(CappedRate(0.2), on=0.5, off=0.41)):
+    assert float(WindowedRate(CappedRate(0.2), start_time=0.5, end_time=0.3)(now, written, None)) == pytest.approx(0.2)
+    for window in (
+        WindowedRate(CappedRate(0.2), start_time=0.39, end_time=0.3),
+        WindowedRate(CappedRate(0.2), start_time=0.5, end_time=0.41),
+    ):
         assert float(window(now, written, None)) == 0
 
 
@@ -367,7 +370,7 @@ def test_errors() -> None:
             with pytest.raises(ValueError, match="a probability lies between 0 and 1"):
                 rate(bad)
     with pytest.raises(ValueError, match="time falls from 1 to 0"):
-        WindowedRate(StarRate(), on=0.1, off=0.5)
+        WindowedRate(StarRate(), start_time=0.1, end_time=0.5)
     with pytest.raises(ValueError, match="direct=False"):
         Remask(replace(Interpolating(VOCAB), direct=True))
     with pytest.raises(ValueError, match="only Masked reveals tokens"):

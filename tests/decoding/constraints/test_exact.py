@@ -51,7 +51,7 @@ def marginals(joint: dict[tuple[int, ...], float], length: int) -> Tensor:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("given", [{}, {2: 0}, {0: 1, 3: 0}])
-def test_marginals_and_the_normaliser_are_exact(pattern: str, given: dict[int, int]) -> None:
+def test_marginals_and_the_normalizer_are_exact(pattern: str, given: dict[int, int]) -> None:
     log_p = said(5, seed=len(pattern))
     joint = law(log_p, pattern, given)
     if not joint:

@@ -36,7 +36,7 @@ class Truth:
 
 
 def entangled() -> Tensor:
-    """Neighbours repeat each other, so marginals tell little about whole texts."""
+    """Neighbors repeat each other, so marginals tell little about whole texts."""
     same = (STATES[:, 1:] == STATES[:, :-1]).sum(-1).double()
     noise = torch.randn(len(STATES), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     return (1.5 * same + 0.5 * noise).softmax(0)

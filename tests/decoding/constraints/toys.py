@@ -66,7 +66,7 @@ def matching(pattern: str, length: int) -> Iterator[tuple[int, ...]]:
 
 
 def law(log_p: Tensor, pattern: str, given: dict[int, int] | None = None) -> dict[tuple[int, ...], float]:
-    """The factorised law given that the text matches, by enumeration; given tokens count as certain."""
+    """The factorized law given that the text matches, by enumeration; given tokens count as certain."""
     given = given or {}
     weights = {
         ids: float(sum(log_p[i, token].double() for i, token in enumerate(ids) if i not in given))

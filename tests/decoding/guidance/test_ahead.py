@@ -60,8 +60,8 @@ def test_a_cache_changes_no_text() -> None:
     run = variations._shrunken(presets.ar_tagger_tiny())
     torch.manual_seed(0)
     model = DiffusionLM(run.model, run.tokenizer).eval()
-    assert run.model.kinds is not None
-    wanted = torch.arange(12) % len(run.model.kinds.names)
+    assert run.model.tags is not None
+    wanted = torch.arange(12) % len(run.model.tags.names)
     guidance = LookAhead(future_tag_log_prob(model, wanted), 2.0, top=5, least=0.0)
     texts = [
         final_canvas(

@@ -34,7 +34,7 @@ def one(mode: int) -> Mixture:
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labeled:
     """The best denoiser of the mixture, or of the mode that the label names; counts its calls."""
 
     calls: list[Context] = field(default_factory=list)
@@ -74,16 +74,16 @@ def noisy() -> tuple[Tensor, Tensor]:
 
 def test_zero_and_one_are_the_branches_bit_for_bit(noisy: tuple[Tensor, Tensor]) -> None:
     for scale, mixture in ((0.0, MIXTURE), (1.0, one(1))):
-        labelled = Labelled()
-        said = ClassifierFree(scale)(labelled)(*noisy, LABEL).x
+        labeled = Labeled()
+        said = ClassifierFree(scale)(labeled)(*noisy, LABEL).x
         assert torch.equal(said, MixtureOracle(mixture, _PROCESS.path)(*noisy, LABEL).x)
-        assert len(labelled.calls) == 1
+        assert len(labeled.calls) == 1
 
 
 def test_vectors_are_mixed_affinely(noisy: tuple[Tensor, Tensor]) -> None:
-    labelled = Labelled()
+    labeled = Labeled()
     hint = torch.ones(2, 5, 2)
-    said = ClassifierFree(2.5)(labelled)(
+    said = ClassifierFree(2.5)(labeled)(
         *noisy, replace(LABEL, previous=hint, source=hint, source_pad=hint[..., 0] > 0)
     ).x
     without, given = ORACLE(*noisy, LABEL).x, MixtureOracle(one(1), _PROCESS.path)(*noisy, LABEL).x
@@ -91,7 +91,7 @@ def test_vectors_are_mixed_affinely(noisy: tuple[Tensor, Tensor]) -> None:
     a, s = _PROCESS.path.scales(noisy[1][..., None])
     eps = [(noisy[0] - a * x) / s for x in (said, without, given)]
     torch.testing.assert_close(eps[0], -1.5 * eps[1] + 2.5 * eps[2])  # the same rule in ε
-    hidden, shown = sorted(labelled.calls, key=lambda context: context.label is not None)
+    hidden, shown = sorted(labeled.calls, key=lambda context: context.label is not None)
     assert (hidden.source, hidden.source_pad, hidden.label) == (None, None, None)
     assert shown.source is hint
     assert hidden.previous is hint, "both branches see the same hint"
@@ -101,30 +101,30 @@ def test_one_gives_the_same_samples(noisy: tuple[Tensor, Tensor]) -> None:
     canvas = Canvas(noisy[0], torch.zeros(2, 5, dtype=torch.bool), LABEL)
     plain, guided = (
         final_canvas(Ddim(4)(denoise, _PROCESS, canvas, rng=rng(0, 2))).z
-        for denoise in (Labelled(), ClassifierFree(1.0)(Labelled()))
+        for denoise in (Labeled(), ClassifierFree(1.0)(Labeled()))
     )
     assert torch.equal(plain, guided)
 
 
 def test_each_branch_has_a_cache(noisy: tuple[Tensor, Tensor]) -> None:
-    labelled = Labelled()
-    guided = ClassifierFree(2.0)(labelled)
+    labeled = Labeled()
+    guided = ClassifierFree(2.0)(labeled)
     context = guided.absorb(noisy[0], replace(LABEL, previous=noisy[0]))
     assert context.cache is not None
-    assert (context.cache.covers.shape, len(labelled.calls), context.previous) == ((2, 5), 2, None)
+    assert (context.cache.covers.shape, len(labeled.calls), context.previous) == ((2, 5), 2, None)
     assert context.cache.exact
     again = guided.absorb(noisy[0][:, :3], context.rows(torch.tensor([0, 1])))
     assert again.label is LABEL.label or torch.equal(again.label, LABEL.label)  # type: ignore[arg-type]
     guided(*noisy, again)
-    assert [type(call.cache) for call in labelled.calls[-2:]] == [Length, Length], "never the pair itself"
-    alone = Labelled()
+    assert [type(call.cache) for call in labeled.calls[-2:]] == [Length, Length], "never the pair itself"
+    alone = Labeled()
     kept = ClassifierFree(0.0)(alone).absorb(noisy[0], LABEL)
     assert (kept.cache, len(alone.calls)) == (Length(5), 1)
 
 
 def test_nothing_to_exaggerate(noisy: tuple[Tensor, Tensor]) -> None:
     with pytest.raises(ValueError, match="neither source nor label"):
-        ClassifierFree(2.0)(Labelled())(*noisy, Context())
+        ClassifierFree(2.0)(Labeled())(*noisy, Context())
     with pytest.raises(ValueError, match="scale=-1"):
         ClassifierFree(-1)
 
@@ -138,12 +138,12 @@ P, Q = torch.tensor([0.5, 0.3, 0.2, 0.0]), torch.tensor([0.2, 0.2, 0.6, 0.0])
 class Tokens:
     """P without a label, Q with one; the last state is never said."""
 
-    normalised: bool = True
+    normalized: bool = True
     block: int | None = None
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         p = P if context.label is None else Q
-        return TablePrediction(p.log().expand(*z.shape, 4), self.normalised)
+        return TablePrediction(p.log().expand(*z.shape, 4), self.normalized)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise NotImplementedError
@@ -162,7 +162,7 @@ def test_tokens_are_mixed_as_probabilities() -> None:
     for scale, p in ((0.0, P), (1.0, Q)):
         assert torch.equal(ClassifierFree(scale)(Tokens())(z, t, LABEL).x[0, 0], p.log())
     with pytest.raises(ValueError, match="predicts unnormalized ratios"):
-        ClassifierFree(2.0)(Tokens(normalised=False))(z, t, LABEL)
+        ClassifierFree(2.0)(Tokens(normalized=False))(z, t, LABEL)
 
 
 def test_extrapolate_never_takes_infinity_from_infinity() -> None:
@@ -216,11 +216,11 @@ def test_given_places_are_not_pushed() -> None:
 
 def test_through_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
     """The slope of a linear log p(y | x) is its weight times the Jacobian of x̂; one call, no graph left."""
-    weight, labelled = torch.tensor([1.0, -2.0], dtype=torch.float64), Labelled()
-    guided = DenoisedClassifier(lambda x, _: (x @ weight).sum(-1), _PROCESS, 0.5)(labelled)
+    weight, labeled = torch.tensor([1.0, -2.0], dtype=torch.float64), Labeled()
+    guided = DenoisedClassifier(lambda x, _: (x @ weight).sum(-1), _PROCESS, 0.5)(labeled)
     with torch.no_grad():
         said = guided(*noisy, Context()).x
-    assert len(labelled.calls) == 1
+    assert len(labeled.calls) == 1
     assert not said.requires_grad
     z = noisy[0].clone().requires_grad_()
     x = ORACLE(z, noisy[1], Context()).x
@@ -250,10 +250,10 @@ def test_clamping_from_a_time_on(noisy: tuple[Tensor, Tensor]) -> None:
 
 def test_thresholds() -> None:
     x = torch.tensor([[[0.5, -0.5, 0.2, 0.1], [4.0, -2.0, 1.0, 0.0]]])
-    held = DynamicThreshold(share=1.0)(x)
+    held = DynamicThreshold(quantile=1.0)(x)
     assert torch.equal(held[0, 0], x[0, 0]), "within the limit nothing happens"
     torch.testing.assert_close(held[0, 1], x[0, 1] / 4)
-    cut = DynamicThreshold(share=2 / 3)(x)[0, 1]
+    cut = DynamicThreshold(quantile=2 / 3)(x)[0, 1]
     torch.testing.assert_close(cut, torch.tensor([1.0, -1.0, 0.5, 0.0]))
     torch.testing.assert_close(UnitNorm()(x).norm(dim=-1), torch.full((1, 2), 2.0))
 

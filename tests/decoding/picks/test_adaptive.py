@@ -218,7 +218,7 @@ def test_what_is_taken_back_was_unlikely_when_it_was_written() -> None:
     canvases = Unmask(None, WideInNarrowOut(0.6, 0.9))(said, PROCESS, blank(1, 7), rng=rng(0))
     masked = [(z.z[0] == MASK).nonzero().flatten().tolist() for z in canvases]
     assert masked == [[0, 1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6], [2, 5], [5], []]
-    alone = Unmask(None, WideInNarrowOut(0.6, 0.9, neighbours=0))
+    alone = Unmask(None, WideInNarrowOut(0.6, 0.9, neighbors=0))
     assert [int(hidden(z)) for z in alone(said, PROCESS, blank(1, 7), rng=rng(0))] == [7, 2, 1, 0]
     given = Canvas(torch.zeros(1, 7, dtype=torch.int64), torch.arange(7)[None] == 2)
     fixed = [int(hidden(z)) for z in alone(said, PROCESS, given, rng=rng(0))]
@@ -359,7 +359,7 @@ def test_errors(build: Build) -> None:
         lambda: FrechetProfile(2.0),
         lambda: EntropyBound(-1.0),
         lambda: Klass(history=0),
-        lambda: WideInNarrowOut(neighbours=-1),
+        lambda: WideInNarrowOut(neighbors=-1),
         lambda: WideInNarrowOut(temperature=-1.0),
         lambda: TimePace(2.0),
         lambda: LeftToRight(float("inf")),

@@ -1,4 +1,4 @@
-"""Networks of blocks write rows far longer than those they have learnt from, if their positions are rotary alone."""
+"""Networks of blocks write rows far longer than those they have learned from, if their positions are rotary alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from redraft.decoding import Ancestral, Blocks, Sampler, final_canvas
 from redraft.models import DiffusionLM
 from redraft.training import DocumentRows, Run, fit, load, presets
 
-LEARNT, LONG = 16, 72  # tokens of a row: in training, and to be written
+LEARNED, LONG = 16, 72  # tokens of a row: in training, and to be written
 SAMPLERS: dict[str, Sampler] = {"bd3_tiny": Ancestral(3), "ar_tiny": Ancestral(1)}
 both = pytest.mark.parametrize("name", list(SAMPLERS))
 
@@ -27,7 +27,7 @@ def small(name: str) -> Run:
     base = presets.TINY[name]()
     network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16, positions=None, rotary=10_000.0)
     model = replace(base.model, network=network)
-    short = replace(base, model=model, framing=DocumentRows(LEARNT), steps=2, batch=2, eval_rows=2, samples=0)
+    short = replace(base, model=model, framing=DocumentRows(LEARNED), steps=2, batch=2, eval_rows=2, samples=0)
     return replace(short, sampler=Blocks(SAMPLERS[name]))
 
 
@@ -85,7 +85,7 @@ def test_the_command_line_writes_long_rows(
     model = load(trained[name])
     canvas = model.canvas("One spring day,", new=LONG)
     assert json.loads(said.out)["text"] == tasks.sample_canvases(model, Blocks(SAMPLERS[name]), canvas, seed=1).texts[0]
-    assert f"{4 + LONG} tokens are more than the {LEARNT} of the rows this model was trained on" in said.err
+    assert f"{4 + LONG} tokens are more than the {LEARNED} of the rows this model was trained on" in said.err
 
 
 @both

@@ -103,7 +103,7 @@ def test_a_row_that_is_done_costs_nothing() -> None:
 
 def test_the_network_is_told_a_low_level() -> None:
     twins = Twins()
-    final_canvas(SelfCorrection(level=0.03).correct(twins, PROCESS, text([1, 1, 2, 1]), rng=rng(0)))
+    final_canvas(SelfCorrection(noise_level=0.03).correct(twins, PROCESS, text([1, 1, 2, 1]), rng=rng(0)))
     assert twins.times == pytest.approx([0.03] * len(twins.times))
 
 
@@ -174,7 +174,9 @@ def test_nothing_to_correct_is_no_error() -> None:
     assert list(SelfCorrection().correct(Twins(), PROCESS, text([1, 2], fixed=[0, 1]), rng=rng(0))) == []
 
 
-@pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"level": 0.0}, {"tokens": 0}, {"patience": 0}, {"steps": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"temperature": 0.0}, {"noise_level": 0.0}, {"tokens": 0}, {"patience": 0}, {"steps": 0}]
+)
 def test_wrong_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"use a temperature above 0|at least one step"):
         SelfCorrection(**wrong)  # type: ignore[arg-type]

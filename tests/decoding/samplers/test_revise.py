@@ -74,19 +74,19 @@ SAMPLERS = [
     WithRemasking(Ancestral(7), WindowedRate(StarRate(), 0.6, 0.1)),
     WithRemasking(Ancestral(9, HoldWarp(0.6, 0.2, 0.3)), LoopRate(0.5)),
     GuidedStar(7),
-    GuidedStar(7, temperature=0.0, on=1.0, off=0.0),
-    GuidedStar(7, guide=ConstantScore(), on=0.8, off=0.1),
-    Blocks(GuidedStar(5, on=1.0, off=0.0), decode_block=3),
+    GuidedStar(7, temperature=0.0, start_time=1.0, end_time=0.0),
+    GuidedStar(7, guide=ConstantScore(), start_time=0.8, end_time=0.1),
+    Blocks(GuidedStar(5, start_time=1.0, end_time=0.0), decode_block=3),
 ]
 
 
 @pytest.fixture(scope="module")
 def critic(vocab: Vocab, tiny: TransformerConfig) -> DiffusionLM:
     """A model with an error layer, all of it random; learned positions tell its masks apart."""
-    from conftest import randomise
+    from conftest import randomize
 
-    config = redraft.DiffusionLMConfig(Masked(vocab), replace(tiny, rotary=None, positions=16), errors=True)
-    return randomise(DiffusionLM(config), 0).eval()
+    config = redraft.DiffusionLMConfig(Masked(vocab), replace(tiny, rotary=None, positions=16), error_head=True)
+    return randomize(DiffusionLM(config), 0).eval()
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def test_no_remasking_is_the_sampler_itself(build: Build, ragged: Ragged) -> Non
     plain = final_canvas(Ancestral(8)(model, model.process, canvas, rng=keys)).z
     for sampler in (
         WithRemasking(Ancestral(8), CappedRate(0.0)),
-        GuidedStar(8, guide=ConstantScore(), on=0.0, off=0.0),
+        GuidedStar(8, guide=ConstantScore(), start_time=0.0, end_time=0.0),
     ):
         assert torch.equal(final_canvas(sampler(model, model.process, canvas, rng=keys)).z, plain)
 
@@ -155,7 +155,7 @@ def test_blind_remasking_reproduces_the_joint() -> None:
     oracle = check.Oracle(toy, process)
     for sampler in (
         WithRemasking(Ancestral(128), CappedRate(0.02)),
-        GuidedStar(256, guide=ConstantScore(), on=0.3, off=0.02),
+        GuidedStar(256, guide=ConstantScore(), start_time=0.3, end_time=0.02),
     ):
         assert _sampling_p_value(process, oracle, sampler, rng(5, 3000)) > CHANCE
 
@@ -164,11 +164,11 @@ def test_blind_remasking_reproduces_the_joint() -> None:
 
 
 def test_hold() -> None:
-    hold, canvas = HoldWarp(on=0.5, off=0.25, at=0.2), blank(1, 1)
+    hold, canvas = HoldWarp(hold_from=0.5, hold_until=0.25, at=0.2), blank(1, 1)
     times = [float(t) for t in _time_grid(canvas, 8, hold)]
     assert times == pytest.approx([1.0, 0.8, 0.6, 0.4, 0.2, 0.2, 0.2, 0.1, 0.0])
     assert times[4] == times[5] == times[6]
-    pause = HoldWarp(on=0.5, off=0.25, at=0.25 / 0.75)  # the even way with a pause
+    pause = HoldWarp(hold_from=0.5, hold_until=0.25, at=0.25 / 0.75)  # the even way with a pause
     assert [float(t) for t in _time_grid(canvas, 8, pause)] == pytest.approx(
         [i / 6 for i in (6, 5, 4, 3, 2, 2, 2, 1, 0)]
     )
@@ -177,14 +177,20 @@ def test_hold() -> None:
         == [float(t) for t in _time_grid(canvas, 4, EvenWarp())]
         == [1, 0.75, 0.5, 0.25, 0]
     )
-    for wrong in ({"on": 0.1, "off": 0.2}, {"at": 0.0}, {"at": 1.0}, {"on": 1.0}, {"off": 0.0}):
-        with pytest.raises(ValueError, match="use 0 < off <= on < 1 and 0 < at < 1"):
+    for wrong in (
+        {"hold_from": 0.1, "hold_until": 0.2},
+        {"at": 0.0},
+        {"at": 1.0},
+        {"hold_from": 1.0},
+        {"hold_until": 0.0},
+    ):
+        with pytest.raises(ValueError, match="use 0 < hold_until <= hold_from < 1 and 0 < at < 1"):
             HoldWarp(**wrong)
 
 
 def test_a_loop_revises_while_time_stands_still() -> None:
     """As many tokens are masked, but not the same ones; before and after nothing is taken back."""
-    hold, rows, length = HoldWarp(on=0.5, off=0.25, at=0.4), 500, 10
+    hold, rows, length = HoldWarp(hold_from=0.5, hold_until=0.25, at=0.4), 500, 10
     sampler = WithRemasking(Ancestral(8, hold), LoopRate(0.5))
     steps = list(sampler(Fake(torch.zeros(length)), Masked(Vocab(7, mask=MASK)), blank(rows, length), rng=rng(0, rows)))
     masked = torch.stack([canvas.z == MASK for canvas in steps])
@@ -200,7 +206,7 @@ def test_a_loop_revises_while_time_stands_still() -> None:
 
 def test_so_many_are_taken_back_as_the_time_says() -> None:
     process, length = Masked(Vocab(7, mask=MASK), Cosine()), 11
-    sampler = GuidedStar(10, guide=ConstantScore(), on=0.65, off=0.15)
+    sampler = GuidedStar(10, guide=ConstantScore(), start_time=0.65, end_time=0.15)
     steps = list(sampler(Fake(torch.zeros(length)), process, blank(30, length), rng=rng(0, 30)))
     assert len(steps) == 11
     for i, canvas in enumerate(steps[1:], 1):
@@ -213,14 +219,14 @@ def test_so_many_are_taken_back_as_the_time_says() -> None:
 
 
 def test_the_last_step_takes_nothing_back() -> None:
-    sampler = GuidedStar(4, guide=ConstantScore(), on=1.0, off=0.0)
+    sampler = GuidedStar(4, guide=ConstantScore(), start_time=1.0, end_time=0.0)
     end = final_canvas(sampler(Fake(torch.zeros(5)), Masked(Vocab(7, mask=MASK)), blank(9, 5), rng=rng(0, 9)))
     assert not bool((end.z == MASK).any())
 
 
 def test_the_most_doubtful_are_taken_back() -> None:
     doubts = torch.tensor([0.1, 3.0, -2.0, 1.0, 0.5, 2.0])
-    sampler = GuidedStar(2, temperature=0.0, on=1.0, off=0.0)
+    sampler = GuidedStar(2, temperature=0.0, start_time=1.0, end_time=0.0)
     _, half, _ = sampler(Fake(doubts), Masked(Vocab(7, mask=MASK)), blank(8, 6), rng=rng(0, 8))
     assert (half.z == MASK).tolist() == [[False, True, False, True, False, True]] * 8
 
@@ -229,7 +235,7 @@ def test_the_most_doubtful_are_taken_back() -> None:
 def test_one_is_drawn_in_proportion_to_its_odds(temperature: float, p_value: PValue) -> None:
     """Gumbel noise: the first of a draw without replacement has probability softmax(score/temperature)."""
     doubts, rows = torch.tensor([0.0, 1.0, -1.0, 0.5]), 8000
-    sampler = GuidedStar(4, temperature=temperature, on=0.5, off=0.0)
+    sampler = GuidedStar(4, temperature=temperature, start_time=0.5, end_time=0.0)
     *_, one, _ = sampler(Fake(doubts), Masked(Vocab(7, mask=MASK)), blank(rows, 4), rng=rng(1, rows))
     masked = one.z == MASK
     assert masked.sum(-1).tolist() == [1] * rows
@@ -239,7 +245,10 @@ def test_one_is_drawn_in_proportion_to_its_odds(temperature: float, p_value: PVa
 def test_the_guide_costs_a_second_call(critic: DiffusionLM) -> None:
     """In three of ten steps: t = 0.4, 0.3 and 0.2; the last one takes nothing back."""
     counts = []
-    for sampler in (GuidedStar(10, on=0.45, off=0.0), GuidedStar(10, guide=ConstantScore(), on=0.45, off=0.0)):
+    for sampler in (
+        GuidedStar(10, start_time=0.45, end_time=0.0),
+        GuidedStar(10, guide=ConstantScore(), start_time=0.45, end_time=0.0),
+    ):
         with count_calls(critic) as counted:
             final_canvas(sampler(critic, critic.process, blank(50, 12), rng=rng(0, 50)))
         counts.append(counted.rows)
@@ -249,12 +258,12 @@ def test_the_guide_costs_a_second_call(critic: DiffusionLM) -> None:
 def test_errors(build: Build) -> None:
     model, keys = build(), rng(0)
     with pytest.raises(ValueError, match="no error head"):
-        final_canvas(GuidedStar(4, on=1.0)(model, model.process, blank(1, 3), rng=keys))
+        final_canvas(GuidedStar(4, start_time=1.0)(model, model.process, blank(1, 3), rng=keys))
     oracle = check.Oracle(check._ToyLanguage.of(), Masked(check.VOCAB))
     with pytest.raises(ValueError, match=r"Oracle has no error head.*guide=ConstantScore"):
-        final_canvas(GuidedStar(4, on=1.0)(oracle, Masked(check.VOCAB), blank(1, 3), rng=keys))
-    for wrong in ({"temperature": -1.0}, {"on": 0.1, "off": 0.2}, {"on": 1.5}):
-        with pytest.raises(ValueError, match="use a temperature of 0 or more and 0 <= off <= on <= 1"):
+        final_canvas(GuidedStar(4, start_time=1.0)(oracle, Masked(check.VOCAB), blank(1, 3), rng=keys))
+    for wrong in ({"temperature": -1.0}, {"start_time": 0.1, "end_time": 0.2}, {"start_time": 1.5}):
+        with pytest.raises(ValueError, match="use a temperature of 0 or more and 0 <= end_time <= start_time <= 1"):
             GuidedStar(4, **wrong)
     with pytest.raises(ValueError, match="at least one step"):
         GuidedStar(0)
@@ -356,7 +365,7 @@ def test_the_error_layer_is_trained_and_saved_with_its_model(trained: tuple[Run,
     for name, p in frozen.named_parameters():
         assert torch.equal(p, ours[name]), name
     assert model.config == run.model
-    # the layer has learnt: better than knowing only how often a token is wrong
+    # the layer has learned: better than knowing only how often a token is wrong
     batch, *_ = first_batches(load_rows(run.data, "valid", run.tokenizer, run.framing), 32)
     keys = rng(1, len(batch.tokens))
     loss, even = (ErrorHeadObjective()(m, batch, rng=keys).mean.detach() for m in (model, begun(run, base)))

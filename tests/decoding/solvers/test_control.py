@@ -100,16 +100,16 @@ def test_given_places_never_move(descent: DescentRule) -> None:
 
 
 def test_adagrad_made_anew_takes_sign_steps() -> None:
-    """Against torch's own optimiser, kept for all steps and made anew for each."""
+    """Against torch's own optimizer, kept for all steps and made anew for each."""
     z, goal = torch.tensor([[1.0, -2.0, 0.5]]), torch.tensor([[0.0, 3.0, 0.4]])
     ours, anew = (d(z, lambda at: at - goal, 4) for d in (AdagradDescent(0.1), SignDescent(0.1)))
     for made_anew, expected in ((False, ours), (True, anew)):
         at = z.clone().requires_grad_()
-        optimiser = torch.optim.Adagrad([at], lr=0.1)
+        optimizer = torch.optim.Adagrad([at], lr=0.1)
         for _ in range(4):
-            optimiser = torch.optim.Adagrad([at], lr=0.1) if made_anew else optimiser
+            optimizer = torch.optim.Adagrad([at], lr=0.1) if made_anew else optimizer
             at.grad = (at - goal).detach()
-            optimiser.step()
+            optimizer.step()
         torch.testing.assert_close(at.detach(), expected)
 
 

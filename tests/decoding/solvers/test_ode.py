@@ -269,7 +269,7 @@ def test_with_a_network(tiny: TransformerConfig, vocab: Vocab, head: VectorHead)
     """Every solver, and the likelihood, on what a real model says, hints included."""
     codec = Simplex() if head == PredictTokens() else Embedding(4)
     process = Gaussian(vocab, VariancePreserving(ClampedLogSnr(Sqrt(), -12.0, 2.0)))
-    config = DiffusionLMConfig(process, replace(tiny, time=8), head, codec=codec, hint=True)
+    config = DiffusionLMConfig(process, replace(tiny, time=8), head, codec=codec, self_conditioning=True)
     model = DiffusionLM(config)
     assert model.codec is not None
     x = model.codec.encode(torch.tensor([[0, 1, 2], [3, 4, 5]])).detach()

@@ -79,7 +79,7 @@ def drafts(model: DiffusionLM) -> OwnDrafter:
 
 @by_head
 @by_kind
-def test_what_is_learnt_is_what_is_drafted(build: Build, tiny: TransformerConfig, kind: str, shift: bool) -> None:
+def test_what_is_learned_is_what_is_drafted(build: Build, tiny: TransformerConfig, kind: str, shift: bool) -> None:
     """States behind an anchor, in training from a whole row, and while a text is written."""
     model, z = with_drafter(build, tiny, kind, shift), torch.tensor([[1, 4, 2, 0, 3, 5, 1, 2]])
     drafter = model.drafter

@@ -72,7 +72,7 @@ def test_a_long_answer_is_estimated_within_its_error(build: Build) -> None:
 def test_unknown_text_behind_the_answer_is_masked(build: Build) -> None:
     """Rows of a fixed length in training: what follows the answer is noise, not padding."""
     model = build(tokenizer=LETTERS)
-    run = replace(tiny_run(model), framing=DocumentRows(7, tail=True))
+    run = replace(tiny_run(model), framing=DocumentRows(7, fill_with_eos=True))
     (score,) = Scorer(layout := RowLayout(TextModel(model, run)))([asked(layout, "ab", "cd")])
     assert score.log_p == pytest.approx(-bound_by_hand(model, [0, 1], [2, 3], rest=3), abs=1e-4)
 

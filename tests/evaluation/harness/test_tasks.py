@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[3]
 TASKS = "examples/tasks"
 QUESTIONS = [json.loads(line) for line in (ROOT / TASKS / "stories.jsonl").read_text().splitlines()]
 
-Randomise = Callable[[DiffusionLM, int], DiffusionLM]
+Randomize = Callable[[DiffusionLM, int], DiffusionLM]
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +45,12 @@ def offline(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Models of stories with random weights, exported."""
-    from conftest import randomise
+    from conftest import randomize
 
     found = {}
     for name in ("mdlm_tiny", "ar_tiny"):
         run = presets.TINY[name]()
-        model = randomise(DiffusionLM(run.model, run.tokenizer), 0)
+        model = randomize(DiffusionLM(run.model, run.tokenizer), 0)
         found[name] = tmp_path_factory.mktemp("models") / name
         export(found[name], model, run)
     return found
@@ -165,10 +165,10 @@ def test_answers_are_written(models: dict[str, Path], capsys: pytest.CaptureFixt
 @pytest.mark.parametrize("name", ["mdlm_tiny", "ar_tiny", "bd3_tiny", "udlm_tiny", "flex_tiny", "diffuseq_tiny"])
 def test_every_kind_of_model_answers(name: str) -> None:
     """Its own stories are greedy prompts: the text after the prompt, as many tokens as wanted, up to a stop."""
-    from conftest import randomise
+    from conftest import randomize
 
     run = presets.TINY[name]()
-    model = randomise(DiffusionLM(run.model, run.tokenizer), 0).eval()
+    model = randomize(DiffusionLM(run.model, run.tokenizer), 0).eval()
     writer = _AnswerWriter(layout := RowLayout(TextModel(model, run)), steps=4)
     prompts = ["One autumn day, Leo felt bored", "One winter"]
     if layout.in_pairs:

@@ -32,8 +32,8 @@ def contents(step: int, life: int = 0, size: int = 500) -> tuple[dict[str, dict[
     """What a checkpoint of that step must hold; no two are alike."""
     values = torch.arange(size) * 7 + step * 1000 + life
     model = {"w": values.float(), "b": values[:9].bfloat16()}
-    optimiser = {"m": values, "n": values > 999}
-    return {"model": model, "optimiser": optimiser}, {"state": {"step": step, "life": life, "size": size}}
+    optimizer = {"m": values, "n": values > 999}
+    return {"model": model, "optimizer": optimizer}, {"state": {"step": step, "life": life, "size": size}}
 
 
 def endless(parent: Path, announce: Callable[[int], object]) -> None:

@@ -229,7 +229,7 @@ def test_every_file_is_synced_before_the_name_is_given(tmp_path: Path, monkeypat
     assert log[3] == "manifest.json"
     assert log[4].startswith(".tmp-redraft-")
     assert log[:3] + log[5:] == [
-        *("model.safetensors", "optimiser.safetensors", "state.json"),
+        *("model.safetensors", "optimizer.safetensors", "state.json"),
         *("rename to step-00000001", tmp_path.name),
     ]
 
@@ -321,7 +321,7 @@ class Half:
 
 def test_full_disk_part_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1)
-    for broken in ("model.safetensors", "optimiser.safetensors", "state.json", "manifest.json"):
+    for broken in ("model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"):
 
         def half(path: Path, mode: str, broken: str = broken) -> Any:
             return Half(path, mode) if path.name == broken and "x" in mode else open(path, mode)
@@ -464,7 +464,7 @@ DAMAGE: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "truncated tensors": (lambda new, old: os.truncate(new / "model.safetensors", 900), "has 900 bytes"),
     "truncated document": (lambda new, old: os.truncate(new / "state.json", 5), "has 5 bytes"),
     "truncated manifest": (lambda new, old: os.truncate(new / "manifest.json", 50), "cannot be read"),
-    "empty tensors": (lambda new, old: os.truncate(new / "optimiser.safetensors", 0), "has 0 bytes"),
+    "empty tensors": (lambda new, old: os.truncate(new / "optimizer.safetensors", 0), "has 0 bytes"),
     "empty document": (lambda new, old: os.truncate(new / "state.json", 0), "has 0 bytes"),
     "empty manifest": (lambda new, old: os.truncate(new / "manifest.json", 0), "cannot be read"),
     "longer tensors": (lambda new, old: os.truncate(new / "model.safetensors", 9000), "has 9000 bytes"),

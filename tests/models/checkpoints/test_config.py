@@ -292,7 +292,7 @@ REFUSED: dict[str, tuple[JSON, str]] = {
         scene(free=[{"class": "os.system"}]),
         r"config\.free\[0\]: os.system is outside",
     ),
-    "unknown field": (scene(colour=1), "Scene has no field 'colour'"),
+    "unknown field": (scene(color=1), "Scene has no field 'color'"),
     "computed field": (scene(area=1.0), "Scene has no field 'area'"),
     "dunder field": (scene(__class__="x"), "has no field '__class__'"),
     "missing field": ({"class": f"{HERE}.Disc"}, "Disc needs the field 'radius'"),

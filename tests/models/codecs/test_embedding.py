@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import randomise
+from conftest import randomize
 from torch import Tensor
 
 from redraft.apps import frames
@@ -67,14 +67,16 @@ VOCAB, D = LETTERS.vocab, 4
 PROCESS = Gaussian(VOCAB, VariancePreserving(ClampedLogSnr(CosineSquared(), -8.0, 4.0)))
 
 
-def config(head: VectorHead = PredictX(), hint: bool = False, unit: bool = True) -> DiffusionLMConfig:
+def config(head: VectorHead = PredictX(), self_conditioning: bool = False, unit: bool = True) -> DiffusionLMConfig:
     network = TransformerConfig(width=16, layers=2, heads=2, hidden=32, time=8)
     process = replace(PROCESS, variance=LearnedVariance()) if isinstance(head, WithVariance) else PROCESS
-    return DiffusionLMConfig(process, network, head, ConditionOnLogSnr(), codec=Embedding(D, unit), hint=hint)
+    return DiffusionLMConfig(
+        process, network, head, ConditionOnLogSnr(), codec=Embedding(D, unit), self_conditioning=self_conditioning
+    )
 
 
-def model(head: VectorHead = PredictX(), hint: bool = False, unit: bool = True) -> DiffusionLM:
-    return randomise(DiffusionLM(config(head, hint, unit), LETTERS), seed=0).eval()
+def model(head: VectorHead = PredictX(), self_conditioning: bool = False, unit: bool = True) -> DiffusionLM:
+    return randomize(DiffusionLM(config(head, self_conditioning, unit), LETTERS), seed=0).eval()
 
 
 def batch(rows: int = 4) -> Batch:
@@ -140,15 +142,15 @@ def test_without_rounding_the_vectors_collapse() -> None:
     codec = made.codec
     assert codec is not None
     weight = dict(codec.named_parameters())["weight"]
-    optimiser, objective = torch.optim.Adam([weight], 0.1), Objective(SquaredError())
+    optimizer, objective = torch.optim.Adam([weight], 0.1), Objective(SquaredError())
     before = torch.pdist(weight.detach()).mean()
     for i in range(60):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         b, keys = batch(), rng(i, 4)
         encoded = made.encode(b)
         noised = made.process.noise(encoded.x, torch.full((4, 1), 0.9), rng=keys)
         objective.loss(made.process, made(noised.z, noised.t), noised, objective.loss.grid(noised.t)).mean().backward()
-        optimiser.step()
+        optimizer.step()
     assert torch.pdist(weight.detach()).mean() < 0.5 * before
 
 
@@ -216,7 +218,7 @@ def test_tokens_that_are_named_can_be_drawn_and_noised_anew() -> None:
 
 
 def test_given_tokens_stay_and_rows_do_not_depend_on_their_batch() -> None:
-    made = model(hint=True)
+    made = model(self_conditioning=True)
     canvas = made.canvas("abc", new=5, rows=6)
     chosen = (torch.tensor([0, 1, 2, 3, 4, 5]), torch.tensor([4]))
     ends = [final_canvas(Ancestral(5)(made, made.process, canvas.rows(rows), rng=rng(3, rows))) for rows in chosen]
@@ -230,7 +232,7 @@ def test_given_tokens_stay_and_rows_do_not_depend_on_their_batch() -> None:
 
 
 def test_a_hint_of_nothing_is_no_hint() -> None:
-    made = model(hint=True)
+    made = model(self_conditioning=True)
     x = made.encode(batch()).x
     t = torch.full((4, 1), 0.3)
     assert torch.equal(made(x, t, Context(previous=torch.zeros_like(x))).x, made(x, t, Context()).x)
@@ -238,7 +240,7 @@ def test_a_hint_of_nothing_is_no_hint() -> None:
 
 
 def test_half_of_the_rows_are_told_in_training() -> None:
-    made = model(hint=True)
+    made = model(self_conditioning=True)
     many = Batch.of(torch.arange(400 * 6).view(400, 6) % 6)
     x = made.encode(many).x
     noised = NoisySample(x, torch.full((400, 1), 0.5), x)
@@ -295,15 +297,15 @@ def test_where_the_diffusion_ends_is_a_choice() -> None:
 
 def test_training_learns() -> None:
     torch.manual_seed(0)
-    made = DiffusionLM(config(hint=True), LETTERS)
+    made = DiffusionLM(config(self_conditioning=True), LETTERS)
     step = TrainStep(made, Objective(SquaredError()))
-    optimiser = torch.optim.Adam(made.parameters(), 0.01)
+    optimizer = torch.optim.Adam(made.parameters(), 0.01)
     losses = []
     for i in range(120):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = step(batch(16), rng(i, 16))
         loss.mean.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(loss.mean.detach()))
     assert sum(losses[-10:]) < 0.5 * sum(losses[:10])
 
@@ -343,7 +345,7 @@ def sentences(rows: int = 200) -> list[Batch]:
     return [Batch.of(torch.cat([tokens, torch.full((rows, 1), 9)], 1), pad)]
 
 
-def test_words_with_the_same_neighbours_lie_together() -> None:
+def test_words_with_the_same_neighbors_lie_together() -> None:
     found = cooccurrence_vectors(sentences(), 11, 6)
     assert found.shape == (11, 6)
     torch.testing.assert_close(found.norm(dim=-1), torch.ones(11))
@@ -374,7 +376,7 @@ def test_a_survey_puts_words_of_a_kind_together_and_tells_them_apart() -> None:
         asked.append(count)
         return sentences()
 
-    made, plain = (Embedding(16, kinds=kinds).build(vocab) for kinds in (0.75, 0.0))
+    made, plain = (Embedding(16, neighbor_fraction=kinds).build(vocab) for kinds in (0.75, 0.0))
     before = plain.table.clone()
     plain.fit_statistics(rows)
     assert asked == []  # nothing is read in vain
@@ -389,7 +391,9 @@ def test_a_survey_puts_words_of_a_kind_together_and_tells_them_apart() -> None:
     assert float(distance[:4, :4].max()) < float(distance[:4, 4:8].min())
 
 
-@pytest.mark.parametrize("wrong", [{"kinds": 1.0}, {"kinds": -0.1}, {"kinds": 0.5, "unit": False}])
+@pytest.mark.parametrize(
+    "wrong", [{"neighbor_fraction": 1.0}, {"neighbor_fraction": -0.1}, {"neighbor_fraction": 0.5, "unit": False}]
+)
 def test_wrong_shares_of_kinds_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="kinds must be at least 0 and below 1"):
+    with pytest.raises(ValueError, match="neighbor_fraction must be at least 0 and below 1"):
         Embedding(8, **wrong)

@@ -40,7 +40,7 @@ from redraft.training import CodecObjective, Objective, SquaredError, TrainStep,
 M = TypeVar("M", bound=nn.Module)
 VOCAB = Vocab(9, mask=8, eos=7)
 L, SMALL = 8, TransformerSize(width=32, layers=1, heads=4)
-ENCODER = MaskedLM(L, SMALL, share=0.3)
+ENCODER = MaskedLM(L, SMALL, mask_fraction=0.3)
 CONFIGS: dict[str, CodecConfig] = {
     "contextual": Contextual(ENCODER, L, SMALL, noise=0.3),
     "compressed": Compressed(ENCODER, L, count=4, width=6, compressor=SMALL, decoder=SMALL),
@@ -122,7 +122,7 @@ def test_what_stands_under_padding_changes_nothing(name: str) -> None:
 def test_a_short_training_teaches_to_give_texts_back(name: str) -> None:
     torch.manual_seed(0)
     made, held_out = CONFIGS[name].build(VOCAB), texts(64, seed=99)
-    optimiser = torch.optim.AdamW(made.parameters(), 1e-2, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(made.parameters(), 1e-2, betas=(0.9, 0.95))
 
     def right() -> float:
         with torch.no_grad():
@@ -131,9 +131,9 @@ def test_a_short_training_teaches_to_give_texts_back(name: str) -> None:
     before = right()
     for step in range(80):
         costs = made.losses(texts(64, seed=step), None, rng=rng(step, 64))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         torch.stack([cost.mean() for cost in costs.values()]).sum().backward()
-        optimiser.step()
+        optimizer.step()
     assert before < 0.35
     assert right() > 0.7
 
@@ -160,11 +160,11 @@ def test_the_codec_is_trained_alone(name: str) -> None:
 
 @every
 def test_the_codec_learns_to_write_given_tokens_too(name: str) -> None:
-    """Such as a start token: what a decoder has never learnt, it would write wrong, and go on from there."""
+    """Such as a start token: what a decoder has never learned, it would write wrong, and go on from there."""
     made, whole = model(name), Batch.of(texts(4))
     given = replace(whole, learn=whole.learn & (torch.arange(L) > 0))
-    known, all_learnt = (CodecObjective()(made, batch, rng=rng(0, 4)) for batch in (given, whole))
-    torch.testing.assert_close(known.nats, all_learnt.nats)
+    known, all_learned = (CodecObjective()(made, batch, rng=rng(0, 4)) for batch in (given, whole))
+    torch.testing.assert_close(known.nats, all_learned.nats)
     assert known.count.tolist() == [L - 1] * 4
 
 
@@ -294,7 +294,7 @@ def test_compressed_latents_have_the_norm_of_unit_variance() -> None:
     torch.testing.assert_close(made.encode(texts(3)).norm(dim=-1), torch.full((3, 4), math.sqrt(6)))
 
 
-def test_smooth_latents_are_normalised() -> None:
+def test_smooth_latents_are_normalized() -> None:
     z = codec("smooth").encode(texts(3))
     torch.testing.assert_close(z.mean(-1), torch.zeros(3, 4), atol=1e-6, rtol=0)
     torch.testing.assert_close(z.square().mean(-1), torch.ones(3, 4), atol=1e-3, rtol=0)
@@ -366,5 +366,5 @@ def test_settings_out_of_range_are_refused() -> None:
         Paragraph(L, beta=-1)
     with pytest.raises(ValueError, match="features=2"):
         Smoothing(features=2)
-    with pytest.raises(ValueError, match=r"share=0\.0"):
-        MaskedLM(L, share=0.0)
+    with pytest.raises(ValueError, match=r"mask_fraction=0\.0"):
+        MaskedLM(L, mask_fraction=0.0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from conftest import randomise
+from conftest import randomize
 
 from redraft.core import (
     Batch,
@@ -44,7 +44,7 @@ PROCESS = Gaussian(VOCAB, VariancePreserving(ClampedLogSnr(CosineOffset(1e-4), -
 def model(block: int = BLOCK) -> DiffusionLM:
     network = TransformerConfig(width=16, layers=2, heads=2, hidden=32, time=8, pattern=BlockCausal(block))
     made = DiffusionLMConfig(PROCESS, network, PredictTokens(), ConditionOnTime(), codec=Simplex())
-    return randomise(DiffusionLM(made, WORDS), seed=0).eval()
+    return randomize(DiffusionLM(made, WORDS), seed=0).eval()
 
 
 def batch(rows: int = 2, length: int = 8) -> Batch:
@@ -123,8 +123,8 @@ def test_blocks_with_the_cache_and_without(project: NucleusProjection | ArgmaxPr
 
 def test_finished_blocks_are_at_level_zero() -> None:
     """Of the log-SNR time zero has another number, which the cache would not know."""
-    with pytest.raises(ValueError, match="a level that is 0 at time 0"):
-        replace(model().config, level=ConditionOnLogSnr())
+    with pytest.raises(ValueError, match="a noise level that is 0 at time 0"):
+        replace(model().config, time_conditioning=ConditionOnLogSnr())
 
 
 def test_rows_end_at_the_stop_token() -> None:
@@ -183,7 +183,7 @@ def test_noise_that_looks_like_the_stop_token_is_no_stop() -> None:
         assert stop_rows(canvas, None, 6, denoise) is canvas
 
 
-def test_cross_entropy_of_blocks_is_learnt() -> None:
+def test_cross_entropy_of_blocks_is_learned() -> None:
     torch.manual_seed(0)
     net, data = DiffusionLM(model().config, WORDS), batch(rows=16)
     objective = Objective(TokenCrossEntropy(), StratifiedTimes(block=BLOCK))

@@ -76,10 +76,10 @@ def run(tmp_path: Path) -> Run:
     network = TransformerConfig(width=8, layers=1, heads=2, time=8)
     codec = Contextual(MaskedLM(8, small), 8, small)
     return Run(
-        model=DiffusionLMConfig(Gaussian(words.vocab), network, PredictX(), codec=codec, hint=True),
+        model=DiffusionLMConfig(Gaussian(words.vocab), network, PredictX(), codec=codec, self_conditioning=True),
         data=TextFiles((str(file),), valid=(str(file),)),
         tokenizer=words,
-        framing=DocumentRows(8, tail=True),
+        framing=DocumentRows(8, fill_with_eos=True),
         sampler=Ancestral(2),
         steps=2,
         batch=4,
@@ -125,9 +125,9 @@ def test_a_training_begins_with_a_survey_and_a_resumed_one_does_not(
     surveys: list[EmbeddingCodec] = []
     survey = EmbeddingCodec.fit_statistics
     monkeypatch.setattr(EmbeddingCodec, "fit_statistics", lambda self, rows: (surveys.append(self), survey(self, rows)))
-    codec, still = Embedding(8, kinds=0.5), OptimizerConfig(lr=0.0)
+    codec, still = Embedding(8, neighbor_fraction=0.5), OptimizerConfig(lr=0.0)
     model = DiffusionLMConfig(Gaussian(run.tokenizer.vocab), run.model.network, PredictX(), codec=codec)
-    run = replace(run, model=model, optimiser=still, samples=0)
+    run = replace(run, model=model, optimizer=still, samples=0)
     found = fit(run, tmp_path / "run", quiet=True).codec
     assert isinstance(found, EmbeddingCodec)
     assert len(surveys) == 1

@@ -85,7 +85,7 @@ def test_slowed_positions_go_out_and_come_back(tmp_path: Path) -> None:
     settings = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps(settings | {"rope_scaling": scaling}))
     model = load(path)
-    assert model.config.network.slowed == RopeScaling(8.0, 8, 1.0, 4.0)
+    assert model.config.network.rope_scaling == RopeScaling(8.0, 8, 1.0, 4.0)
     assert not torch.allclose(
         reference_outputs(model, ids("llama")), reference_outputs(load(GOLDEN / "llama"), ids("llama")), atol=1e-2
     )
@@ -301,8 +301,8 @@ def test_models_of_the_hub_load_from_its_cache(tmp_path: Path, monkeypatch: pyte
 # --- GGUF ---
 
 
-def written_gguf(path: Path, quantised: bool) -> Path:
-    """The golden Llama as llama.cpp stores it: names, order of rows, quantised blocks of 32."""
+def written_gguf(path: Path, quantized: bool) -> Path:
+    """The golden Llama as llama.cpp stores it: names, order of rows, quantized blocks of 32."""
     gguf = pytest.importorskip("gguf")
     weights, settings = (
         load_file(GOLDEN / "llama" / "model.safetensors"),
@@ -331,7 +331,7 @@ def written_gguf(path: Path, quantised: bool) -> Path:
         heads = {"attn_q": 4, "attn_k": 2}.get(theirs.split(".")[2] if theirs.startswith("blk") else "")
         if heads:
             tensor = tensor.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
-        kind = gguf.GGMLQuantizationType.Q8_0 if quantised and tensor.dim() == 2 and tensor.shape[1] % 32 == 0 else None
+        kind = gguf.GGMLQuantizationType.Q8_0 if quantized and tensor.dim() == 2 and tensor.shape[1] % 32 == 0 else None
         data = tensor.contiguous().numpy()
         file.add_tensor(theirs, gguf.quants.quantize(data, kind) if kind else data, raw_dtype=kind)
     file.write_header_to_file()
@@ -342,12 +342,12 @@ def written_gguf(path: Path, quantised: bool) -> Path:
 
 
 def test_gguf(tmp_path: Path) -> None:
-    found = import_checkpoint(written_gguf(tmp_path / "plain.gguf", quantised=False))
+    found = import_checkpoint(written_gguf(tmp_path / "plain.gguf", quantized=False))
     plain = load(GOLDEN / "llama").state_dict()
     assert found.assumed == ("no tokenizer: the type of tokenizer in the file is not supported",)
     for name, tensor in found.weights.items():
         assert torch.equal(tensor, plain[name]), name
-    rounded = import_checkpoint(written_gguf(tmp_path / "q8.gguf", quantised=True))
+    rounded = import_checkpoint(written_gguf(tmp_path / "q8.gguf", quantized=True))
     for name, tensor in rounded.weights.items():
         torch.testing.assert_close(tensor, plain[name], atol=plain[name].abs().max().item() / 127, rtol=0)
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(40))

@@ -186,7 +186,7 @@ def test_schedules_of_flexmdm(
         same(ours.rate(1 - time), rate.detach(), atol=1e-9)
         same(ours.inverse(share.detach()), 1 - time.detach(), atol=1e-9)
         assert (ours.start, ours.end) == (1, 0)
-    same(model.config.level(1 - time.detach(), model.process), (share if told else time).detach())
+    same(model.config.time_conditioning(1 - time.detach(), model.process), (share if told else time).detach())
 
 
 def test_gidd_has_no_numbers_for_the_rounded_vocabulary(folder: Path) -> None:
@@ -216,26 +216,26 @@ def test_raw_wants_what_the_network_is_told(folder: Path) -> None:
 @pytest.mark.parametrize("name", MEANINGS)
 def test_process_head_and_level(folder: Path, name: str) -> None:
     model = load(folder / name)
-    assert (model.process, model.config.head, model.config.level) == MEANINGS[name]
+    assert (model.process, model.config.head, model.config.time_conditioning) == MEANINGS[name]
     assert not model.training
 
 
 @pytest.mark.parametrize(("name", "t"), [("mdlm", "t"), ("sedd", "t"), ("sedd_uniform", "t"), ("udlm", "t")])
 def test_networks_are_told_the_sigma_of_the_original(folder: Path, name: str, t: str) -> None:
     model, given = load(folder / name), io(name)
-    same(model.config.level(given[t][:, None], model.process), given["sigma"][:, None], atol=1e-6)
+    same(model.config.time_conditioning(given[t][:, None], model.process), given["sigma"][:, None], atol=1e-6)
 
 
 def test_the_sigma_of_pure_noise_is_told_where_it_is_finite(folder: Path) -> None:
     for name, most in (("sedd_uniform", 20.0), ("sedd", 6.907755)):
         model = load(folder / name)
-        assert float(model.config.level(torch.ones(1, 1), model.process)) == pytest.approx(most, rel=1e-4)
+        assert float(model.config.time_conditioning(torch.ones(1, 1), model.process)) == pytest.approx(most, rel=1e-4)
 
 
 def test_flexmdm_is_told_its_own_time(folder: Path) -> None:
     model, given = load(folder / "flexmdm_expectation"), io("flexmdm_expectation")
     t = 1 - given["t"][:, None]
-    same(model.config.level(t, model.process), given["t"][:, None])
+    same(model.config.time_conditioning(t, model.process), given["t"][:, None])
 
 
 def test_mdlm_prediction_and_bound(folder: Path) -> None:
@@ -346,7 +346,7 @@ def test_it_can_be_given_away_as_one_of_ours(folder: Path, name: str, tmp_path: 
     assert torch.equal(written(again).z, written(model).z)
 
 
-# --- how they are recognised ---
+# --- how they are recognized ---
 
 
 def put(path: Path, settings: dict[str, object], weights: dict[str, Tensor] | None = None) -> Path:
@@ -372,7 +372,7 @@ def test_flat_settings_of_the_hub_say_the_same(folder: Path, name: str, tmp_path
 def test_flat_settings_of_mdlm_say_the_same(folder: Path, tmp_path: Path) -> None:
     flat: dict[str, object] = {"model_type": "mdlm", "hidden_dim": 48, "cond_dim": 129, "n_blocks": 2, "n_heads": 4}
     weights = load_file(folder / "mdlm" / "model.safetensors")
-    assert load(put(tmp_path / "a", flat, weights)).config.level == ConditionOnTime(0.0), (
+    assert load(put(tmp_path / "a", flat, weights)).config.time_conditioning == ConditionOnTime(0.0), (
         "time conditioning is off by default"
     )
     told = put(tmp_path / "b", flat | {"time_conditioning": True}, weights)

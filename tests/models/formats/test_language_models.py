@@ -235,11 +235,11 @@ def test_a2d_losses(name: str, kind: str) -> None:
     xt, hidden, t = given[f"{prefix}xt"], given[f"{prefix}masked_indices"].bool(), given[f"{prefix}t"][:, None]
     states = model.network(xt, None, Context(clean=None if kind == "mdlm" else given["x0"]))
     nll = -model.network.logits(states).log_softmax(-1).gather(-1, given["x0"][..., None]).squeeze(-1) * hidden
-    learnt = given["labels"] != -100
+    learned = given["labels"] != -100
     for weight, w in (("uniform", torch.ones_like(t)), ("scheduler", 1 / (t + 1e-6))):
         nats = nll * w
-        same(nats.sum() / learnt.sum(), scalar(name, f"{kind}_loss_token_{weight}"))
-        same((nats.sum(-1) / learnt.sum(-1)).mean(), scalar(name, f"{kind}_loss_sequence_{weight}"))
+        same(nats.sum() / learned.sum(), scalar(name, f"{kind}_loss_token_{weight}"))
+        same((nats.sum(-1) / learned.sum(-1)).mean(), scalar(name, f"{kind}_loss_sequence_{weight}"))
         same(nats.sum() / len(xt), scalar(name, f"{kind}_loss_batch_{weight}"))
 
 

@@ -299,7 +299,7 @@ def test_weights_stored_in_16_bits(dtype: torch.dtype, tmp_path: Path) -> None:
 
 
 def test_a_diffullama_predicts_each_token_from_the_state_before(tmp_path: Path) -> None:
-    """Recognised by its settings, which are a Llama's but for the mask; full attention, no start of its own."""
+    """Recognized by its settings, which are a Llama's but for the mask; full attention, no start of its own."""
     settings = {**SMALL, "model_type": "llama", "architectures": ["LlamaForCausalLM"], "mask_token_id": 5}
     state = llama_state(settings, False, False)
     model = load(put(tmp_path / "DiffuLLaMA", settings, state))

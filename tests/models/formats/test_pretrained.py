@@ -62,7 +62,7 @@ from redraft.models.networks.attention import AttentionMask
 from redraft.training import Bound, TokenCrossEntropy
 
 Loaded = tuple[TransformerConfig, dict[str, Tensor]]
-LEARNT_MASK = Subs(zero_mask=False)  # LLaDA and its kin leave the mask in the softmax
+LEARNED_MASK = Subs(zero_mask=False)  # LLaDA and its kin leave the mask in the softmax
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ def _no_grad() -> Iterator[None]:
 
 def network(loaded: Loaded, start: int = 0) -> Transformer:
     config, state = loaded
-    assert config.ids is not None
-    made = Transformer(config, NetworkIO(config.ids, config.ids, start=start))
+    assert config.padded_vocab is not None
+    made = Transformer(config, NetworkIO(config.padded_vocab, config.padded_vocab, start=start))
     made.load_state_dict(state)
     return made.eval()
 
@@ -111,8 +111,8 @@ def model(
     loaded: Loaded, mask: int, head: Head, schedule: Schedule = Linear(), level: TimeConditioning = ConditionOnTime(0.0)
 ) -> DiffusionLM:
     config, state = loaded
-    assert config.ids is not None
-    made = DiffusionLM(DiffusionLMConfig(Masked(Vocab(config.ids, mask=mask), schedule), config, head, level))
+    assert config.padded_vocab is not None
+    made = DiffusionLM(DiffusionLMConfig(Masked(Vocab(config.padded_vocab, mask=mask), schedule), config, head, level))
     made.network.load_state_dict(state)
     return made.eval()
 
@@ -216,7 +216,7 @@ def test_mdlm_importance_weight_is_a_constant() -> None:
 
 @pytest.mark.parametrize("name", ["ddpm_q_xs_unnormalised", "ddpm_cache_q_xs_unnormalised"])
 def test_mdlm_reverse_step(name: str) -> None:
-    """The second forgets the ε of the schedule (its chances are t and s): normalised, both are the same step."""
+    """The second forgets the ε of the schedule (its chances are t and s): normalized, both are the same step."""
     golden = load("mdlm")
     lm = model(_dit_layout(golden.weights, golden.config), 40, Subs())
     t, hidden = golden.time(), golden["xt"] == 40
@@ -421,7 +421,7 @@ def test_llada_logits_of_padded_rows() -> None:
 
 def test_llada_pretraining_loss() -> None:
     golden = load("llada")
-    lm = model(_llada_layout(golden.weights, golden.config), 37, LEARNT_MASK)
+    lm = model(_llada_layout(golden.weights, golden.config), 37, LEARNED_MASK)
     pred, noised = lm(golden["xt"], golden["p_mask"]), NoisySample(golden["xt"], golden["p_mask"], golden["x0"])
     assert torch.equal(lm.process.undetermined(noised), golden["masked_indices"].bool())
     for term in (TokenCrossEntropy(power=1.0), Bound()):  # the same for the linear schedule
@@ -462,14 +462,14 @@ def test_dream_logits_of_padded_rows() -> None:
 
 def test_dream_prediction_is_shifted() -> None:
     golden = load("dream")
-    lm = model(_qwen2_layout(golden.weights, golden.config), 38, Shift(LEARNT_MASK))
+    lm = model(_qwen2_layout(golden.weights, golden.config), 38, Shift(LEARNED_MASK))
     masked = golden["masked_indices"].bool()
     same(lm(golden["xt"], golden.time()).at(masked), golden["logits_shifted"].log_softmax(-1)[masked])
 
 
 def test_dream_loss() -> None:
     golden = load("dream")
-    lm = model(_qwen2_layout(golden.weights, golden.config), 38, Shift(LEARNT_MASK))
+    lm = model(_qwen2_layout(golden.weights, golden.config), 38, Shift(LEARNED_MASK))
     pred, noised = lm(golden["xt"], golden.time()), NoisySample(golden["xt"], golden.time(), golden["x0"])
     nats = TokenCrossEntropy(power=1.0)(lm.process, pred, noised, NoiseTimes(golden.time()))
     same(nats.mean(), golden.loss("loss_shifted_over_t"))
@@ -501,7 +501,7 @@ def test_diffugpt_as_an_autoregressive_network() -> None:
 
 def test_diffugpt_losses() -> None:
     golden = load("diffugpt")
-    lm = model(_gpt2_layout(golden.weights, golden.config), 39, Shift(LEARNT_MASK))
+    lm = model(_gpt2_layout(golden.weights, golden.config), 39, Shift(LEARNED_MASK))
     pred, noised = lm(golden["xt"], golden.time()), NoisySample(golden["xt"], golden.time(), golden["x0"])
     masked = golden["masked_indices"].bool()
     nll, weighted = (

@@ -279,16 +279,16 @@ def test_hooks_of_a_projection_see_every_call(net: Net) -> None:
 def test_weights_learn_from_some_positions_as_from_all(net: Net) -> None:
     network, place = net(), torch.tensor([0, 3, 4, 7, 21])
 
-    def learnt(states: Tensor) -> list[Tensor]:
+    def learned(states: Tensor) -> list[Tensor]:
         network.zero_grad()
         states.square().sum().backward()
         return [p.grad.clone() for p in network.parameters() if p.grad is not None]
 
     z = tokens(3, 8)
-    whole, some = learnt(network(z).flatten(0, 1)[place]), learnt(network(z, None, Context(), place))
+    whole, some = learned(network(z).flatten(0, 1)[place]), learned(network(z, None, Context(), place))
     assert len(some) == len(list(network.parameters())) - 1, "all but the output layer"
     assert all(close(a, b) for a, b in zip(whole, some, strict=True))
-    nothing = learnt(network(z, None, Context(), place[:0]))
+    nothing = learned(network(z, None, Context(), place[:0]))
     assert [bool((g == 0).all()) for g in nothing] == [True] * len(some), "the graph reaches every weight all the same"
 
 
@@ -527,7 +527,7 @@ def test_tiles_give_what_a_dense_mask_gives(
 
 
 def test_grouped_queries_are_shared_keys_and_values(net: Net, tiny: TransformerConfig) -> None:
-    """Two groups for four heads: the same as four groups, of which neighbours are equal."""
+    """Two groups for four heads: the same as four groups, of which neighbors are equal."""
     grouped = net(Full(), "grouped queries")
     full = Transformer(replace(grouped.config, kv_heads=None), grouped.io)
     weights, d = dict(grouped.state_dict()), grouped.config.head_width

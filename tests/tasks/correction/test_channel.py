@@ -1,4 +1,4 @@
-"""The edit channel against plain recursion, and what it learns; known words and their neighbours."""
+"""The edit channel against plain recursion, and what it learns; known words and their neighbors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redraft.tasks import EditChannel, Lexicon
 from redraft.tasks.correction.edit_channel import EDITS
 from redraft.tasks.correction.lexicon import encode_word
 
-LEARNT = EditChannel.standard()
+LEARNED = EditChannel.standard()
 
 
 def by_recursion(channel: EditChannel, word: str, spelling: str, noise: float) -> float:
@@ -52,20 +52,20 @@ def by_recursion(channel: EditChannel, word: str, spelling: str, noise: float) -
     ],
 )
 def test_probabilities_are_sums_over_all_ways(word: str, spelling: str) -> None:
-    for channel in (LEARNT, EditChannel.uniform()):
+    for channel in (LEARNED, EditChannel.uniform()):
         expected = by_recursion(channel, word, spelling, 0.05)
         assert channel.log_prob(spelling, word, 0.05) == pytest.approx(math.log(expected))
 
 
 def test_a_batch_of_words_is_as_if_alone() -> None:
     words = ["walked", "talked", "waked", "a", "walkers"]
-    together = LEARNT.log_probs("wlaked", np.array([encode_word(word) for word in words]), 0.02)
-    assert together.tolist() == pytest.approx([LEARNT.log_prob("wlaked", word, 0.02) for word in words])
+    together = LEARNED.log_probs("wlaked", np.array([encode_word(word) for word in words]), 0.02)
+    assert together.tolist() == pytest.approx([LEARNED.log_prob("wlaked", word, 0.02) for word in words])
     assert words[together.argmax()] == "walked"
 
 
 def test_more_noise_makes_errors_likelier_and_copies_rarer() -> None:
-    few, many = ([LEARNT.log_prob(s, "spring", noise) for s in ("spring", "sprnig")] for noise in (0.01, 0.1))
+    few, many = ([LEARNED.log_prob(s, "spring", noise) for s in ("spring", "sprnig")] for noise in (0.01, 0.1))
     assert many[0] < few[0] < 0
     assert many[1] > few[1]
 
@@ -80,12 +80,12 @@ def test_it_learns_what_it_is_shown() -> None:
 
 
 def test_it_survives_its_file() -> None:
-    assert LEARNT.to_json() == LEARNT.to_json()
-    assert len(LEARNT.replaced) == len(LEARNT.inserted) == 27
-    assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in (*LEARNT.replaced, LEARNT.inserted))
+    assert LEARNED.to_json() == LEARNED.to_json()
+    assert len(LEARNED.replaced) == len(LEARNED.inserted) == 27
+    assert all(sum(row) == pytest.approx(1, abs=1e-3) for row in (*LEARNED.replaced, LEARNED.inserted))
 
 
-def test_neighbours_miss_no_word_within_two_edits() -> None:
+def test_neighbors_miss_no_word_within_two_edits() -> None:
     lexicon = Lexicon.of(["walked talked walk waked wandered sea a the tale"])
     near = {lexicon.words[i] for i in lexicon.near("wlaked")}
     assert {"walked", "waked", "talked"} <= near

@@ -234,7 +234,7 @@ def test_documents_are_framed_and_padded() -> None:
     assert batch.learn.long().tolist() == [[0, 1, 1, 1, 0, 0], [0, 1, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1]]
 
 
-def test_eos_is_learnt_where_it_is_bos_too() -> None:
+def test_eos_is_learned_where_it_is_bos_too() -> None:
     tokenizer = replace(train_bpe((), 258, ("eos", "mask")), bos="<|eos|>")
     batch = load_rows(Given(("ab",)), "train", tokenizer, DocumentRows(6)).take([0])
     assert batch.tokens[0, 0] == batch.tokens[0, 3] == tokenizer.vocab.eos == tokenizer.vocab.bos

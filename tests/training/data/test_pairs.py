@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 import torch
-from conftest import randomise
+from conftest import randomize
 
 from redraft.apps.cli import main
 from redraft.apps.cli.run_arguments import make_tokenizer, parse_run
@@ -110,8 +110,8 @@ def test_faithful_is_the_mean() -> None:
     assert mean_coverage(data, [p.source for p in pairs], [pairs[0].target, ""]) == SourceCoverage(0.5, 0.5)
     with pytest.raises(ValueError, match="texts is empty"):
         mean_coverage(data, [], [])
-    with pytest.raises(ValueError, match="stories have no attribute 'colour'"):
-        StoryAttributes(topics=("colour",))
+    with pytest.raises(ValueError, match="stories have no attribute 'color'"):
+        StoryAttributes(topics=("color",))
 
 
 # Files
@@ -174,7 +174,7 @@ def test_one_row_holds_source_and_target() -> None:
     assert batch.tokens.tolist() == [[0, 1, BOS, 2, 3, 4, EOS, EOS], [5, BOS, 0, 1, 2, 3, 4, 5]]
     assert batch.learn.tolist() == [[False] * 3 + [True] * 5, [False] * 2 + [True] * 6]
     assert batch.pad is None
-    padded = load_rows(TWO, "train", WORDS, PairRows(8, source=2, tail=False)).take([0])
+    padded = load_rows(TWO, "train", WORDS, PairRows(8, source=2, fill_with_eos=False)).take([0])
     assert padded.pad is not None
     assert padded.pad.tolist() == [[False] * 7 + [True]]
     joint = load_rows(TWO, "train", WORDS, PairRows(8, source=2, joint=True)).take([0])
@@ -224,8 +224,8 @@ def test_framings_that_do_not_fit_are_refused() -> None:
         load_rows(TWO, "train", WordTokenizer(("a",), ("bos",)), EncoderRows(8))
     with pytest.raises(ValueError, match="no room for a target"):
         PairRows(8, source=7)
-    with pytest.raises(ValueError, match="use 0 < share < 1"):
-        SpanRows(8, share=1.0)
+    with pytest.raises(ValueError, match="use 0 < span_fraction < 1"):
+        SpanRows(8, span_fraction=1.0)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def small(encoder: bool = False) -> DiffusionLM:
     reads = TransformerConfig(width=16, layers=1, heads=2) if encoder else None
     network = TransformerConfig(width=16, layers=2, heads=2, time=8)
     made = DiffusionLMConfig(Gaussian(WORDS.vocab), network, PredictX(), codec=Embedding(8), encoder=reads)
-    return randomise(DiffusionLM(made, WORDS), seed=0)
+    return randomize(DiffusionLM(made, WORDS), seed=0)
 
 
 def test_the_source_stays_clean_at_every_step() -> None:
@@ -309,7 +309,7 @@ def test_the_source_stays_clean_at_every_step() -> None:
 
 
 def test_noise_falls_on_the_target_alone() -> None:
-    """The loss does not change with the noise of the source, and only learnt places count."""
+    """The loss does not change with the noise of the source, and only learned places count."""
     model, batch = small(), load_rows(TWO, "train", WORDS, PairRows(8, source=2)).take([0, 1])
     t = torch.where(batch.learn, 0.7, 0.0)
     encoded = model.encode(batch)

@@ -16,7 +16,9 @@ from redraft.training import AttributeObjective, Objective, TrainStep, presets
 
 MASK = 6
 CONFIG = DiffusionLMConfig(
-    Masked(Vocab(7, mask=MASK)), TransformerConfig(width=16, layers=1, heads=2, hidden=32, rotary=100.0), attributes=2
+    Masked(Vocab(7, mask=MASK)),
+    TransformerConfig(width=16, layers=1, heads=2, hidden=32, rotary=100.0),
+    attribute_classes=2,
 )
 
 
@@ -36,11 +38,11 @@ def trained() -> DiffusionLM:
     model = DiffusionLM(CONFIG)
     before = {name: p.clone() for name, p in model.named_parameters()}
     step = TrainStep(model, AttributeObjective())
-    optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 1e-2)
     for i in range(60):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         step(rows(i), rng(i, 64)).mean.backward()
-        optimiser.step()
+        optimizer.step()
     changed = {name.split(".")[0] for name, p in model.named_parameters() if not torch.equal(p, before[name])}
     assert changed == {"attributes"}, "nothing else is trained"
     return model.eval()
@@ -89,7 +91,7 @@ def test_guidance_follows_it(trained: DiffusionLM, kind: type, least: float, lab
 
 def test_it_needs_classes_and_a_layer() -> None:
     with pytest.raises(ValueError, match="no attribute classifier; train one with AttributeObjective"):
-        DiffusionLM(replace(CONFIG, attributes=0)).attribute_logits(torch.zeros(1, 2, 7))
+        DiffusionLM(replace(CONFIG, attribute_classes=0)).attribute_logits(torch.zeros(1, 2, 7))
     with pytest.raises(ValueError, match="these rows have no classes to learn"):
         AttributeObjective()(DiffusionLM(CONFIG), replace(rows(0), label=None), rng=rng(0, 64))
 

@@ -288,7 +288,7 @@ def test_prompts_are_not_noised_by_a_chain_either(build: Build, steps: int) -> N
 
 
 def test_torn_texts_have_a_hole_or_two() -> None:
-    """Only what was learnt is torn: prompts and padding stay; a text of no token stays as it is."""
+    """Only what was learned is torn: prompts and padding stay; a text of no token stays as it is."""
     batch, empty = prompted(4000, 20, prompt=2, pad=4), Batch.of(tokens(3, 4), torch.ones(3, 4, dtype=torch.bool))
     learn = _punch_holes(batch, 0.3, rng=rng(0, 4000)).learn
     assert not bool((learn & ~batch.learn).any())

@@ -47,9 +47,9 @@ def small(name: str) -> tuple[DiffusionLM, Run]:
 
 
 def rows(model: DiffusionLM, step: int) -> Batch:
-    """Rows in which kinds are told by neighbours: each kind is followed by the next one."""
-    assert model.config.kinds is not None
-    kinds = torch.tensor(model.config.kinds.of)
+    """Rows in which kinds are told by neighbors: each kind is followed by the next one."""
+    assert model.config.tags is not None
+    kinds = torch.tensor(model.config.tags.of)
     words = [(kinds == kind).nonzero().squeeze(-1)[:3] for kind in range(3)]
     u = rng(step, 32).uniform(8)
     begin = (3 * rng(step + 1000, 32).uniform(1)).long()
@@ -69,12 +69,12 @@ def test_it_alone_learns_and_it_learns(name: str) -> None:
         else TaggerObjective(StratifiedTimes(high=0.2))
     )
     step, losses = TrainStep(model, goal), []
-    optimiser = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 3e-2)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], 3e-2)
     for i in range(60):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = step(rows(model, i), rng(i, 32)).mean
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         losses.append(float(loss.detach()))
     changed = {n.split(".")[0] for n, p in model.named_parameters() if not torch.equal(p, before[n])}
     assert changed == {"tagger"}
@@ -130,10 +130,10 @@ def test_one_hot_tokens_and_padding() -> None:
     model.eval()
     tokens = torch.tensor([[1, 2, 3, 4]])
     seen, t = F.one_hot(tokens, model.config.vocab.size).float(), torch.ones(1, 1)
-    assert model.config.kinds is not None
+    assert model.config.tags is not None
     pad = torch.tensor([[False, False, False, True]])
     whole, cut = tag_logits(model, seen, t, Context(pad=pad))[:, :3], tag_logits(model, seen[:, :3], t)
-    assert whole.shape == (1, 3, len(model.config.kinds.names) + 1)
+    assert whole.shape == (1, 3, len(model.config.tags.names) + 1)
     assert torch.allclose(whole, cut, atol=1e-5)
 
 
@@ -152,7 +152,7 @@ def test_control_demands_and_guides(name: str) -> None:
 def test_a_classifier_lies_in_a_directory_of_its_own(tmp_path: Path) -> None:
     model, run = small("mdlm_tagger_tiny")
     path = str(export(tmp_path / "tagger", model, run))
-    plain = replace(run, model=replace(run.model, kinds=None), objective=Objective())
+    plain = replace(run, model=replace(run.model, tags=None), objective=Objective())
     bare = DiffusionLM(plain.model, plain.tokenizer)
     bare.load_state_dict({n: p for n, p in model.state_dict().items() if not n.startswith("tagger.")})
     with_it, own = (
@@ -181,7 +181,7 @@ def test_kinds() -> None:
         TagSet(("a",), (0, 2))
     run = presets.mdlm_tagger_tiny()
     with pytest.raises(ValueError, match="build the tags for this vocabulary"):
-        replace(run.model, kinds=TagSet(("a",), (0,)))
+        replace(run.model, tags=TagSet(("a",), (0,)))
     with pytest.raises(ValueError, match="not blocks"):
         variations.with_network(run, pattern=BlockCausal(4))
     with pytest.raises(ValueError, match="tokens are words"):
@@ -190,4 +190,4 @@ def test_kinds() -> None:
     with pytest.raises(ValueError, match="train others with TaggerObjective"):
         FutureTaggerObjective()(model, rows(model, 0), rng=rng(0, 32))
     with pytest.raises(ValueError, match="no tagger of noisy rows"):
-        TaggerObjective()(DiffusionLM(replace(model.config, kinds=None)), rows(model, 0), rng=rng(0, 32))
+        TaggerObjective()(DiffusionLM(replace(model.config, tags=None)), rows(model, 0), rng=rng(0, 32))

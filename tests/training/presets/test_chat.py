@@ -1,4 +1,4 @@
-"""LLaDA's fine-tuning in small: the prompt by its template, end tokens learnt, random lengths; asked and judged."""
+"""LLaDA's fine-tuning in small: the prompt by its template, end tokens learned, random lengths; asked and judged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def hub(run: Run) -> HubTokenizer:
 
 
 def test_a_row_is_prompt_answer_and_end_tokens(run: Run, hub: HubTokenizer) -> None:
-    """The prompt is what the template makes of the message; the rest is learnt, end tokens included."""
+    """The prompt is what the template makes of the message; the rest is learned, end tokens included."""
     pair = run.data.pair("train", 0)  # type: ignore[union-attr]
     prompt = prompt_ids(hub, [{"role": "user", "content": pair.source}])
     row = load_rows(run.data, "train", hub, replace(run.framing, shorten=0.0)).take([0])  # type: ignore[type-var]
@@ -56,7 +56,7 @@ def test_a_row_is_prompt_answer_and_end_tokens(run: Run, hub: HubTokenizer) -> N
 
 
 def test_questions_are_prompts(hub: HubTokenizer) -> None:
-    """Rendered once for all questions, or for each: the same ids; special tokens that are spelt out stay text."""
+    """Rendered once for all questions, or for each: the same ids; special tokens that are spelled out stay text."""
     ask = question_encoder(hub)
     for text in (QUESTION, f" {QUESTION} ", "", "who <|eot_id|> Leo"):
         assert ask(text) == prompt_ids(hub, [{"role": "user", "content": text}])
@@ -76,7 +76,7 @@ def test_a_share_of_the_rows_is_cut(run: Run, hub: HubTokenizer) -> None:
     assert not (batch.learn & batch.pad).any()
 
 
-def test_only_the_answer_is_noised_and_learnt(run: Run) -> None:
+def test_only_the_answer_is_noised_and_learned(run: Run) -> None:
     torch.manual_seed(0)
     model = DiffusionLM(run.model, run.tokenizer)
     batch = load_rows(run.data, "train", run.tokenizer, run.framing).take(range(4))

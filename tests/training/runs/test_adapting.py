@@ -146,8 +146,8 @@ def test_only_the_adapter_learns(base: Path) -> None:
     loss = step(Batch.of(torch.randint(0, 12, (3, 12))), rng(0, 3))
     assert set(loss.parts) == {"diffusion", "ar", "align"}
     loss.mean.backward()
-    learnt = {name for name, p in model.named_parameters() if p.grad is not None}
-    assert learnt == {name for name in before if "lora" in name}
+    learned = {name for name, p in model.named_parameters() if p.grad is not None}
+    assert learned == {name for name in before if "lora" in name}
     with pytest.raises(ValueError, match="needs an adapter"):
         TrainStep(adapted(run_of(base)), AdaptationObjective(align=1.0))
 
@@ -375,7 +375,7 @@ def test_blocks_by_command(base: Path, tmp_path: Path, say: Say) -> None:
 
 
 def test_a_chat_by_command(published_chat: Path, tmp_path: Path, say: Say) -> None:
-    """Questions stay clean, and answers alone are learnt."""
+    """Questions stay clean, and answers alone are learned."""
     words = ["adapt", published_chat / "model", "--out", tmp_path / "run", "--data", published_chat / "pairs.jsonl"]
     say(*map(str, [*words, "--chat", "--length", 32, "--batch", 2, "--steps", 2, "--lora", 2, "--quiet"]))
     run, _ = redraft.training.describe_run(tmp_path / "run")

@@ -51,7 +51,16 @@ def test_a_run_must_fit_together(tmp_path: Path) -> None:
     more = replace(run.tokenizer, alphabet=" abcde")
     with pytest.raises(ValueError, match="the model has 8 token ids, the tokenizer 9"):
         replace(run, tokenizer=more)
-    for name in ("steps", "batch", "micro", "log_every", "save_every", "eval_every", "eval_rows", "keep"):
+    for name in (
+        "steps",
+        "batch",
+        "micro_batches",
+        "log_every",
+        "save_every",
+        "eval_every",
+        "eval_rows",
+        "keep_checkpoints",
+    ):
         with pytest.raises(ValueError, match=f"{name}=0; it must be at least 1"):
             replace(run, **{name: 0})
 
@@ -168,7 +177,7 @@ def test_any_network_setting_survives(trained: tuple[Run, Path, DiffusionLM], tm
 
 def test_a_run_is_named_by_what_decides_its_weights(tmp_path: Path) -> None:
     run = small(tmp_path, steps=4, save_every=2)
-    watched = replace(run, log_every=7, save_every=1, eval_every=3, eval_rows=3, samples=0, keep=5)
+    watched = replace(run, log_every=7, save_every=1, eval_every=3, eval_rows=3, samples=0, keep_checkpoints=5)
     assert watched.digest == run.digest
     assert replace(run, seed=run.seed + 1).digest != run.digest
     assert run.is_held(serialization.to_json(watched))
@@ -179,7 +188,7 @@ def test_a_run_is_named_by_what_decides_its_weights(tmp_path: Path) -> None:
 def test_a_run_that_is_saved_more_often_goes_on(tmp_path: Path) -> None:
     run, out = small(tmp_path, steps=4, save_every=2), tmp_path / "out"
     model = fit(run, out, quiet=True)
-    again = fit(replace(run, save_every=1, keep=1), out, quiet=True)
+    again = fit(replace(run, save_every=1, keep_checkpoints=1), out, quiet=True)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
 
 
@@ -207,7 +216,7 @@ def test_a_resumed_training_reads_its_checkpoint_once(tmp_path: Path, reads: Cou
     fit(run, out, quiet=True)
     reads.clear()
     fit(run, out, quiet=True)  # all steps are made, so nothing is saved, and what is saved is not verified
-    assert (reads["raw.safetensors"], reads["optimiser.safetensors"], reads["state.json"]) == (1, 1, 1)
+    assert (reads["raw.safetensors"], reads["optimizer.safetensors"], reads["state.json"]) == (1, 1, 1)
     assert reads["model.safetensors"] == 2  # once more for the model that is given back
 
 
@@ -226,11 +235,11 @@ def test_loading_reads_what_it_needs_once(trained: tuple[Run, Path, DiffusionLM]
     assert set(reads.values()) == {1}
 
 
-def test_a_damaged_optimiser_does_not_keep_a_model_from_loading(
+def test_a_damaged_optimizer_does_not_keep_a_model_from_loading(
     trained: tuple[Run, Path, DiffusionLM], tmp_path: Path
 ) -> None:
     shutil.copytree(trained[1], tmp_path / "out")
-    (tmp_path / "out" / "step-00000006" / "optimiser.safetensors").write_bytes(b"damaged")
+    (tmp_path / "out" / "step-00000006" / "optimizer.safetensors").write_bytes(b"damaged")
     assert torch.equal(says(load(tmp_path / "out")), says(trained[2]))
     assert load_newest(tmp_path / "out").step == 3  # training would go on from here
 

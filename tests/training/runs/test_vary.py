@@ -56,7 +56,7 @@ def test_the_network_follows_its_encoder_and_its_hints() -> None:
     assert genie.model.encoder is not None
     wide = variations.with_model(genie, encoder=replace(genie.model.encoder, width=24, heads=2))
     assert (wide.model.io.cross, variations.with_model(genie, encoder=None).model.io.cross) == (24, None)
-    assert words.model.io.reads == 2 * variations.with_model(words, hint=False).model.io.reads
+    assert words.model.io.reads == 2 * variations.with_model(words, self_conditioning=False).model.io.reads
 
 
 def test_noise_of_tokens_has_no_levels() -> None:

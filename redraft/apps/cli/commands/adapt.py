@@ -159,7 +159,7 @@ class AdaptModel(Checked):
             lr=self.lr,
             seed=self.seed,
         )
-        return replace(run, save_every=self.save_every, keep=self.keep, eval_rows=16)
+        return replace(run, save_every=self.save_every, keep_checkpoints=self.keep, eval_rows=16)
 
     def _text(self, plain: Framing) -> tuple[Corpus | InfiniteCorpus, Framing]:
         """Return the training data and its framing, which is `plain` unless --chat is given."""
@@ -208,7 +208,7 @@ class AdaptModel(Checked):
             lr=self.lr,
             seed=self.seed,
         )
-        return replace(run, save_every=self.save_every, keep=self.keep, eval_rows=16)
+        return replace(run, save_every=self.save_every, keep_checkpoints=self.keep, eval_rows=16)
 
 
 def _pairs(names: tuple[str, ...]) -> JsonlPairs:

@@ -25,7 +25,7 @@ _RESULT = (
 class Train(Checked):
     """Train a model, or continue an interrupted training.
 
-    `redraft train PRESET --help` lists every setting of a preset, such as --steps 2000 or --optimiser.lr 1e-3.
+    `redraft train PRESET --help` lists every setting of a preset, such as --steps 2000 or --optimizer.lr 1e-3.
     The presets are listed by `redraft show`. For several GPUs:
     torchrun --standalone --nproc-per-node 8 -m redraft.apps.cli train PRESET
     """
@@ -163,7 +163,7 @@ def _normalized(old: Any, new: Any) -> Any:
 
 
 def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Yield a line such as "optimiser.lr 0.003 → 0.001" for each value that differs."""
+    """Yield a line such as "optimizer.lr 0.003 → 0.001" for each value that differs."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old | new:
             yield from _differences(old.get(key), new.get(key), f"{path}.{key}".lstrip("."))

@@ -55,13 +55,13 @@ class MaskedLM(EncoderConfig):
 
     length: int  # maximum number of tokens
     size: TransformerSize = TransformerSize()
-    share: float = 0.2  # fraction of the tokens to predict
+    mask_fraction: float = 0.2  # fraction of the tokens to predict
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
-        if not 0 < self.share < 1:
+        if not 0 < self.mask_fraction < 1:
             raise ValueError(
-                f"share={self.share}; the fraction of tokens to predict must be between 0 and 1, exclusive"
+                f"mask_fraction={self.mask_fraction}; the fraction of masked tokens must be above 0 and below 1"
             )
 
     @property
@@ -94,6 +94,10 @@ class MaskedEncoder(Encoder):
 
     def losses(self, tokens: Tensor, pad: Tensor | None, *, rng: Rng) -> dict[str, Tensor]:
         """(B, L) cross-entropy of the predicted tokens, divided by their fraction: its mean is per predicted token."""
-        where, corrupted = mask_tokens(tokens, self.config.share, self.vocab, rng=rng)
+        where, corrupted = mask_tokens(tokens, self.config.mask_fraction, self.vocab, rng=rng)
         nats = ops.nll(self.predict(corrupted, where, pad), tokens[where])
-        return {"masked": torch.zeros(where.shape, device=where.device).masked_scatter(where, nats / self.config.share)}
+        return {
+            "masked": torch.zeros(where.shape, device=where.device).masked_scatter(
+                where, nats / self.config.mask_fraction
+            )
+        }

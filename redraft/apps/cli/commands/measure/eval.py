@@ -157,7 +157,7 @@ class Eval(Checked):
         if not self.json:
             emit({}, False, f"{name}: {' '.join(paths)}, {preparation}; per token of the model's own {tokens}")
         for figure, value, more in self._likelihood(model, tokenizer, framing, text, words=True):
-            yield figure, value, {"set": name, "detokenised": rules, "tokens_of": tokens, **more}
+            yield figure, value, {"set": name, "detokenized": rules, "tokens_of": tokens, **more}
 
     def _run_tasks(self) -> None:
         _run_tasks(

@@ -79,7 +79,7 @@ class Probe(Checked):
         model = open_model(self.model, self.model_flags)
         run, lm = model.run, model.lm
         length = run.framing.length if run is not None else lm.config.network.positions or 512
-        framing = LabeledRows(length, tail=run is not None and not run.framing.padded)
+        framing = LabeledRows(length, fill_with_eos=run is not None and not run.framing.padded)
         data = self._labeled_texts(model)
         train, test = (
             [window_batch(batch, lm.config.vocab, self.first, self.last) for batch in first_batches(rows, count, 32)]

@@ -51,7 +51,9 @@ def run_forked(work: Callable[[], Any], seconds: float = 10.0) -> _ForkedResult:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # about forking beside other threads: the child needs none
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # about forking while other threads run; the child needs none of them
         return os.fork()
 
 

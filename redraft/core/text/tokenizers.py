@@ -93,7 +93,7 @@ class Tokenizer(ABC):
 
 
 def token_texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    """What each token adds to the text; a character made of several tokens is added by the last of them."""
+    """The part of the text that each token adds; a character made of several tokens is added by the last of them."""
     vocab = tokenizer.vocab
     pieces = ["" if t in vocab.ends else MASK_GLYPH if t == vocab.mask else tokenizer.piece(t) for t in ids]
     whole = tokenizer.join(list(filter(None, pieces)))
@@ -344,7 +344,7 @@ def _parse(definition: str) -> tokenizers.Tokenizer:
 
 
 def _customary(definition: str) -> dict[str, str]:
-    """The special tokens that have a customary name; of several candidates, the first listed."""
+    """The special tokens that have one of the usual names; the first name listed wins."""
     added = {entry.content for entry in _parse(definition).get_added_tokens_decoder().values()}
     return {name: token for name, usual in _CUSTOMARY.items() for token in reversed(usual) if token in added}
 
@@ -362,7 +362,7 @@ def _stated(config: Path) -> dict[str, str]:
 
 
 def _template(config: Path) -> str | None:
-    """The chat template that a `tokenizer_config.json` holds, or a file beside it; of several, the default."""
+    """The chat template in a `tokenizer_config.json` or a file next to it; the default one if there are several."""
     if (alone := config.with_name("chat_template.jinja")).is_file():
         return alone.read_text("utf-8")
     template = json.loads(config.read_text("utf-8")).get("chat_template") if config.is_file() else None

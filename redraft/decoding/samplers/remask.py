@@ -82,7 +82,7 @@ class ConstantScore:
 
 @dataclass(frozen=True)
 class GuidedStar(Sampler):
-    """Guided star-shaped sampling: write everything, remask what is most likely wrong (Meshchaninov et al. 2025).
+    """Guided star-shaped sampling: write every token, remask those most likely wrong (Meshchaninov et al. 2025).
 
     For end_time ≤ t ≤ start_time a step draws the whole text from x̂ and remasks ⌈L·(1 − α_s)⌉ of its tokens, drawn
     without replacement with weights exp(score/temperature) (Gumbel top-k; temperature 0 takes the highest scores). At

@@ -41,7 +41,7 @@ class Report:
         self._scores[task][question].append(score)
 
     def count_tokens(self, tokenizer: Tokenizer, ids: Sequence[int]) -> None:
-        """Count the tokens of a text, and those that stand for anything the tokenizer does not know."""
+        """Count the tokens of a text, and how many of them are the tokenizer's unknown token."""
         self.tokens += len(ids)
         self.unknown += sum(tokenizer.piece(token) == UNKNOWN for token in ids)
 

@@ -15,7 +15,7 @@ _S = TypeVar("_S")
 
 @dataclass(frozen=True)
 class _ArgumentAlias:
-    """The argument behind a name of another project, and the conversion of its value."""
+    """The argument that a name of another project stands for, and the conversion of its value."""
 
     name: str
     project: str

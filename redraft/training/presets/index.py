@@ -18,7 +18,7 @@ _Presets = tuple[Callable[..., Run], ...]
 
 
 def _presets(module: ModuleType) -> _Presets:
-    """List the presets that a module defines, in file order."""
+    """Return the presets that a module defines, in file order."""
     functions = (f for f in vars(module).values() if isfunction(f) and f.__module__ == module.__name__)
     return tuple(filter(_is_preset, functions))
 

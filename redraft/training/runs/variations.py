@@ -272,7 +272,7 @@ def diffusion_stage(run: Run, base: str, loss: LossTerm = SquaredError()) -> Run
 
 def _shrunken(run: Run) -> Run:
     """Shrinks network, codec and encoder to one narrow layer each, small enough to train in a second."""
-    narrow: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "hidden": 32, "ids": None}
+    narrow: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "hidden": 32, "padded_vocab": None}
     network = replace(run.model.network, **narrow, time=8 if run.model.network.time else None)
     encoder = None if run.model.encoder is None else replace(run.model.encoder, **narrow)
     return with_model(run, network=network, encoder=encoder, codec=_shrunken_codec(run.model.codec))

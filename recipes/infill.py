@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 from rows import Rows, cpu_timer, run_recipe
 
 from redraft.core import join_words, split_words
-from redraft.models.canvas_builder import inserts_tokens
 from redraft.tasks import TextModel, infill, open_model
 from redraft.training import STORY_LANGUAGE, split_seed
 
@@ -66,7 +65,7 @@ def right(found: Any, story: Torn) -> list[bool]:
 def measured(it: TextModel, stories: Sequence[Torn], hole: str | None) -> dict[str, Any]:
     """How many holes are right, how many have the right length, how many stories are grammatical, and the cost."""
     options: dict[str, Any] = {"room": 32, "temperature": 0.0, "sampler": "confidence", "steps": 64}
-    if inserts_tokens(it.lm.process):
+    if it.lm.process.grows:
         options |= {"temperature": None, "sampler": "own"}
     with cpu_timer() as clock:
         found = infill(it, [story.template(hole) for story in stories], **options)
@@ -85,7 +84,7 @@ def measured(it: TextModel, stories: Sequence[Torn], hole: str | None) -> dict[s
 def compared(it: TextModel, count: int, holes: int) -> dict[str, Any]:
     stories = [torn(index, holes) for index in range(count)]
     ways: dict[str, str | None] = {"true": None, "free": "[[*]]", "range": f"[[1-{LONGEST}]]"}
-    if inserts_tokens(it.lm.process):
+    if it.lm.process.grows:
         ways.pop("range")
     found = {way: measured(it, stories, hole) for way, hole in ways.items()}
     kept = found["free"]["right"] / found["true"]["right"]

@@ -104,7 +104,6 @@ if TYPE_CHECKING:
         PoissonGaps as PoissonGaps,
     )
     from redraft.core.processes.interpolating import (
-        GuidedPosterior as GuidedPosterior,
         HybridNoise as HybridNoise,
         Interpolating as Interpolating,
         MaskNoise as MaskNoise,

@@ -34,6 +34,9 @@ class PlacedRules(Protocol):
     def window(self, z: Tensor, column: Tensor) -> PlacedRules:
         """The rules on these columns, (1, n) or (B, n); z must be finished before them."""
 
+    def until(self, last: Tensor) -> PlacedRules:
+        """The rules on the columns up to `last`, (B, 1) or (1, 1); later columns must be able to complete the text."""
+
     def reading(self, logits: Callable[[Tensor], Tensor]) -> PlacedRules:
         """The rules on a canvas of vectors, from which `logits` predicts the tokens."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -101,17 +102,55 @@ class Prediction(ABC):
         u = rng.uniform(where.shape[1]) if temperature else torch.empty(where.shape)  # argmax needs no random numbers
         return IndependentDraw(self.at(where), u.to(where.device).take(ops.flat_positions(where)), temperature)
 
-    @abstractmethod
+    @property
+    def steers(self) -> bool:
+        """Whether guidance acts on the distribution of z_s instead of x̂ (UDLM); `next_law` then computes it."""
+        return False
+
+    def next_law(self, law: Callable[[Tensor], Tensor], where: Tensor) -> Tensor:
+        """(N, V) log-probabilities of z_s at the marked positions; `law` computes them from x̂ without guidance."""
+        return law(self.at(where))
+
+    def after(self, z: Tensor) -> Prediction:
+        """The prediction once z is written, from the same network call; it changes only under rules."""
+        return self
+
+    def evaluated(self, where: Tensor) -> Prediction:
+        """Query the network now at the marked positions; the result serves later queries there."""
+        return _Evaluated(self, where)
+
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
         """(B, L) fp32: −log x̂[target] at `where`, zero elsewhere; plus Σx̂ − 1 if x̂ is not normalized.
 
         With that term it is the Poisson KL pkl(1[y = target], x̂_y), summed over y.
         """
+        return ops.scatter(-self.at(where).gather(-1, target[where][:, None]).squeeze(-1), where)
 
     @property
     def gaps(self) -> GapPrediction:
         """The number of tokens missing from z; insertion models only."""
         raise ValueError(f"{type(self).__name__} does not predict gaps; insertion needs a network with gaps=…")
+
+
+class _Evaluated(Prediction):
+    """A prediction evaluated once at the positions `where`, which serves later queries from that result."""
+
+    def __init__(self, inner: Prediction, where: Tensor) -> None:
+        self._inner, self._where, self._log_x = inner, where, inner.at(where)
+
+    @property
+    def normalized(self) -> bool:
+        return self._inner.normalized
+
+    @property
+    def x(self) -> Tensor:
+        return self._inner.x
+
+    def at(self, where: Tensor) -> Tensor:
+        return self._log_x[where[self._where]]
+
+    def nll(self, where: Tensor, target: Tensor) -> Tensor:
+        return self._inner.nll(where, target)
 
 
 @dataclass(frozen=True)

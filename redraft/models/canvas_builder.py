@@ -12,7 +12,6 @@ from torch import Tensor
 
 from redraft.core.canvas import Canvas, Context
 from redraft.core.processes.base import Process
-from redraft.core.processes.insertion import Insertion
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.core.vocab import Vocab
 
@@ -33,14 +32,9 @@ TemplatePiece: TypeAlias = _TextOrIds | int | VariableHole  # given text, a hole
 _BLANK, _ROOM, _EMPTY = -1, -2, -3  # stand-ins for ids: a token to write, room for an inserted token, padding
 
 
-def inserts_tokens(process: Process) -> bool:
-    """Whether a process inserts tokens into gaps between others, instead of replacing masks."""
-    return isinstance(process, Insertion)
-
-
 def make_hole(process: Process, size: int) -> int | VariableHole:
     """A hole that the process can fill: of exactly `size` tokens, or of at most `size` for insertion."""
-    return VariableHole(size) if inserts_tokens(process) else size
+    return VariableHole(size) if process.grows else size
 
 
 def _parse_template(template: str, room: int) -> list[TemplatePiece]:
@@ -88,11 +82,11 @@ class _CanvasBuilder:
         fixed = ~blank & (z != _ROOM)
         z = z.masked_fill(pad, self.vocab.filler).masked_fill(blank, self.vocab.mask or 0)
         no_end = blank & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
-        any_hole = inserts_tokens(self.process) or bool(no_end.any())
+        any_hole = self.process.grows or bool(no_end.any())
         canvas = Canvas(
             z, fixed, Context(pad=pad if bool(pad.any()) else None, no_end_token=no_end if any_hole else None)
         )
-        if not inserts_tokens(self.process):
+        if not self.process.grows:
             return canvas
         is_open = [[gap in row_gaps for gap in range(z.shape[1] + 1)] for row_gaps in open_gaps]
         return replace(canvas, open=torch.tensor(is_open, device=device))
@@ -121,7 +115,7 @@ class _CanvasBuilder:
         for piece in row:
             if not isinstance(piece, VariableHole):
                 ids += [_BLANK] * piece if isinstance(piece, int) else self.ids(piece)
-            elif inserts_tokens(self.process):
+            elif self.process.grows:
                 open_gaps, room = open_gaps | {len(ids)}, room + piece.most
             else:
                 raise ValueError(

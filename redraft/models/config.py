@@ -9,7 +9,6 @@ from torch import Tensor
 
 from redraft.core.processes.base import Process
 from redraft.core.processes.gaussian import Gaussian
-from redraft.core.processes.insertion import Insertion
 from redraft.core.vocab import Vocab, require_range
 from redraft.models.auxiliary.drafter import DraftConfig, DraftNetwork, SelfDrafter, gate_lora_to_masks
 from redraft.models.auxiliary.tagger import FutureTagger, Tagger, TagSet
@@ -43,7 +42,7 @@ class DiffusionLMConfig:
         self._require_tags()
         self._require_drafter()
         self._require_time_conditioning()
-        if self.codec is not None or isinstance(self.process, Gaussian):
+        if self.codec is not None or self.process.vectors:
             self._require_vectors()
         else:
             self._require_tokens()
@@ -153,7 +152,7 @@ class DiffusionLMConfig:
                 f"{self.vocab}; with a causal network and the head Shift, the mask must be the last id, because the "
                 "network has no embedding for it"
             )
-        if isinstance(self.process, Insertion) != (network.gaps is not None):
+        if self.process.grows != (network.gaps is not None):
             raise ValueError(
                 f"network.gaps={network.gaps} with {type(self.process).__name__}; set gaps (the most tokens missing in "
                 "a gap) for Insertion, and leave it None for any other process"

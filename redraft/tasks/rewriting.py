@@ -21,7 +21,6 @@ from redraft.core.text.bleu import minimum_bayes_risk
 from redraft.core.text.tokenizers import split_words, token_texts
 from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.editing import SDEdit
-from redraft.models.canvas_builder import inserts_tokens
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import DecodingSettings, GenerationSettings, RewriteSettings, require_texts
@@ -99,7 +98,7 @@ def _edit(model: TextModel, text: str, settings: RewriteSettings) -> DecodingPla
         raise ArgumentError(
             "pinned", "pinned=…: this model compresses whole texts, so single words cannot be kept; leave it out"
         )
-    room = max(8, len(row) // 4) if inserts_tokens(model.lm.process) else 0
+    room = max(8, len(row) // 4) if model.lm.process.grows else 0
     request = TextRequest([text], partial(_draft, model, row, fixed, room), len(row), len(row), room=room)
     strength = 0.5 if settings.strength is None else settings.strength
 
@@ -114,7 +113,7 @@ def _draft(model: TextModel, row: Sequence[int], fixed: Sequence[bool], room: in
     lm, device = model.lm, next(model.lm.parameters()).device
     ids = torch.tensor([list(row)] * len(prompts), device=device)
     fixed_rows = torch.tensor([list(fixed)] * len(prompts), device=device)
-    if inserts_tokens(lm.process):
+    if lm.process.grows:
         return _with_room(model, ids, fixed_rows, room)
     if lm.codec is None:
         return Canvas(ids, fixed_rows)

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from redraft.core.batch import Batch
-from redraft.core.processes.masked import Masked
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.settings import ScoreSettings, require_texts
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
@@ -102,7 +101,7 @@ def score(model: ModelOrPath, texts: str | Sequence[str], **options: Any) -> Sco
     with count_calls(text_model.lm) as counted:
         result = likelihood(text_model.lm, batches, draws=settings.draws, seed=settings.seed, texts=texts)
     seconds, nfe = time.perf_counter() - clock, counted.rows / len(rows)
-    exact = text_model.lm.block == 1 and isinstance(text_model.lm.process, Masked)
+    exact = text_model.lm.block == 1 and text_model.lm.process.fills_masks
     return ScoreResults(_text_scores(texts, result), exact, nfe, seconds, settings.seed, text_model.name)
 
 

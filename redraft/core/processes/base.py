@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -43,6 +43,9 @@ class Process(ABC):
     """
 
     vocab: Vocab  # vocabulary of the text, even if the process noises vectors
+    vectors: ClassVar[bool] = False  # whether x and z are vectors that a codec makes
+    grows: ClassVar[bool] = False  # whether a reverse step inserts tokens, so that later ones change their position
+    moves: ClassVar[bool] = True  # whether a reverse step may change a visible token
     time_power = 1.0  # estimates draw t = u^power, u uniform; above 1 draws more times near 0
 
     @abstractmethod
@@ -75,6 +78,16 @@ class Process(ABC):
         The default uses stratified times; processes with a lower-variance estimator override it.
         """
         return torch.stack([held_out.by_time(strata, rng=rng) for rng in rngs])
+
+    @property
+    def fills_masks(self) -> bool:
+        """Whether a reverse step only replaces masks by tokens, in place; all other tokens stay as they are."""
+        return not (self.vectors or self.grows or self.moves)
+
+    @property
+    def base(self) -> Process:
+        """The process without a change of its reverse steps; the process inside `Remask`."""
+        return self
 
     @property
     def continuous(self) -> bool:

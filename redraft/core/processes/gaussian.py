@@ -259,6 +259,7 @@ class Gaussian(Process):
     vocab: Vocab
     path: NoisePath = VariancePreserving()
     variance: ReverseVariance = PosteriorVariance()
+    vectors = True
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         require_vectors(canvas.z)

@@ -92,6 +92,7 @@ class Insertion(TokenProcess):
     insert_schedule: Schedule = Linear()
     unmask_schedule: Schedule = Linear()
     time_power = 2.0
+    grows, moves = True, False
 
     def __post_init__(self) -> None:
         if self.vocab.pad is None and self.vocab.eos is None:

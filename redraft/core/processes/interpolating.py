@@ -41,22 +41,9 @@ class _MixWeights(NamedTuple):
 StateLogProbs: TypeAlias = Callable[[Tensor], Tensor]  # (N, V) log x̂ → (N, V) log-probabilities of z_s
 
 
-class GuidedPosterior(Prediction):
-    """A prediction whose guidance acts on the distribution of z_s, not on x̂, if the process has one (UDLM)."""
-
-    @property
-    @abstractmethod
-    def steers(self) -> bool:
-        """Whether guidance acts on z_s; False if it acts on x̂ after all."""
-
-    @abstractmethod
-    def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
-        """(N, V) log-probabilities of z_s at the marked positions; `law` computes them from x̂ without guidance."""
-
-
 def reverse_log_probs(pred: Prediction, law: StateLogProbs, where: Tensor) -> Tensor:
     """(N, V) log-probabilities of z_s at the marked positions: guided, if guidance acts on z_s, else from x̂."""
-    if isinstance(pred, GuidedPosterior) and pred.steers:
+    if pred.steers:
         return pred.next_law(law, where)
     return law(pred.at(where))
 
@@ -222,7 +209,7 @@ class Interpolating(TokenProcess):
         whether, source = (part.uniform(z.shape[1]) for part in (for_change, for_source))
         between = _between(early, self.mix(t))
         into, least = self._b(between, z), between.keep * self._b(early, z)
-        if isinstance(pred, GuidedPosterior) and pred.steers and self._words_change:
+        if pred.steers and self._words_change:
             return self._guided_step(pred, canvas, s, t, rng=for_tokens)
         last = (s == 0).expand_as(z) if self.direct else torch.zeros_like(canvas.fixed)
         where = ~canvas.fixed & (last | (whether * (into + least) < into if pred.normalized else into > 0))
@@ -252,7 +239,7 @@ class Interpolating(TokenProcess):
         onto = F.one_hot(z, log_x.shape[-1]) * between.keep[:, None] + self._b(between, z)[:, None]
         return (reached.log() + onto.log()).log_softmax(-1)
 
-    def _guided_step(self, pred: GuidedPosterior, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
+    def _guided_step(self, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, *, rng: Rng) -> Canvas:
         """The step if guidance acts on z_s; it may also change tokens that would stay otherwise."""
         early, late = self.mix(s), self.mix(t)
         where = ~canvas.fixed & (self._b(_between(early, late), canvas.z) > 0)

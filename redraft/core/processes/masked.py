@@ -142,6 +142,7 @@ class Masked(TokenProcess):
 
     vocab: Vocab
     schedule: Schedule = Linear()
+    moves = False
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         return canvas.write(torch.full_like(canvas.z, self.vocab.masked))

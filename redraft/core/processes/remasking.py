@@ -163,6 +163,10 @@ class Remask(TokenProcess):
     process: Masked | Interpolating
     rate: RemaskRate = CappedRate()
 
+    @property
+    def base(self) -> Masked | Interpolating:
+        return self.process
+
     def __post_init__(self) -> None:
         if isinstance(self.process, Interpolating) and self.process.direct:
             raise ValueError("direct=True draws x̂ itself in the last step; remasking needs Bayes' rule: direct=False")

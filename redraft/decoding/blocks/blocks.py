@@ -11,11 +11,9 @@ from torch import Tensor
 from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
-from redraft.core.processes.insertion import Insertion
 from redraft.core.randomness import Rng
 from redraft.decoding.blocks.approximate_cache import ApproximateCache, _StaleDenoiser
 from redraft.decoding.blocks.windows import _Window
-from redraft.decoding.constraints.placement import PlacedRuleSet
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import CacheKind, Sampler, SamplerWrapper
 from redraft.decoding.samplers.stopping import may_stop, stop_rows
@@ -69,7 +67,7 @@ class Blocks(SamplerWrapper):
         return super().with_total_steps(steps, length, min(at_once, self.decode_block or at_once))
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        if isinstance(process, Insertion):
+        if process.grows:
             raise ValueError("insertion moves later tokens, so it has no blocks; use Ancestral or Unmask")
         size = self._size(denoise)
         canvas = process.prior(canvas, rng=rng)
@@ -164,7 +162,7 @@ def _without_later_rules(canvas: Canvas, last: int) -> Canvas:
 
     A network that writes in blocks is not trained to predict later blocks.
     """
-    if not isinstance(canvas.context.rules, PlacedRuleSet):
+    if canvas.context.rules is None:
         return canvas
     rules = canvas.context.rules.until(torch.tensor([[last]], device=canvas.z.device))
     return replace(canvas, context=replace(canvas.context, rules=rules))

@@ -15,7 +15,6 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.masked import Masked, Pick
 from redraft.core.randomness import Rng
 from redraft.core.vocab import require_range
-from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from redraft.decoding.picks.adaptive import ConfidenceThreshold
 from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.stopping import may_stop, stop_rows
@@ -77,8 +76,8 @@ class MultiBlock(Sampler):
                     share = torch.where(forced[:, k], 0.5 / left[:, k].clamp(min=1), -1.0)[:, None]
                     part, keys = replace(canvas, fixed=canvas.fixed | ~here), rng.fold(k).fold(steps_made[:, k])
                     t = share.new_ones(share.shape)
-                    if isinstance(pred, ConstrainedPrediction):  # condition on the tokens just drawn in earlier blocks
-                        pred = pred.after(torch.where(process.hidden(canvas), z_before, canvas.z))
+                    # rules: condition on the tokens just drawn in earlier blocks
+                    pred = pred.after(torch.where(process.hidden(canvas), z_before, canvas.z))
                     part, picks[k] = process.reveal(pred, part, t, t, picks[k], share=share, rng=keys)
                     canvas = replace(canvas, z=part.z, confidence=part.confidence)
             steps_made = steps_made + active
@@ -102,37 +101,13 @@ class MultiBlock(Sampler):
         others_fixed = replace(canvas, fixed=canvas.fixed | ~here, future=process.hidden(canvas) & ~here)
         t = process.moment(masked.to(ops.widest_float(masked.device))).gather(1, block)
         pred, hidden = denoise(canvas.z, others_fixed.time(t), canvas.context), process.hidden(others_fixed)
-        if not isinstance(pred, ConstrainedPrediction):
-            return _CachedPrediction(pred, hidden)
-        pred.at(hidden)  # evaluates the network now; the result is cached in `pred`
-        return pred
+        return pred.evaluated(hidden)
 
     def _require_supported(self, denoise: Denoiser, process: Process) -> None:
         if not isinstance(process, Masked):
             raise ValueError(f"MultiBlock is for mask noise, not {type(process).__name__}; use Blocks")
         if denoise.block is not None:
             raise ValueError("this network cannot read unfinished blocks; use Blocks(sampler), one block after another")
-
-
-class _CachedPrediction(Prediction):
-    """A prediction evaluated once at the positions `where`, which serves later queries from that result."""
-
-    def __init__(self, inner: Prediction, where: Tensor) -> None:
-        self._inner, self._where, self._log_x = inner, where, inner.at(where)
-
-    @property
-    def normalized(self) -> bool:
-        return self._inner.normalized
-
-    @property
-    def x(self) -> Tensor:
-        return self._inner.x
-
-    def at(self, where: Tensor) -> Tensor:
-        return self._log_x[where[self._where]]
-
-    def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        return self._inner.nll(where, target)
 
 
 def _block_index(canvas: Canvas, size: int) -> Tensor:

@@ -10,7 +10,6 @@ import torch
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
-from redraft.core.processes.insertion import Insertion
 from redraft.core.randomness import Rng
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
@@ -55,7 +54,7 @@ class SlidingWindow(SamplerWrapper):
             raise ValueError(
                 "this network writes one block after another; use Blocks(sampler), or SlidingWindow(Blocks(…))"
             )
-        if isinstance(process, Insertion):
+        if process.grows:
             raise ValueError("insertion moves later tokens, so it needs the whole text; use Ancestral or Unmask")
         canvas = process.prior(canvas, rng=rng)
         yield canvas

@@ -129,10 +129,6 @@ class ConstrainedPrediction(Prediction):
         classes = query.draw_classes(for_classes.uniform(where.shape[1]), temperature)
         return _JointDraw(query.log_x(), query, classes, rng.uniform(where.shape[1])[where], temperature)
 
-    def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
-        return loss.new_zeros(where.shape).masked_scatter(where, loss)
-
     def log_match(self, z: Tensor | None = None) -> Tensor:
         """(B,) float64: log-probability that a text obeys, if each position is drawn independently from the inner x̂.
 
@@ -140,6 +136,10 @@ class ConstrainedPrediction(Prediction):
         """
         z = self._z if z is None else z
         return self._query(torch.ones_like(z, dtype=torch.bool), z).log_match()
+
+    def evaluated(self, where: Tensor) -> ConstrainedPrediction:
+        self.at(where)  # queries the network; the result is cached here
+        return self
 
     def after(self, z: Tensor) -> ConstrainedPrediction:
         """Return the prediction after more tokens were written, which are now settled; reuses the inner prediction."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from redraft.core import ops
 from redraft.core.canvas import Cache, Context
 from redraft.core.prediction import Denoiser, Prediction, VectorPrediction
-from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs, reverse_log_probs
+from redraft.core.processes.interpolating import StateLogProbs, reverse_log_probs
 
 
 class Guidance(ABC):
@@ -44,7 +44,7 @@ def _mix_predictions(
 
 
 @dataclass(frozen=True)
-class _MixedPrediction(GuidedPosterior):
+class _MixedPrediction(Prediction):
     """log x̂ = (1 − γ)·log x̂_unconditional + γ·log x̂_conditional + const, for two predictions of tokens.
 
     Both are evaluated only at the positions that are queried here.
@@ -75,10 +75,6 @@ class _MixedPrediction(GuidedPosterior):
 
     def at(self, where: Tensor) -> Tensor:
         return ops.extrapolate(self.unconditional.at(where), self.conditional.at(where), self.scale)
-
-    def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
-        return loss.new_zeros(where.shape).masked_scatter(where, loss)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor
 from redraft.core import ops
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
-from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs, reverse_log_probs
+from redraft.core.processes.interpolating import StateLogProbs, reverse_log_probs
 from redraft.core.vocab import ABOVE_ZERO, FINITE, require_range
 from redraft.decoding.guidance.base import Guidance, _CachedTokens, _split_cached_tokens
 
@@ -95,7 +95,7 @@ class _FilteredDenoiser(DenoiserWrapper):
 
 
 @dataclass(frozen=True, eq=False)
-class _FilteredPrediction(GuidedPosterior):
+class _FilteredPrediction(Prediction):
     """A filtered prediction. The inner prediction is evaluated only at the positions that are queried here."""
 
     inner: Prediction
@@ -114,7 +114,7 @@ class _FilteredPrediction(GuidedPosterior):
 
     @property
     def steers(self) -> bool:
-        return isinstance(self.inner, GuidedPosterior) and self.inner.steers
+        return self.inner.steers
 
     def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
         """Filter x̂ of every branch before the process turns it into a distribution of z_s."""
@@ -125,10 +125,6 @@ class _FilteredPrediction(GuidedPosterior):
             return self.filter.apply(log_p, None)
         rows = where.nonzero()[:, 0]
         return self.filter.apply(log_p, self._seen(log_p.shape[-1])[rows])
-
-    def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
-        return ops.scatter(loss, where)
 
     def _seen(self, size: int) -> Tensor:
         """(B, V) bool: True for each token that occurs in the row."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from redraft.core import ops
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.vocab import FINITE, require_range
@@ -97,7 +96,3 @@ class _LookAheadPrediction(Prediction):
         likely = log_p.exp() >= self.guidance.least * log_p[:, :1].exp()
         count = int(likely.sum(-1).max()) if len(likely) else 1
         return log_p.masked_fill(~likely, -torch.inf)[:, :count], token[:, :count]
-
-    def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
-        return ops.scatter(loss, where)

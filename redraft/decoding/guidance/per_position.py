@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from redraft.core import ops
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction, VectorPrediction
 from redraft.decoding.guidance.base import Guidance, _require_scale
@@ -79,7 +78,3 @@ class _PositionGuidedPrediction(Prediction):
 
     def at(self, where: Tensor) -> Tensor:
         return self.classifier.reweight(self.inner.at(where), self.position[where])
-
-    def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
-        return ops.scatter(loss, where)

@@ -18,10 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.core import ops
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
-from redraft.core.processes.interpolating import GuidedPosterior, StateLogProbs, reverse_log_probs
+from redraft.core.processes.interpolating import StateLogProbs, reverse_log_probs
 from redraft.core.vocab import require_range
 from redraft.decoding.guidance.base import Guidance, _require_scale
 
@@ -127,7 +126,7 @@ class _ClassifierGuidedDenoiser(DenoiserWrapper):
 
 
 @dataclass(frozen=True, eq=False)
-class _ClassifierGuidedPrediction(GuidedPosterior):
+class _ClassifierGuidedPrediction(Prediction):
     """A prediction reweighted by a classifier. Both are evaluated only at the positions that are queried here."""
 
     inner: Prediction
@@ -154,7 +153,3 @@ class _ClassifierGuidedPrediction(GuidedPosterior):
     def _reweight(self, log_p: Tensor, where: Tensor) -> Tensor:
         log_odds = self.guidance.log_odds(self.guidance.log_prob, self.z, self.t, self.context, where, log_p)
         return (log_p + self.guidance.scale * log_odds.to(log_p.dtype)).log_softmax(-1)
-
-    def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        loss = -self.at(where).gather(-1, target[where][:, None]).squeeze(-1)
-        return ops.scatter(loss, where)

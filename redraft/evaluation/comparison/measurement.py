@@ -77,7 +77,7 @@ def unseen_bits(model: DiffusionLM, run: Run, rows: int, draws: int = 4, *, seed
     test, figures = _held_out_rows(run, "test", rows), {}
     if model.codec is not None:
         figures["reconstruction"] = reconstruction_accuracy(model, test.batches)
-    if isinstance(model.process, Gaussian):
+    if model.process.vectors:
         valid = _held_out_rows(run, "valid", min(rows, _VALID_ROWS))
         figures["end"] = _best_end(model, valid.batches, draws, seed=seed)
         model = with_final_logsnr(model, figures["end"])

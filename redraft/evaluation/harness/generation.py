@@ -11,7 +11,6 @@ import torch
 
 from redraft.core import randomness
 from redraft.core.canvas import Canvas
-from redraft.core.processes.masked import Masked
 from redraft.decoding.samplers.base import Sampler, final_canvas
 from redraft.evaluation.harness.requests import AnswerRequest, RowLayout
 from redraft.evaluation.harness.scoring import _BATCH_ROWS, ProgressCallback, _NoProgress, _rows_at_once
@@ -137,7 +136,7 @@ class _AnswerWriter:
         Other noise uses the run's sampler, which takes no temperature.
         """
         model, steps = self.layout.model, decoding.steps or self.steps
-        if not isinstance(model.lm.process, Masked):
+        if not model.lm.process.fills_masks:
             return choose_sampler(model, replace(decoding, steps=steps, temperature=None), hidden)[0]
         block = decoding.decode_block or model.sampler.block_size
         kind = "confidence" if decoding.sampler == "own" else decoding.sampler

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from redraft.core.batch import Batch
-from redraft.core.processes.insertion import Insertion
 from redraft.core.text.tokenizers import HubTokenizer
 from redraft.core.vocab import MAX_WIDTH
 from redraft.models.diffusion_lm import DiffusionLM
@@ -180,7 +179,7 @@ class RowLayout:
         Rows that had a fixed length in training keep it. Block-causal models get whole blocks.
         """
         lm = self.lm
-        if isinstance(lm.process, Insertion):
+        if lm.process.grows:
             return size  # the text ends here, since insertion has no positions for what would follow
         if lm.block is not None:
             return -(-size // lm.block) * lm.block

@@ -71,7 +71,7 @@ class Scorer:
     @property
     def exact(self) -> bool:
         """Whether scores are exact log-likelihoods rather than bounds."""
-        return self.layout.lm.block == 1 and isinstance(self.layout.lm.process, Masked)
+        return self.layout.lm.block == 1 and self.layout.lm.process.fills_masks
 
     @property
     def calls(self) -> int:

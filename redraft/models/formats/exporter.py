@@ -11,7 +11,6 @@ from pathlib import Path
 
 from torch import Tensor
 
-from redraft.core.processes.masked import Masked
 from redraft.core.text.tokenizers import HubTokenizer
 from redraft.models.checkpoints import writer
 from redraft.models.checkpoints.reader import CheckpointError
@@ -58,7 +57,7 @@ def _require_plain(model: DiffusionLM, format: str) -> None:
     """Raise if the model has a part that no export format can store: time, vectors, layers of GPT-2 or the DiT."""
     c, network = model.config, model.config.network
     unsupported = {
-        f"{type(c.process).__name__} noise": not isinstance(c.process, Masked),
+        f"{type(c.process).__name__} noise": not c.process.fills_masks,
         "a codec": c.codec is not None,
         "an encoder": c.encoder is not None,
         "an error head": c.error_head,

@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 import torch
 
-from redraft.core.processes.masked import Masked
-from redraft.core.processes.remasking import Remask
 from redraft.models.diffusion_lm import eval_mode
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import require_texts
@@ -123,7 +121,7 @@ def _choice(question: _HoleQuestion, index: int, scores: _AnswerScores) -> Choic
 
 def _require_masks(model: TextModel) -> None:
     process = model.lm.process
-    if not isinstance(process.process if isinstance(process, Remask) else process, Masked):
+    if not process.base.fills_masks:
         raise ValueError(f"choose needs a model with mask noise, but this one has {type(process).__name__}; use infill")
     if model.lm.encoder is not None or model.needs_source:
         raise ValueError("this model answers a source and cannot fill holes; use redraft generate DIR --source TEXT")

@@ -14,9 +14,6 @@ import torch
 from torch import Tensor
 
 from redraft.core.canvas import Canvas
-from redraft.core.processes.base import TokenProcess
-from redraft.core.processes.insertion import Insertion
-from redraft.core.processes.masked import Masked
 from redraft.core.text.tokenizers import WordTokenizer, split_words
 from redraft.decoding.guidance.token_classifier import TokenClassifier
 from redraft.decoding.picks.order import AnyOrder, Entropy, RequiredFirst
@@ -69,7 +66,7 @@ def _with_order(model: TextModel, settings: ControlSettings, has_tags: bool, mos
     In another order a word would be written before its constraint is known, and texts break. They also break if several
     words are written at once, so a step writes one token unless steps=… is set.
     """
-    own = settings.sampler == "own" and model.lm.block is None and isinstance(model.lm.process, Masked)
+    own = settings.sampler == "own" and model.lm.block is None and model.lm.process.fills_masks
     if not own or not (has_tags or settings.ruled):
         return settings
     temperature = 1.0 if settings.temperature is None else settings.temperature
@@ -182,14 +179,14 @@ class ControlRequest:
     def tag_log_probs(self) -> Tensor:
         """(L, V) log p(requested tag | token) at each position; −inf for other tags under hard constraints."""
         model, tokenizer = self.model, self.model.tokenizer
-        predicts_words = isinstance(model.lm.process, TokenProcess) or isinstance(model.lm.config.head, PredictTokens)
+        predicts_words = not model.lm.process.vectors or isinstance(model.lm.config.head, PredictTokens)
         if not isinstance(tokenizer, WordTokenizer) or not (
             predicts_words or (self.tagger and self.settings.scale is not None)
         ):
             raise ArgumentError(
                 "pos", "pos=… needs a model that predicts words, or a tagger for its vectors; this one has neither"
             )
-        if isinstance(model.lm.process, Insertion):
+        if model.lm.process.grows:
             raise ArgumentError(
                 "pos", "pos=… needs fixed positions, but this model inserts words; use one with mask noise"
             )

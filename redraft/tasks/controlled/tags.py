@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from redraft.core.canvas import Canvas, Context
-from redraft.core.processes.gaussian import Gaussian
 from redraft.decoding.guidance.lookahead import LookAhead
 from redraft.decoding.guidance.per_position import PositionClassifier
 from redraft.decoding.guidance.token_classifier import FirstOrderClassifier
@@ -46,7 +45,7 @@ class _TagGuidance:
             lookahead = LookAhead(future_tag_log_prob(self.tagger, self.tag_ids), scale)
             return GuidedSampler(GuidedSampler(sampler, lookahead), lexicon)
         log_prob = tag_log_prob(self.tagger, self.tag_ids)
-        if not isinstance(self.model.lm.process, Gaussian):
+        if not self.model.lm.process.vectors:
             return GuidedSampler(GuidedSampler(sampler, FirstOrderClassifier(log_prob, scale)), lexicon)
         controlled = _with_gradient_control(sampler, _TagEnergy(log_prob, scale))
         return controlled if self.scale is not None else self._with_rounding(GuidedSampler(controlled, lexicon))

@@ -13,8 +13,6 @@ from torch import Tensor
 from redraft.core.batch import Batch
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.interpolating import Interpolating
-from redraft.core.processes.masked import Masked
-from redraft.core.processes.remasking import Remask
 from redraft.core.text.tokenizers import WordTokenizer
 from redraft.models.canvas_builder import VariableHole
 from redraft.tasks.engine.model import TextModel
@@ -196,10 +194,10 @@ def _hole_scorer(model: TextModel, noise: float) -> _HoleScorer:
     """The scorer for a model. Raises if its process is not supported."""
     _require_unconditional(model)
     process = model.lm.process
-    process = process.process if isinstance(process, Remask) else process
-    if isinstance(process, Masked) and model.lm.block == 1:
+    process = process.base
+    if process.fills_masks and model.lm.block == 1:
         return _CausalHoleScorer(model, 0.0)
-    if model.lm.block is None and isinstance(process, Masked):
+    if model.lm.block is None and process.fills_masks:
         return _MaskedHoleScorer(model, 0.0)
     if model.lm.block is None and isinstance(process, Interpolating):
         return (_MaskedHoleScorer if _masks_tokens(process) else _UniformHoleScorer)(

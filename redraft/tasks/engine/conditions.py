@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from redraft.core.processes.masked import Masked
 from redraft.decoding.guidance.classifier_free import ClassifierFree
 from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
@@ -47,7 +46,7 @@ def _suggest_class(name: str, classes: Sequence[str]) -> str:
 
 def require_guidable(model: TextModel, settings: GenerationSettings, label: int | None, prompts: Sequence[str]) -> None:
     """Raises unless the request has a condition to guide by and the model was trained with and without it."""
-    by_prompt = label is None and settings.source is None and isinstance(model.lm.process, Masked) and all(prompts)
+    by_prompt = label is None and settings.source is None and model.lm.process.fills_masks and all(prompts)
     if settings.negative_prompt is not None and not (by_prompt and settings.guidance != 1):
         raise ArgumentError(
             "negative_prompt",

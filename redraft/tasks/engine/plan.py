@@ -13,7 +13,6 @@ from typing import NamedTuple
 import torch
 
 from redraft.core.canvas import Canvas
-from redraft.core.processes.gaussian import Gaussian
 from redraft.decoding.constraints.constrained import Constrained
 from redraft.decoding.constraints.rules import Rule
 from redraft.decoding.samplers.base import CacheKind, DraftStats, Sampler
@@ -175,7 +174,7 @@ class DecodingPlan:
         """
         if not self.request.rules:
             return "free"
-        return "matches" if isinstance(self.model.lm.process, Gaussian) else self.sampler.rule_exactness
+        return "matches" if self.model.lm.process.vectors else self.sampler.rule_exactness
 
 
 def make_plan(

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 
 from redraft.core.canvas import Canvas
-from redraft.core.processes.base import TokenProcess
-from redraft.core.processes.masked import Masked
 from redraft.core.tunable import Setting
 from redraft.decoding.blocks.approximate_cache import ApproximateCache, DualCache, PrefixCache
 from redraft.decoding.blocks.blocks import Blocks
@@ -106,7 +104,7 @@ def _with_filters(model: TextModel, sampler: Sampler, settings: DecodingSettings
     )
     if chosen == LogitFilter():
         return sampler
-    if not isinstance(model.lm.process, TokenProcess):
+    if model.lm.process.vectors:
         name = next(n for n in ("top_k", "top_p", "min_p", "repetition_penalty", "temperature") if _given(settings, n))
         raise ArgumentError(name, f"{name}=… filters tokens; this model draws vectors: leave it out")
     return GuidedSampler(sampler, chosen)
@@ -147,7 +145,7 @@ def _cap_steps(model: TextModel, sampler: Sampler, hidden: int) -> int:
     `Unmask` writes at least one token per step, so it needs no more steps than tokens. For a time grid, the only error
     under mask noise comes from tokens that fall into the same step; with 1,000 steps per token this is rare.
     """
-    if not isinstance(model.lm.process, Masked):
+    if not model.lm.process.fills_masks:
         return MOST_STEPS
     at_once = min(size for size in (hidden, model.lm.block, sampler.block_size) if size is not None)
     single = at_once == 1 and model.lm.config.network.time is None  # one token, drawn from the same x̂ at any time

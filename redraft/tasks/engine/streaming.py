@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import takewhile
 
 from redraft.core.canvas import Canvas
-from redraft.core.processes.masked import Masked
 from redraft.decoding.samplers.base import Sampler
 from redraft.models.canvas_builder import text_positions
 from redraft.tasks.engine.given_text import GivenText
@@ -21,7 +20,7 @@ class StreamView:
         self._tokenizer, self._vocab, self._lm = model.tokenizer, model.lm.config.vocab, model.lm
         self._first, self._given_text = first, given_text
         self._committed = dict[int, str]()  # row → text already reported as final
-        self._final = sampler.writes_once and type(model.lm.process) is Masked
+        self._final = sampler.writes_once and model.lm.process.fills_masks
 
     def partial_text(self, canvas: Canvas, row: int) -> PartialText:
         """The text of a row so far; call it with every canvas, in order."""

@@ -14,7 +14,7 @@ from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.decoding.constraints.placement import possible_lengths
 from redraft.decoding.constraints.rules import Rule, WithOptionalSpace
-from redraft.models.canvas_builder import VariableHole, inserts_tokens
+from redraft.models.canvas_builder import VariableHole
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import InfillSettings, require_texts
@@ -96,10 +96,10 @@ def _plan_template(
         judged = _judged_sampler(model, settings)
         return make_plan(model, request, settings, None if judged is None else lambda _: judged)
 
-    if all(hole.sized for hole in row.template.holes) or (inserts_tokens(model.lm.process) and not row.ranges):
+    if all(hole.sized for hole in row.template.holes) or (model.lm.process.grows and not row.ranges):
         return plan_sizes([hole.most for hole in row.template.holes])
     with count_calls(model.lm) as counted:
-        if inserts_tokens(model.lm.process):
+        if model.lm.process.grows:
             sizes = _insertion_lengths(model, row, settings)
         else:
             sizes = _search_lengths(model, row, settings, rules)

@@ -38,7 +38,7 @@ typo = load_module(FILE)
 
 def test_the_laws_hold_on_real_keys_too() -> None:
     """z, x and c side by side, the mask below z and x."""
-    process, toy = typo.Typo(tokens.VOCAB, "zxc"), tokens._ToyLanguage.of()
+    process, toy = typo.Typo(tokens.VOCAB, "zxc"), tokens.ToyLanguage.of()
     rows = [*tokens._forward_laws(process), *tokens._reverse_laws(process)]
     assert [row for row in rows if not row.ok] == []
     assert tokens._enumerated_bound(process, tokens.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=1e-5)
@@ -56,7 +56,7 @@ class Single(typo.Typo):  # type: ignore[name-defined,misc]
 @pytest.mark.parametrize("schedule", [Cosine(), CosineSquared(), Polynomial(3.0)], ids=repr)
 def test_rounding_does_not_decide(kind: type[TokenProcess], schedule: Schedule) -> None:
     """Near t = 0 the noise of these schedules is too little for float64; the bound must not be made of rounding."""
-    toy = tokens._ToyLanguage.of()
+    toy = tokens.ToyLanguage.of()
     process = kind(tokens.VOCAB, schedule=schedule)  # type: ignore[call-arg]
     found = tokens._integrated_bound(process, tokens.Oracle(toy, process))
     assert float(found) == pytest.approx(toy.entropy, abs=1e-5)
@@ -65,7 +65,7 @@ def test_rounding_does_not_decide(kind: type[TokenProcess], schedule: Schedule) 
 
 def test_the_ordinary_posterior_is_not_the_best_guess() -> None:
     """What the docstring says: x̂ must not see the letter itself, which Bayes' rule brings in."""
-    process, toy = typo.Typo(tokens.VOCAB), tokens._ToyLanguage.of()
+    process, toy = typo.Typo(tokens.VOCAB), tokens.ToyLanguage.of()
 
     class Ordinary(tokens.Oracle):
         def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> TablePrediction:

@@ -155,7 +155,7 @@ def test_rows_with_one_token_to_learn_are_exact(build: Build) -> None:
 
 @pytest.mark.parametrize("block", [None, 1, 2, 3])
 def test_the_oracle_s_bound_is_the_entropy(block: int | None) -> None:
-    toy, process = check._ToyLanguage.of(), Masked(check.VOCAB)
+    toy, process = check.ToyLanguage.of(), Masked(check.VOCAB)
     model = Told(check.Oracle(toy, process, block))
     repeats = 60
     rows = toy.sequences.repeat(repeats, 1)

@@ -15,7 +15,7 @@ from redraft.core.prediction import Prediction, TablePrediction
 from redraft.core.processes.base import TokenProcess
 from redraft.core.randomness import rng
 from redraft.core.vocab import Vocab
-from redraft.evaluation.laws.law import _P_MIN, Law, _chi_square, _Integral, _integrate, _law_at_least
+from redraft.evaluation.laws.law import P_MIN, Law, _Integral, _integrate, _law_at_least, chi_square
 
 _WORDS, _LENGTH = 3, 3
 VOCAB = Vocab(_WORDS + 1, mask=_WORDS)
@@ -24,16 +24,16 @@ _RARE = 1e-12  # smaller probabilities are rounding noise (tables are exact to 1
 
 
 @dataclass(frozen=True)
-class _ToyLanguage:
+class ToyLanguage:
     """A language small enough to enumerate: N = words^length sequences and their probabilities."""
 
     sequences: Tensor  # (N, L) ids of all sequences
     p: Tensor  # (N,) float64 probability of each sequence
 
     @classmethod
-    def of(cls, seed: int = 0, length: int = _LENGTH) -> _ToyLanguage:
+    def of(cls, seed: int = 0, length: int = _LENGTH, words: int = _WORDS) -> ToyLanguage:
         """A language with random, uneven probabilities."""
-        sequences = torch.tensor(list(product(range(_WORDS), repeat=length)))
+        sequences = torch.tensor(list(product(range(words), repeat=length)))
         weights = rng(seed).uniform(len(sequences))[0] ** 8
         # no sequence is very rare, since samplers would need many more steps to get it right
         return cls(sequences, 0.85 * weights / weights.sum() + 0.15 / len(sequences))
@@ -75,7 +75,7 @@ class Oracle:
     `blur` mixes x̂ with the uniform distribution over the words, for a denoiser that is worse.
     """
 
-    toy: _ToyLanguage
+    toy: ToyLanguage
     process: TokenProcess
     block: int | None = None
     blur: float = 0.0
@@ -143,8 +143,8 @@ def _reverse_marginal_law(process: TokenProcess, s: float, t: float) -> Law:
     for w in range(_WORDS):
         noisy = process.noise(torch.full((1, _DRAWS), w), torch.full((1, 1), t), rng=rng(5)).z
         truth = torch.eye(process.vocab.size, dtype=torch.float64)[w]
-        worst = min(worst, _chi_square(_reverse_step(process, noisy, truth, s, t), process.marginal(s)[w]))
-    return _law_at_least(process, "stepping back keeps marginals", worst, _P_MIN)
+        worst = min(worst, chi_square(_reverse_step(process, noisy, truth, s, t), process.marginal(s)[w]))
+    return _law_at_least(process, "stepping back keeps marginals", worst, P_MIN)
 
 
 def _reverse_step(process: TokenProcess, z: Tensor, x: Tensor, s: float, t: float) -> Tensor:
@@ -172,7 +172,7 @@ def _integrated_bound(process: TokenProcess, oracle: Oracle) -> _Integral:
     return result._replace(value=result.value + ends)
 
 
-def _prior_kl(process: TokenProcess, toy: _ToyLanguage) -> Tensor:
+def _prior_kl(process: TokenProcess, toy: ToyLanguage) -> Tensor:
     """() expected KL from the prior, in nats per sequence."""
     return (toy.p * process.prior_kl(toy.sequences).double().sum(-1)).sum()
 

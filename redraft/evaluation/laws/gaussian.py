@@ -26,7 +26,7 @@ from redraft.core.randomness import Rng, rng, sample_categorical
 from redraft.core.vocab import Vocab
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler, final_canvas
-from redraft.evaluation.laws.law import _P_MIN, Law, _chi_square, _Integral, _integrate, _law_at_least, _law_equal
+from redraft.evaluation.laws.law import P_MIN, Law, _Integral, _integrate, _law_at_least, _law_equal, chi_square
 
 _VECTOR_VOCAB = Vocab(4)
 _DRAWS = 20_000
@@ -395,7 +395,7 @@ def _vector_sampling_laws(process: Gaussian) -> Iterator[Law]:
     )
     mode, width = _nearest_modes(z, mixture)
     yield _law_at_least(
-        process, "ancestral sampling recovers the mode weights", _chi_square(mode, mixture.weights), _P_MIN
+        process, "ancestral sampling recovers the mode weights", chi_square(mode, mixture.weights), P_MIN
     )
     yield _law_equal(
         process, "ancestral sampling recovers the mode widths", float((width / mixture.std).mean()), 1, 0.1

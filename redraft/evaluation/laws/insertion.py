@@ -31,13 +31,13 @@ from redraft.decoding.samplers.base import Sampler, final_canvas
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.evaluation.laws.enumeration import _DRAWS
 from redraft.evaluation.laws.law import (
-    _P_MIN,
+    P_MIN,
     Law,
-    _chi_square,
     _distribution_error,
     _integrate,
     _law_at_least,
     _law_equal,
+    chi_square,
 )
 
 _LONGEST = 3
@@ -208,7 +208,7 @@ def _laws(process: Insertion) -> Iterator[Law]:
     }
     for law, (sampler, counted) in samplers.items():
         oracle = _SentenceOracle(toy, process, counted)
-        yield _law_at_least(process, law, _sentence_p_value(oracle, sampler), _P_MIN)
+        yield _law_at_least(process, law, _sentence_p_value(oracle, sampler), P_MIN)
     yield from _masked_limit_laws(process, toy)
 
 
@@ -224,8 +224,8 @@ def _forward_laws(process: Insertion) -> Iterator[Law]:
     clean, *between, noise = [_present_then_missing(process, noised) for noised in draws]
     yield _law_equal(process, "time zero is clean", float((clean == 0).sum()), _DRAWS, 0)
     yield _law_equal(process, "the prior is reached", float((noise == process.vocab.size).sum()), _DRAWS, 0)
-    worst = min(_chi_square(z, process.marginal(t)[0]) for z, t in zip(between, times, strict=True))
-    yield _law_at_least(process, "draws match marginals", worst, _P_MIN)
+    worst = min(chi_square(z, process.marginal(t)[0]) for z, t in zip(between, times, strict=True))
+    yield _law_at_least(process, "draws match marginals", worst, P_MIN)
 
 
 def _present_then_missing(process: Insertion, noised: NoisySample) -> Tensor:
@@ -257,13 +257,13 @@ def _masked_limit_laws(process: Insertion, toy: _SentenceLanguage) -> Iterator[L
         worst = max(worst, float(difference.abs().max()))
     yield _law_equal(process, "inserted at once: bound of mask noise", worst, 0, 1e-6)
     p = _sentence_p_value(replace(oracle, blur=0.0), Ancestral(steps=64))
-    yield _law_at_least(process, "inserted at once: sampling reproduces the joint", p, _P_MIN)
+    yield _law_at_least(process, "inserted at once: sampling reproduces the joint", p, P_MIN)
 
 
 def _sentence_p_value(oracle: _SentenceOracle, sampler: Sampler) -> float:
     """Return the p-value of sampled sentences; rows that are not sentences have probability zero."""
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
-    return _chi_square(_sampled_sentences(oracle, sampler, rng(7, _DRAWS)), p)
+    return chi_square(_sampled_sentences(oracle, sampler, rng(7, _DRAWS)), p)
 
 
 def _built_in() -> list[Insertion]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from redraft.core.processes.base import Process
 from redraft.core.vocab import Vocab
 
-_P_MIN = 1e-4  # a correct sampler fails one χ² test in ten thousand; the seeds are fixed
+P_MIN = 1e-4  # a correct sampler fails one χ² test in ten thousand; the seeds are fixed
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _process_name(process: Process) -> str:
     return type(process).__name__ + (f"({', '.join(names)})" if names else "")
 
 
-def _chi_square(draws: Tensor, p: Tensor) -> float:
+def chi_square(draws: Tensor, p: Tensor) -> float:
     """Return the p-value of a χ² test of draws (n,) against probabilities p (K,).
 
     Rare states are merged. If a draw has probability zero, the p-value is 0.

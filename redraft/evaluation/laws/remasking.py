@@ -13,17 +13,17 @@ from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.evaluation.laws.enumeration import (
     _DRAWS,
     Oracle,
+    ToyLanguage,
     _enumerated_bound,
     _reverse_marginal_law,
     _reverse_step,
-    _ToyLanguage,
     _uneven_prediction,
 )
-from redraft.evaluation.laws.law import _P_MIN, Law, _law_at_least, _law_equal
+from redraft.evaluation.laws.law import P_MIN, Law, _law_at_least, _law_equal
 from redraft.evaluation.laws.sampling import _sampling_p_value
 
 
-def _remask_laws(process: Remask, toy: _ToyLanguage) -> Iterator[Law]:
+def _remask_laws(process: Remask, toy: ToyLanguage) -> Iterator[Law]:
     """Check that remasking keeps the marginals, bound and joint distribution of its base process.
 
     With several steps the bound is looser, and the joint is reached more slowly.
@@ -38,4 +38,4 @@ def _remask_laws(process: Remask, toy: _ToyLanguage) -> Iterator[Law]:
     yield _law_equal(process, "one step: bound of the base process", one_step[process], one_step[base], 1e-6)
     yield _law_at_least(process, "8 steps: at least the base bound", eight_steps[process], eight_steps[base])
     p = _sampling_p_value(process, oracle, Ancestral(steps=256), rng(8, _DRAWS // 8))
-    yield _law_at_least(process, "remasking reproduces the joint", p, _P_MIN)
+    yield _law_at_least(process, "remasking reproduces the joint", p, P_MIN)

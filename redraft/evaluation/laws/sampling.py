@@ -22,13 +22,13 @@ from redraft.evaluation.laws.enumeration import (
     _DRAWS,
     _WORDS,
     Oracle,
-    _ToyLanguage,
+    ToyLanguage,
 )
-from redraft.evaluation.laws.law import _P_MIN, Law, _chi_square, _law_at_least
+from redraft.evaluation.laws.law import P_MIN, Law, _law_at_least, chi_square
 from redraft.evaluation.laws.schedules import _every_schedule
 
 
-def _sampling_laws(process: TokenProcess, toy: _ToyLanguage) -> Iterator[Law]:
+def _sampling_laws(process: TokenProcess, toy: ToyLanguage) -> Iterator[Law]:
     """Check that exact samplers reproduce the joint distribution of the language."""
     samplers: dict[str, tuple[Sampler, int | None]] = {"ancestral sampling": (Ancestral(steps=128), None)}
     for size in (1, 2):
@@ -38,23 +38,23 @@ def _sampling_laws(process: TokenProcess, toy: _ToyLanguage) -> Iterator[Law]:
         samplers["autoregressive sampling"] = (Blocks(Ancestral(steps=1)), 1)
     for law, (sampler, block) in samplers.items():
         p = _sampling_p_value(process, Oracle(toy, process, block), sampler, rng(7, _DRAWS))
-        yield _law_at_least(process, f"{law} reproduces the joint", p, _P_MIN)
+        yield _law_at_least(process, f"{law} reproduces the joint", p, P_MIN)
     if isinstance(process, Masked):
         yield from _order_laws(process, toy)
 
 
-def _order_laws(process: Masked, toy: _ToyLanguage) -> Iterator[Law]:
+def _order_laws(process: Masked, toy: ToyLanguage) -> Iterator[Law]:
     """Check that revealing one token at a time, in any order, is exact for every schedule.
 
     The order may depend on the predictions, but not on the tokens that are drawn.
     """
     for pick in (LeftToRight(1.0), Margin(1.0), EntropyBound(0.0, 1.0)):
         p = _sampling_p_value(process, Oracle(toy, process), Unmask(None, pick), rng(7, _DRAWS // 4))
-        yield _law_at_least(process, f"one at a time, {type(pick).__name__}: reproduces the joint", p, _P_MIN)
+        yield _law_at_least(process, f"one at a time, {type(pick).__name__}: reproduces the joint", p, P_MIN)
     for schedule in _every_schedule() if process.schedule == Linear() else [process.schedule]:
         other = replace(process, schedule=schedule)
         p = _sampling_p_value(other, Oracle(toy, other), Unmask(toy.sequences.shape[1], AnyOrder()), rng(7, _DRAWS))
-        yield _law_at_least(other, "one at a time, any order: reproduces the joint", p, _P_MIN)
+        yield _law_at_least(other, "one at a time, any order: reproduces the joint", p, P_MIN)
 
 
 def _sampling_p_value(process: TokenProcess, oracle: Oracle, sampler: Sampler, keys: Rng) -> float:
@@ -64,7 +64,7 @@ def _sampling_p_value(process: TokenProcess, oracle: Oracle, sampler: Sampler, k
     if bool((z >= _WORDS).any()):
         return 0.0
     index = (z * _WORDS ** torch.arange(length - 1, -1, -1)).sum(-1)
-    return _chi_square(index, oracle.toy.p)
+    return chi_square(index, oracle.toy.p)
 
 
 def _blank_canvas(rows: int, length: int) -> Canvas:

@@ -29,7 +29,7 @@ from redraft.decoding.solvers.ode import Ddim, DpmPP, DpmPPSde, Heun, OdeEuler, 
 from redraft.decoding.solvers.renoise import NucleusProjection, Renoise
 from redraft.decoding.solvers.step import SolverStep, noise_scales, run_steps
 from redraft.evaluation.laws.gaussian import _VECTOR_VOCAB, Mixture, MixtureOracle, _sampled_vectors
-from redraft.evaluation.laws.law import _P_MIN, Law, _chi_square, _law_at_least, _law_equal
+from redraft.evaluation.laws.law import P_MIN, Law, _law_at_least, _law_equal, chi_square
 
 _ROWS, _POSITIONS = 2, 500
 _EVEN = UniformLogSnrGrid()
@@ -99,7 +99,7 @@ def _moment_laws(process: Gaussian, mixture: Mixture) -> Iterator[Law]:
         error = max(float((x.mean(0) - mean).abs().max()), float((x.T.cov() - covariance).abs().max()))
         yield _law_equal(process, f"{name}: mean and covariance", error, 0, 0.15)
         mode = _most_likely_mode(mixture, x)
-        yield _law_at_least(process, f"{name}: weight of each mode", _chi_square(mode, mixture.weights), _P_MIN)
+        yield _law_at_least(process, f"{name}: weight of each mode", chi_square(mode, mixture.weights), P_MIN)
         yield _law_equal(process, f"{name}: variance within modes", _relative_variance(mixture, x, mode), 1, tolerance)
 
 
@@ -180,8 +180,8 @@ class _TokenOracle:
 def _renoise_law(process: Gaussian) -> Law:
     """Check that renoising drawn tokens samples each with its frequency."""
     oracle = _TokenOracle.of(process)
-    p = _chi_square(_sample_tokens(oracle, Renoise(20, project=NucleusProjection())), oracle.mixture.weights)
-    return _law_at_least(process, "renoising drawn tokens keeps their frequencies", p, _P_MIN)
+    p = chi_square(_sample_tokens(oracle, Renoise(20, project=NucleusProjection())), oracle.mixture.weights)
+    return _law_at_least(process, "renoising drawn tokens keeps their frequencies", p, P_MIN)
 
 
 def _sample_tokens(oracle: _TokenOracle, sampler: Sampler) -> Tensor:

@@ -33,23 +33,23 @@ from redraft.evaluation.laws.enumeration import (
     _WORDS,
     VOCAB,
     Oracle,
+    ToyLanguage,
     _bound_terms,
     _enumerated_bound,
     _frequencies,
     _integrated_bound,
     _reverse_marginal_law,
     _reverse_step,
-    _ToyLanguage,
     _uneven_prediction,
 )
 from redraft.evaluation.laws.law import (
-    _P_MIN,
+    P_MIN,
     Law,
-    _chi_square,
     _distribution_error,
     _law_at_least,
     _law_equal,
     _process_name,
+    chi_square,
 )
 from redraft.evaluation.laws.remasking import _remask_laws
 from redraft.evaluation.laws.sampling import _sampling_laws
@@ -57,7 +57,7 @@ from redraft.evaluation.laws.sampling import _sampling_laws
 
 def _laws(process: TokenProcess) -> Iterator[Law]:
     """Check all laws of token processes on one process."""
-    toy = _ToyLanguage.of()
+    toy = ToyLanguage.of()
     if isinstance(process, Remask):
         yield from _remask_laws(process, toy)
         return
@@ -100,11 +100,11 @@ def _forward_laws(process: TokenProcess) -> Iterator[Law]:
     clean = process.noise(x, torch.zeros(_WORDS, 1), rng=rng(1, _WORDS)).z
     yield _law_equal(process, "time zero is clean", float((clean != x).double().mean()), 0, 0)
     worst = min(
-        _chi_square(process.noise(x, torch.full((_WORDS, 1), t), rng=rng(2, _WORDS)).z[w], process.marginal(t)[w])
+        chi_square(process.noise(x, torch.full((_WORDS, 1), t), rng=rng(2, _WORDS)).z[w], process.marginal(t)[w])
         for t in times
         for w in range(_WORDS)
     )
-    yield _law_at_least(process, "draws match marginals", worst, _P_MIN)
+    yield _law_at_least(process, "draws match marginals", worst, P_MIN)
     yield from _prior_law(process, x)
 
 
@@ -126,12 +126,12 @@ def _reverse_laws(process: TokenProcess) -> Iterator[Law]:
     for z in range(V):
         p = process.transition(s, t)[:, z] * (x @ process.marginal(s))
         if p.sum() > 0:
-            worst = min(worst, _chi_square(_reverse_step(process, torch.full((1, _DRAWS), z), x, s, t), p))
-    yield _law_at_least(process, "step is Bayes' rule", worst, _P_MIN)
+            worst = min(worst, chi_square(_reverse_step(process, torch.full((1, _DRAWS), z), x, s, t), p))
+    yield _law_at_least(process, "step is Bayes' rule", worst, P_MIN)
     yield _reverse_marginal_law(process, s, t)
 
 
-def _bound_laws(process: TokenProcess, toy: _ToyLanguage) -> Iterator[Law]:
+def _bound_laws(process: TokenProcess, toy: ToyLanguage) -> Iterator[Law]:
     """Check the bound, in steps and in continuous time, for the best denoiser and a worse one."""
     H, oracle = toy.entropy, Oracle(toy, process)
     bounds = [_enumerated_bound(process, oracle, steps=n) for n in (1, 4, 16, 64, 256)]
@@ -148,7 +148,7 @@ def _bound_laws(process: TokenProcess, toy: _ToyLanguage) -> Iterator[Law]:
             yield _law_equal(other, "bound does not depend on the schedule", bound, float(worse), 1e-3)
 
 
-def _closed_form_laws(process: TokenProcess, toy: _ToyLanguage) -> Iterator[Law]:
+def _closed_form_laws(process: TokenProcess, toy: ToyLanguage) -> Iterator[Law]:
     """Check that processes equal to mask noise have its bound, for every sequence at every time."""
     general: Interpolating | Markov
     match process:
@@ -164,7 +164,7 @@ def _closed_form_laws(process: TokenProcess, toy: _ToyLanguage) -> Iterator[Law]
     yield _law_equal(general, law, float(torch.stack(errors).abs().max()), 0, 1e-5)
 
 
-def _block_laws(process: TokenProcess, toy: _ToyLanguage) -> Iterator[Law]:
+def _block_laws(process: TokenProcess, toy: ToyLanguage) -> Iterator[Law]:
     """Check the bound of denoisers that write in blocks."""
     for size in (1, 2, _LENGTH) if process.continuous else ():
         oracle = Oracle(toy, process, block=size)

@@ -427,7 +427,7 @@ class Forgetful(Insertion):
 def test_the_laws_catch_a_wrong_step_and_a_wrong_count() -> None:
     oracle = _SentenceOracle(_SentenceLanguage.of(), Hasty(_SENTENCE_VOCAB, Polynomial(2.0), Polynomial(2.0)))
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
-    assert check._chi_square(_sampled_sentences(oracle, Ancestral(16), rng(7, 4000)), p) < CHANCE
+    assert check.chi_square(_sampled_sentences(oracle, Ancestral(16), rng(7, 4000)), p) < CHANCE
     failed = [r.law for r in insertion._forward_laws(Forgetful(_SENTENCE_VOCAB)) if not r.ok]
     assert failed == ["the prior is reached", "draws match marginals"]
 
@@ -437,7 +437,7 @@ def test_any_order_of_revealing_writes_the_language(sampler: Sampler) -> None:
     """Scores that do not depend on the drawn token: one mask after the other has the law of chance."""
     oracle = _SentenceOracle(_SentenceLanguage.of(), SQUARE, counted=True)
     p = torch.cat([oracle.toy.p, torch.zeros(1, dtype=torch.float64)])
-    assert check._chi_square(_sampled_sentences(oracle, sampler, rng(5, 4000)), p) > CHANCE
+    assert check.chi_square(_sampled_sentences(oracle, sampler, rng(5, 4000)), p) > CHANCE
 
 
 # --- networks ---

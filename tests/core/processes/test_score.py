@@ -216,7 +216,7 @@ def test_the_ancestral_step_is_tweedie_s(noise: str, s: float, t: float) -> None
         p = sedd.clip_and_normalize(
             sedd.tweedie_probs(log_s, state, late - early, sedd.limiting_distribution(process))
         )[0, 0]
-        assert tokens._chi_square(drawn(process, log_x, z, s, t, 20_000), p) > CHANCE
+        assert tokens.chi_square(drawn(process, log_x, z, s, t, 20_000), p) > CHANCE
 
 
 def bayes(process: Masked | Interpolating, log_x: Tensor, z: int, s: float, t: float) -> Tensor:
@@ -233,8 +233,8 @@ def test_a_free_sum_weighs_in_the_step(noise: str) -> None:
         one = guess(1, 1, 0.0)
         free = one + math.log(mass)
         found = drawn(process, free, z, s, t, 20_000)
-        assert tokens._chi_square(found, bayes(process, free[0, 0], z, s, t)) > CHANCE
-        assert tokens._chi_square(found, bayes(process, one[0, 0], z, s, t)) < CHANCE, "it is another law than with one"
+        assert tokens.chi_square(found, bayes(process, free[0, 0], z, s, t)) > CHANCE
+        assert tokens.chi_square(found, bayes(process, one[0, 0], z, s, t)) < CHANCE, "it is another law than with one"
 
 
 @every_noise
@@ -295,7 +295,7 @@ def test_both_steps_agree_when_they_are_short() -> None:
 
 def test_a_geometric_schedule_pays_for_both_ends() -> None:
     """e^{−20} of the signal is left at t = 1 and 10⁻⁴ of the tokens are wrong at t = 0: little, but accounted for."""
-    toy, process = tokens._ToyLanguage.of(), Interpolating(tokens.VOCAB, Geometric(1e-4, 20.0))
+    toy, process = tokens.ToyLanguage.of(), Interpolating(tokens.VOCAB, Geometric(1e-4, 20.0))
     assert process.jump
     prior = float(process.prior_kl(torch.zeros(1, 1, dtype=torch.int64)))
     assert 0 < prior < 1e-7
@@ -313,7 +313,7 @@ def test_a_geometric_schedule_pays_for_both_ends() -> None:
 def test_mask_noise_that_leaves_tokens_has_no_bound() -> None:
     assert (
         tokens._enumerated_bound(
-            Masked(tokens.VOCAB, Linear(1e-3)), tokens.Oracle(tokens._ToyLanguage.of(), Masked(tokens.VOCAB))
+            Masked(tokens.VOCAB, Linear(1e-3)), tokens.Oracle(tokens.ToyLanguage.of(), Masked(tokens.VOCAB))
         )
         == math.inf
     )

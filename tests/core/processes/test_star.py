@@ -82,7 +82,7 @@ def test_marginals_stay_as_they_are(base: Masked | Interpolating, rate: RemaskRa
     after = process.step(known, free(z), at(s, 2), at(t, 2), rng=rng(2, 2)).z
     for word in range(2):
         expected = torch.eye(V, dtype=torch.float64)[word] if s == 0 else process.marginal(s)[word]
-        assert tokens._chi_square(after[word], expected) > CHANCE
+        assert tokens.chi_square(after[word], expected) > CHANCE
 
 
 @given(s=st.floats(0.01, 0.6), t=st.floats(0.61, 0.99), eta=st.floats(0, 1))
@@ -150,7 +150,7 @@ def test_the_star_forgets_where_it_was(base: Masked | Interpolating) -> None:
         p = clean / clean.sum() @ base.marginal(s)
         pred = TablePrediction(x.x.expand(1, draws, V))
         found = Remask(base, StarRate()).step(pred, free(torch.full((1, draws), z)), at(s), at(t), rng=rng(z)).z
-        assert tokens._chi_square(found, p) > CHANCE
+        assert tokens.chi_square(found, p) > CHANCE
 
 
 @given(seed=st.integers(0, 10**6), t=st.floats(0.2, 0.9))
@@ -271,7 +271,7 @@ def test_gradients_are_finite(base: Masked | Interpolating) -> None:
 @pytest.mark.parametrize("rate", [StarRate(), CappedRate(0.3), RescaledRate(0.5)], ids=repr)
 def test_the_bound_of_a_chain_is_one(rate: RemaskRate) -> None:
     """One step is that of the process; more remasking costs, and with every step: there is no limit."""
-    toy, base = tokens._ToyLanguage.of(), Masked(tokens.VOCAB)
+    toy, base = tokens.ToyLanguage.of(), Masked(tokens.VOCAB)
     oracle, process = tokens.Oracle(toy, base), Remask(base, rate)
     assert tokens._enumerated_bound(process, oracle, steps=1) == pytest.approx(
         tokens._enumerated_bound(base, oracle, steps=1), abs=1e-6

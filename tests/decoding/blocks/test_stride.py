@@ -120,7 +120,7 @@ def chain(length: int) -> Tensor:
 )
 def test_a_chain_of_seven_through_windows_of_three(process: Masked | Interpolating, sampler: Sampler) -> None:
     """A word depends on the one before it: windows that keep one word lose nothing, those that keep none do."""
-    toy = tokens._ToyLanguage(torch.tensor(list(product(range(2), repeat=3))), chain(3))
+    toy = tokens.ToyLanguage(torch.tensor(list(product(range(2), repeat=3))), chain(3))
     oracle, keys = tokens.Oracle(toy, process), rng(0, 4000)
     p_values = []
     for stride in (2, 3):
@@ -128,7 +128,7 @@ def test_a_chain_of_seven_through_windows_of_three(process: Masked | Interpolati
             SlidingWindow(sampler, 3, stride)(oracle, process, blank(4000, 7 if stride == 2 else 6), rng=keys)
         ).z
         number = (z * 2 ** torch.arange(z.shape[1] - 1, -1, -1)).sum(-1)
-        p_values.append(tokens._chi_square(number, chain(z.shape[1])))
+        p_values.append(tokens.chi_square(number, chain(z.shape[1])))
     assert p_values[0] > CHANCE
     assert p_values[1] < CHANCE
 

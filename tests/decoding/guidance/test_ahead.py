@@ -12,13 +12,13 @@ from torch import Tensor
 from redraft.core import Canvas, Context, Masked, Prediction, rng
 from redraft.decoding import Ancestral, Blocks, GuidedSampler, LookAhead, final_canvas
 from redraft.evaluation import VOCAB, Oracle
-from redraft.evaluation.laws.enumeration import _WORDS, _ToyLanguage
+from redraft.evaluation.laws.enumeration import _WORDS, ToyLanguage
 from redraft.models import DiffusionLM, future_tag_log_prob
 from redraft.training import presets
 from redraft.training.runs import variations
 
 PValue = Callable[[Tensor, Tensor], float]
-PROCESS, TOY = Masked(VOCAB), _ToyLanguage.of()
+PROCESS, TOY = Masked(VOCAB), ToyLanguage.of()
 DRAWS = 3_000
 ODD = TOY.sequences.sum(-1) % 2 == 1
 

@@ -32,7 +32,7 @@ from redraft import (
 from redraft.core import CharTokenizer, HybridNoise, MaskNoise, TablePrediction
 from redraft.decoding import FirstOrderClassifier, LogitFilter, TokenClassifier, final_canvas
 from redraft.evaluation import Oracle
-from redraft.evaluation.laws.enumeration import _ToyLanguage
+from redraft.evaluation.laws.enumeration import ToyLanguage
 
 UNIFORM, HYBRID = Interpolating(Vocab(3)), Interpolating(Vocab(4, mask=3), mixing=HybridNoise(0.3))
 PROCESSES = pytest.mark.parametrize("process", [UNIFORM, HYBRID], ids=["uniform", "hybrid"])
@@ -159,7 +159,7 @@ def test_the_posterior_is_udlm_s_own() -> None:
     assert torch.allclose(found.float(), io["posterior_s_eq_t_minus_0.05"].flatten(0, 1), atol=1e-6)
 
 
-TOY = _ToyLanguage.of(length=2)
+TOY = ToyLanguage.of(length=2)
 ODD = TOY.sequences.sum(-1) % 2 == 1
 
 

@@ -24,10 +24,10 @@ from redraft.decoding import (
     final_canvas,
 )
 from redraft.evaluation import VOCAB, Oracle
-from redraft.evaluation.laws.enumeration import _WORDS, _ToyLanguage
+from redraft.evaluation.laws.enumeration import _WORDS, ToyLanguage
 
 PValue = Callable[[Tensor, Tensor], float]
-PROCESS, TOY = Masked(VOCAB), _ToyLanguage.of()
+PROCESS, TOY = Masked(VOCAB), ToyLanguage.of()
 DRAWS = 3_000
 SUM = TOY.sequences.sum(-1) % 2 == 1  # what the classifier is about: an odd sum
 

@@ -142,7 +142,7 @@ def test_promises(
 @pytest.mark.parametrize("mixing", [UniformNoise(), HybridNoise(0.2)], ids=repr)
 def test_what_it_believes_is_the_true_posterior(mixing: NoiseDistribution) -> None:
     """Enumerated: x̂ · q_t(z | x) is p(x | z) of the toy language; x̂ alone would spoil right tokens."""
-    toy, t = tokens._ToyLanguage.of(), 0.05
+    toy, t = tokens.ToyLanguage.of(), 0.05
     process = Interpolating(Vocab(tokens._WORDS + 1, mask=tokens._WORDS), mixing=mixing)
     table = process.marginal(t)
     x = toy.sequences

@@ -41,7 +41,7 @@ CHANCE = 1e-4
     ids=tokens._process_name,
 )
 def test_many_steps_reproduce_the_joint(process: Masked | Interpolating) -> None:
-    oracle = tokens.Oracle(tokens._ToyLanguage.of(), process)
+    oracle = tokens.Oracle(tokens.ToyLanguage.of(), process)
     assert _sampling_p_value(process, oracle, Euler(96), rng(2, 2000)) > CHANCE
 
 
@@ -49,7 +49,7 @@ def test_many_steps_reproduce_the_joint(process: Masked | Interpolating) -> None
 def test_rates_of_the_moment(schedule: Schedule) -> None:
     """A mask stays with probability 1 − Δt·rate, which is that of the ancestral step if the schedule is linear."""
     process, rows, steps = Masked(tokens.VOCAB, schedule), 4000, 5
-    oracle = tokens.Oracle(tokens._ToyLanguage.of(), process)
+    oracle = tokens.Oracle(tokens.ToyLanguage.of(), process)
     blank = torch.zeros(rows, tokens._LENGTH, dtype=torch.int64)
     canvas = Canvas(blank, torch.zeros_like(blank, dtype=torch.bool))
     expected, ancestral = 1.0, 0.0

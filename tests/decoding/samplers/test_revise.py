@@ -151,7 +151,7 @@ def test_it_wraps_what_it_can(build: Build, vocab: Vocab) -> None:
 
 def test_blind_remasking_reproduces_the_joint() -> None:
     """With the exact denoiser; the error falls more slowly than without remasking."""
-    toy, process = check._ToyLanguage.of(), Masked(check.VOCAB)
+    toy, process = check.ToyLanguage.of(), Masked(check.VOCAB)
     oracle = check.Oracle(toy, process)
     for sampler in (
         WithRemasking(Ancestral(128), CappedRate(0.02)),
@@ -259,7 +259,7 @@ def test_errors(build: Build) -> None:
     model, keys = build(), rng(0)
     with pytest.raises(ValueError, match="no error head"):
         final_canvas(GuidedStar(4, start_time=1.0)(model, model.process, blank(1, 3), rng=keys))
-    oracle = check.Oracle(check._ToyLanguage.of(), Masked(check.VOCAB))
+    oracle = check.Oracle(check.ToyLanguage.of(), Masked(check.VOCAB))
     with pytest.raises(ValueError, match=r"Oracle has no error head.*guide=ConstantScore"):
         final_canvas(GuidedStar(4, start_time=1.0)(oracle, Masked(check.VOCAB), blank(1, 3), rng=keys))
     for wrong in ({"temperature": -1.0}, {"start_time": 0.1, "end_time": 0.2}, {"start_time": 1.5}):

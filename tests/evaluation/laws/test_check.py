@@ -81,7 +81,7 @@ def test_every_law_holds_for_mask_noise(rows: list[tokens.Law]) -> None:
 @pytest.mark.parametrize("process", [p for p in tokens._built_in() if isinstance(p, Interpolating | Markov)], ids=repr)
 def test_the_laws_hold_for_noise_on_visible_tokens(process: Interpolating | Markov) -> None:
     """Sampling too, for one of them; all of them by `redraft check`."""
-    toy = tokens._ToyLanguage.of()
+    toy = tokens.ToyLanguage.of()
     rows = [*tokens._forward_laws(process), *tokens._reverse_laws(process), *tokens._bound_laws(process, toy)]
     rows += tokens._closed_form_laws(process, toy)
     if isinstance(process, Interpolating) and process.vocab.mask is not None:
@@ -101,10 +101,10 @@ class Ordinary(tokens.Oracle):
 @pytest.mark.parametrize("process", [Interpolating(tokens.VOCAB), Markov(tokens.VOCAB)], ids=repr)
 def test_a_visible_token_must_not_vote_for_itself(process: Interpolating | Markov) -> None:
     """The step brings z in by itself: with the ordinary posterior it counts twice. For mask noise both are the same."""
-    toy = tokens._ToyLanguage.of()
+    toy = tokens.ToyLanguage.of()
     assert tokens._enumerated_bound(process, Ordinary(toy, process)) > toy.entropy + 0.3
     assert (
-        _sampling_p_value(process, Ordinary(toy, process), Ancestral(64), tokens.rng(1, tokens._DRAWS)) < tokens._P_MIN
+        _sampling_p_value(process, Ordinary(toy, process), Ancestral(64), tokens.rng(1, tokens._DRAWS)) < tokens.P_MIN
     )
     masked = Masked(tokens.VOCAB)
     assert tokens._enumerated_bound(masked, Ordinary(toy, masked)) == pytest.approx(toy.entropy, abs=1e-6)
@@ -112,11 +112,11 @@ def test_a_visible_token_must_not_vote_for_itself(process: Interpolating | Marko
 
 def test_values_are_the_theory_s(rows: list[tokens.Law]) -> None:
     by_law = {r.law: r for r in rows}
-    entropy = tokens._ToyLanguage.of().entropy
+    entropy = tokens.ToyLanguage.of().entropy
     assert by_law["bound = entropy"].value == pytest.approx(entropy, abs=1e-6)
     assert by_law["bound = entropy"].expected == entropy
     # one step draws all positions at once: the sum of the marginal entropies
-    toy = tokens._ToyLanguage.of()
+    toy = tokens.ToyLanguage.of()
     marginals = torch.stack([torch.bincount(toy.sequences[:, l], toy.p) for l in range(tokens._LENGTH)])
     independent = float(-(marginals * marginals.log()).sum())
     process = Masked(tokens.VOCAB)
@@ -127,7 +127,7 @@ def test_values_are_the_theory_s(rows: list[tokens.Law]) -> None:
 
 def test_a_jump_at_the_clean_end_is_paid_for() -> None:
     """The last jump is one step, so the bound stands a little above the entropy; the smaller the jump the less."""
-    toy = tokens._ToyLanguage.of()
+    toy = tokens.ToyLanguage.of()
     bounds = []
     for low in (0.2, 0.01):
         process = Masked(tokens.VOCAB, Exponential(low, 12.0))
@@ -204,7 +204,7 @@ def test_the_same_delegate_unbroken_passes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("length", [2, 4, 5])
 def test_one_by_one_is_exact_whatever_the_schedule(length: int) -> None:
     """Three words are what `redraft check` does."""
-    rows = list(_order_laws(Masked(tokens.VOCAB), tokens._ToyLanguage.of(length=length)))
+    rows = list(_order_laws(Masked(tokens.VOCAB), tokens.ToyLanguage.of(length=length)))
     assert [row for row in rows if not row.ok] == []
     assert len({row.process for row in rows}) == len(_every_schedule())
 
@@ -217,21 +217,21 @@ def test_no_schedule_is_forgotten() -> None:
 
 def test_two_at_a_time_is_caught() -> None:
     """Tokens that depend on each other, drawn at once: what a schedule with uneven steps did."""
-    toy, process = tokens._ToyLanguage.of(), Masked(tokens.VOCAB, Cosine())
+    toy, process = tokens.ToyLanguage.of(), Masked(tokens.VOCAB, Cosine())
     p = _sampling_p_value(process, tokens.Oracle(toy, process), Unmask(2, AnyOrder()), tokens.rng(7, tokens._DRAWS))
-    assert p < tokens._P_MIN
+    assert p < tokens.P_MIN
 
 
 def test_a_biased_sampler_is_caught() -> None:
     """Picking by confidence sharpens the joint; so does a chain of too few steps."""
-    toy, process, keys = tokens._ToyLanguage.of(), Masked(tokens.VOCAB), tokens.rng(1, tokens._DRAWS)
+    toy, process, keys = tokens.ToyLanguage.of(), Masked(tokens.VOCAB), tokens.rng(1, tokens._DRAWS)
     oracle = tokens.Oracle(toy, process)
     assert _sampling_p_value(process, oracle, Unmask(steps=3), keys) == 0
-    assert _sampling_p_value(process, oracle, Ancestral(steps=1), keys) < tokens._P_MIN
+    assert _sampling_p_value(process, oracle, Ancestral(steps=1), keys) < tokens.P_MIN
 
 
 def test_the_oracle_is_bayes_rule_by_hand() -> None:
-    toy, process = tokens._ToyLanguage.of(), Masked(tokens.VOCAB, Linear())
+    toy, process = tokens.ToyLanguage.of(), Masked(tokens.VOCAB, Linear())
     m = tokens.VOCAB.masked
     x = tokens.Oracle(toy, process)(torch.tensor([[1, m, m]]), torch.tensor([[0.5]]), Context()).x.exp()[0]
     fits = toy.sequences[:, 0] == 1
@@ -269,9 +269,9 @@ def test_an_integral_that_may_be_off_proves_nothing() -> None:
 def test_chi_square_knows_right_from_wrong() -> None:
     p = torch.tensor([0.5, 0.3, 0.2, 0.0]).double()
     draws = sample_categorical(p.log().expand(5000, -1), tokens.rng(0, 5000).uniform(1)[:, 0])
-    assert tokens._chi_square(draws, p) > 0.01
-    assert tokens._chi_square(draws, torch.tensor([0.4, 0.4, 0.2, 0.0]).double()) < 1e-6
-    assert tokens._chi_square(torch.tensor([3]), p) == 0  # an impossible state
+    assert tokens.chi_square(draws, p) > 0.01
+    assert tokens.chi_square(draws, torch.tensor([0.4, 0.4, 0.2, 0.0]).double()) < 1e-6
+    assert tokens.chi_square(torch.tensor([3]), p) == 0  # an impossible state
 
 
 @pytest.mark.parametrize(

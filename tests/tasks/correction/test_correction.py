@@ -218,7 +218,7 @@ class Same:
 @pytest.mark.parametrize("mixing", [UniformNoise(), HybridNoise(0.2)], ids=repr)
 def test_letters_are_judged_together(mixing: NoiseDistribution) -> None:
     """Enumerated: the likeliest letters of a span and their probability are those of the true p(x | z)."""
-    toy, t = tokens._ToyLanguage.of(), 0.3
+    toy, t = tokens.ToyLanguage.of(), 0.3
     process = Interpolating(tokens.VOCAB, mixing=mixing)
     read = _LetterPosterior(tokens.Oracle(toy, process), process, t, room=3, alphabet=tokens._WORDS)
     x, table = toy.sequences, process.marginal(t)
@@ -242,7 +242,7 @@ def test_letters_are_judged_together(mixing: NoiseDistribution) -> None:
 
 
 def test_letters_that_are_not_free_stay() -> None:
-    toy = tokens._ToyLanguage.of()
+    toy = tokens.ToyLanguage.of()
     process = Interpolating(tokens.VOCAB, mixing=UniformNoise())
     read = _LetterPosterior(tokens.Oracle(toy, process), process, 0.6, room=3, alphabet=tokens._WORDS)
     for z in toy.sequences:

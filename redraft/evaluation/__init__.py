@@ -1,4 +1,4 @@
-"""Evaluation: laws, text metrics, judges, probes, comparisons and lm-eval tasks."""
+"""Evaluation: laws, audits, text metrics, judges, probes, comparisons and lm-eval tasks."""
 
 from __future__ import annotations
 
@@ -64,6 +64,12 @@ if TYPE_CHECKING:
         tuned_probe as tuned_probe,
         window_batch as window_batch,
     )
+    from redraft.evaluation.referee.auditing import audit as audit
+    from redraft.evaluation.referee.log_probs import AuditLogProb as AuditLogProb
+    from redraft.evaluation.referee.losses import AuditLoss as AuditLoss
+    from redraft.evaluation.referee.processes import AuditProcess as AuditProcess
+    from redraft.evaluation.referee.samplers import AuditSampler as AuditSampler
+    from redraft.evaluation.referee.verdict import AuditEffort as AuditEffort, Verdict as Verdict
     from redraft.evaluation.text_metrics import (
         GrammarScore as GrammarScore,
         distinct_ngrams as distinct_ngrams,

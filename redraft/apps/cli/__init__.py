@@ -17,6 +17,7 @@ from redraft.apps.cli.commands.adapt import AdaptModel
 from redraft.apps.cli.commands.completion import Completion
 from redraft.apps.cli.commands.correct import CorrectTexts
 from redraft.apps.cli.commands.exchange import Export, Import
+from redraft.apps.cli.commands.measure.audit import Audit
 from redraft.apps.cli.commands.measure.check import Check, Demo, Doctor
 from redraft.apps.cli.commands.measure.compare import Compare
 from redraft.apps.cli.commands.measure.eval import Eval
@@ -48,7 +49,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, type[Any]]] = {
         "score": ScoreTexts,
     },
     "Train": {"train": Train, "adapt": AdaptModel, "import": Import, "export": Export},
-    "Measure": {"eval": Eval, "compare": Compare, "probe": Probe, "levels": Levels, "check": Check},
+    "Measure": {"eval": Eval, "compare": Compare, "probe": Probe, "levels": Levels, "check": Check, "audit": Audit},
     "Serve": {"serve": Serve},
     "Look inside": {"show": Show, "report": ReportRun, "noise": Noise, "picture": Picture},
 }

@@ -1,0 +1,1 @@
+"""The referee: is this loss a bound, this sampler exact, this process consistent, this estimate of log p unbiased?"""

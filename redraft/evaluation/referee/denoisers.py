@@ -1,0 +1,181 @@
+"""The denoisers that the user's code is given: the exact one, and wrong ones, which may show a wrong weight too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from redraft.core.randomness import rng
+from redraft.evaluation.referee.arrays import array_like, to_tensor
+from redraft.evaluation.referee.languages import AuditLanguage
+
+NEVER = -1e6  # the logarithm of zero; finite, so that 0 · log 0 is zero
+
+Marginal = Callable[[Any, int], Any]  # times, number of words → tables q_t(z | x), (words, V) per time
+_Change = Callable[[Tensor], Tensor]  # probabilities of words → others
+
+
+@dataclass
+class AuditDenoiser:
+    """`denoise(z, t)`: log-probabilities (B, L, V) of the clean token at each position of noisy rows (B, L).
+
+    Mask noise: V = words + 1, the mask is the last id, a visible token is certain, and `t` is not read.
+    Other noise: `t` is a number, or an array (B,), (B, 1) or (B, L), as its `marginal` takes it, and x̂ at a position
+    does not depend on the token there (leave-one-out), unless `ordinary`.
+    """
+
+    language: AuditLanguage
+    noise: Marginal | None = None  # None for mask noise
+    name: str = "exact"
+    change: _Change | None = None
+    ordinary: bool = False
+    queried: int = 0  # rows so far
+    counts: Tensor | None = None  # (L + 1,) queried rows by their number of masks
+
+    @property
+    def words(self) -> int:
+        """Number of words; their ids are 0, 1, …"""
+        return self.language.words
+
+    @property
+    def length(self) -> int:
+        """Tokens per row."""
+        return self.language.length
+
+    @cached_property
+    def states(self) -> int:
+        """Number of ids in z, the mask included."""
+        return self.words + 1 if self.noise is None else _tables(self.noise, torch.tensor([0.5]), self.words).shape[-1]
+
+    @property
+    def mask(self) -> int:
+        """The id of the mask."""
+        if self.states == self.words:
+            raise ValueError("this noise has no mask; denoise.mask exists only for noise with one id more than words")
+        return self.words
+
+    def __call__(self, z: Any, t: Any = None) -> Any:
+        rows = self._checked(to_tensor(z, "z"))
+        self._count(rows)
+        if self.noise is None:
+            found = self.table[(rows * self._place).sum(-1)]
+        else:
+            found = self._by_time(rows, self._times(t, rows))
+        return array_like(found.view(*z.shape, -1), z)
+
+    def _checked(self, z: Tensor) -> Tensor:
+        if z.dim() not in (1, 2) or z.shape[-1] != self.length or z.is_floating_point() or z.is_complex():
+            raise ValueError(
+                f"denoise(z, t): z must hold integers of shape (B, {self.length}); got {z.dtype} of shape "
+                f"{tuple(z.shape)}; fill positions that nobody has seen with denoise.mask"
+            )
+        z = z.long().view(-1, self.length)
+        if len(z) and not 0 <= int(z.min()) <= int(z.max()) < self.states:
+            raise ValueError(
+                f"denoise(z, t): ids of z must be from 0 to {self.states - 1}; got {int(z.min())} to {int(z.max())}"
+            )
+        return z
+
+    def _count(self, z: Tensor) -> None:
+        self.queried += len(z)
+        masks = torch.bincount((z == self.words).sum(-1), minlength=self.length + 1)
+        self.counts = masks if self.counts is None else self.counts + masks
+
+    @cached_property
+    def _place(self) -> Tensor:
+        return self.states ** torch.arange(self.length - 1, -1, -1)
+
+    @cached_property
+    def table(self) -> Tensor:
+        """(V^L, L, V) the answers under mask noise to every possible z, in numerical order."""
+        every = torch.tensor(list(product(range(self.states), repeat=self.length)))
+        q = torch.eye(self.words, self.states, dtype=torch.float64)
+        q[:, self.words] = 1.0  # a mask is as likely for every word
+        answer = self._changed(self._leave_one_out(q.T[every]))
+        copy = torch.eye(self.states, dtype=torch.float64)[every]
+        found = torch.where((every == self.words)[..., None], answer, copy)
+        return torch.where(found > 0, found.log(), NEVER).float()
+
+    def _by_time(self, z: Tensor, t: Tensor) -> Tensor:
+        """(B, L) at times (B, 1) or (B, L) → (B, L, V) under any other noise."""
+        assert self.noise is not None
+        times, which = t.unique(return_inverse=True)
+        q = _tables(self.noise, times, self.words)[which].expand(*z.shape, -1, -1)  # (B, L, words, V)
+        likely = q.gather(-1, z[..., None, None].expand(*q.shape[:3], 1)).squeeze(-1)
+        found = self._leave_one_out(likely)
+        if self.ordinary:
+            found[..., : self.words] *= likely
+            found = found / found.sum(-1, keepdim=True)
+        found = self._changed(found)
+        return torch.where(found > 0, found.log(), NEVER)
+
+    def _leave_one_out(self, likely: Tensor) -> Tensor:
+        """(B, L, words) q(z[l] | word) → (B, L, V) p(x[l] | the other tokens of z)."""
+        toy, length = self.language.toy, likely.shape[1]
+        evidence = [likely[:, l, toy.sequences[:, l]] for l in range(length)]  # (B, N) each
+        before = [toy.p.expand(len(likely), -1)]  # products of the evidence to the left and to the right
+        after = [torch.ones_like(before[0])]
+        for l in range(length - 1):
+            before.append(before[-1] * evidence[l])
+            after.append(after[-1] * evidence[length - 1 - l])
+        is_word = torch.nn.functional.one_hot(toy.sequences.T, self.states).double()  # (L, N, V)
+        out = torch.stack([(before[l] * after[length - 1 - l]) @ is_word[l] for l in range(length)], 1)
+        total = out.sum(-1, keepdim=True)
+        even = (torch.arange(self.states) < self.words).double() / self.words
+        return torch.where(total > 0, out / total.clamp(min=1e-300), even)  # even for rows that no text can become
+
+    def _changed(self, p: Tensor) -> Tensor:
+        """A wrong denoiser's x̂ from the exact one."""
+        if self.change is None:
+            return p
+        words = self.change(p[..., : self.words])
+        return torch.cat([words / words.sum(-1, keepdim=True), p[..., self.words :]], -1)
+
+    def _times(self, t: Any, z: Tensor) -> Tensor:
+        """(B, 1) or (B, L) times in float64."""
+        if t is None:
+            raise ValueError("denoise(z, t): this noise needs the time t")
+        t = to_tensor(t, "t").double()
+        t = t[:, None] if t.dim() == 1 else t
+        if t.dim() > 2 or (t.dim() == 2 and (t.shape[0] not in (1, len(z)) or t.shape[1] not in (1, self.length))):
+            raise ValueError(
+                f"denoise(z, t): t must be a number or have shape (B,), (B, 1) or (B, L) with B = {len(z)} and "
+                f"L = {self.length}; got {tuple(t.shape)}"
+            )
+        return t.expand(len(z), t.shape[1] if t.dim() else 1)
+
+
+def _tables(noise: Marginal, t: Tensor, words: int) -> Tensor:
+    """(T,) times → (T, words, V) tables; all times at once if the function can, else one by one."""
+    try:
+        found = to_tensor(noise(t.double()[:, None, None], words), "the marginal")
+    except (TypeError, ValueError, RuntimeError):
+        found = torch.empty(0)
+    if found.dim() != 3 or len(found) != len(t):
+        found = torch.stack([to_tensor(noise(float(time), words), "the marginal") for time in t])
+    if found.dim() != 3 or found.shape[1] < words or found.shape[2] not in (words, words + 1):
+        raise ValueError(
+            f"marginal(t, words) must be a table of {words} rows (clean words) and {words} or {words + 1} columns "
+            f"(noisy ids, the last one the mask); got {tuple(found.shape[1:])}"
+        )
+    return found[:, :words].double()
+
+
+def audit_denoisers(language: AuditLanguage, noise: Marginal | None) -> tuple[AuditDenoiser, ...]:
+    """Return the exact denoiser, the ordinary posterior if it differs, and wrong ones."""
+    exact = AuditDenoiser(language, noise)
+    ordinary = () if noise is None else (replace(exact, name="ordinary posterior", ordinary=True),)
+    uneven = rng(4).uniform(language.words)[0] * 3 + 0.2
+    changes: dict[str, _Change] = {
+        "blurred": lambda p: 0.7 * p + 0.3 / language.words,
+        "overconfident": lambda p: p**3,
+        "biased": lambda p: p * uneven,
+        "ignorant": torch.ones_like,
+    }
+    return (exact, *ordinary, *(replace(exact, name=name, change=change) for name, change in changes.items()))

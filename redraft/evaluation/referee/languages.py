@@ -1,0 +1,63 @@
+"""The languages of an audit: all of them can be enumerated, so their entropies are known exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from redraft.core.randomness import rng
+from redraft.evaluation.laws.enumeration import ToyLanguage
+
+_SAME = 0.95  # probability that a bit equals the one before
+_LONGEST = 3
+
+
+@dataclass(frozen=True)
+class AuditLanguage:
+    """An enumerable language with a name."""
+
+    name: str
+    words: int
+    toy: ToyLanguage
+
+    @property
+    def length(self) -> int:
+        """Tokens per row."""
+        return self.toy.sequences.shape[1]
+
+    def index(self, x: Tensor) -> Tensor:
+        """(B, L) → (B,) which sequence each row is; N for a row that is not in the language."""
+        place = self.words ** torch.arange(self.length - 1, -1, -1)
+        where = torch.full((self.words**self.length,), len(self.toy.p))
+        where[(self.toy.sequences * place).sum(-1)] = torch.arange(len(self.toy.p))
+        words = ((x >= 0) & (x < self.words)).all(-1)
+        return torch.where(words, where[(x * place).sum(-1) * words], len(self.toy.p))
+
+
+def audit_languages() -> tuple[AuditLanguage, ...]:
+    """Three words in rows of one and of three, correlated bits, and sentences of zero to three words."""
+    return (
+        AuditLanguage("one word", 3, ToyLanguage.of(length=1)),
+        AuditLanguage("three words", 3, ToyLanguage.of()),
+        AuditLanguage("four correlated bits", 2, _correlated_bits(4)),
+        AuditLanguage("sentences with an end token", 3, _sentences()),
+    )
+
+
+def _correlated_bits(length: int) -> ToyLanguage:
+    """Each bit mostly repeats the one before."""
+    rows = torch.tensor(list(product(range(2), repeat=length)))
+    first = torch.tensor([0.6, 0.4], dtype=torch.float64)[rows[:, 0]]
+    same = (rows[:, 1:] == rows[:, :-1]).double()
+    return ToyLanguage(rows, first * (_SAME * same + (1 - _SAME) * (1 - same)).prod(-1))
+
+
+def _sentences() -> ToyLanguage:
+    """Sentences of two words, filled up with end tokens (id 2)."""
+    lengths = range(_LONGEST + 1)
+    rows = [[*words, *[2] * (_LONGEST - n)] for n in lengths for words in product(range(2), repeat=n)]
+    weights = rng(1).uniform(len(rows))[0] ** 2 + 0.1
+    return ToyLanguage(torch.tensor(rows), weights / weights.sum())

@@ -1,0 +1,203 @@
+"""Is a loss a bound? Its mean over languages of known entropy, for the exact denoiser and for wrong ones.
+
+A loss ℓ(x), averaged over its own noise, bounds −log p(x) of some model if and only if Σ_x exp(−ℓ(x)) ≤ 1 (Kraft).
+Then its mean over any language is at least the language's entropy. Both are measured: the mean over the language at
+hand, and the sum, which gives the mean over the worst language.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from redraft.evaluation.referee.calls import (
+    SCHEDULES,
+    copies_per_call,
+    name_of,
+    parameters_of,
+    require_parameters,
+    seen_masks,
+    sequence_calls,
+)
+from redraft.evaluation.referee.denoisers import AuditDenoiser, Marginal, audit_denoisers
+from redraft.evaluation.referee.languages import audit_languages
+from redraft.evaluation.referee.reference import reference_loss
+from redraft.evaluation.referee.verdict import AuditEffort, Gap, Verdict
+
+
+@dataclass(frozen=True)
+class AuditLoss:
+    """A loss or likelihood estimate `(x, denoise, rng) → nats per row`, to be audited; also a decorator.
+
+    `noise` is q_t(z | x) as a function `(t, words)` that returns a table, for any noise but masks.
+    """
+
+    function: Callable[..., Any] | None = None
+    noise: Marginal | None = None
+
+    def __post_init__(self) -> None:
+        if self.function is not None:
+            require_parameters(self.function, "a loss", ("x", "denoise", "rng"), ("schedule",))
+
+    def __call__(self, function: Callable[..., Any]) -> AuditLoss:
+        return AuditLoss(function, self.noise)
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return name_of(self.function)
+
+    def verdicts(self, effort: AuditEffort) -> Iterator[Verdict]:
+        """A bound or not; tight or loose; its variance; whether the schedule matters."""
+        assert self.function is not None
+        settings = {"schedule": SCHEDULES["linear"]} if "schedule" in parameters_of(self.function) else {}
+        trials: list[_Trial] = []
+        for language in audit_languages():
+            for denoise in audit_denoisers(language, self.noise):
+                trials.append(_measure(self.function, denoise, effort, settings))
+                if trials[-1].broken:
+                    yield _not_a_bound(self.name, trials)
+                    return
+        yield _bound(self.name, trials)
+        yield _tightness(self.name, trials)
+        if self.noise is None:
+            yield self._variance(trials, effort)
+        if settings:
+            yield self._schedules(effort)
+
+    def _variance(self, trials: list[_Trial], effort: AuditEffort) -> Verdict:
+        """Compare with our estimate at as many calls of the denoiser."""
+        theirs = next(t for t in trials if t.language == "three words" and t.denoise == "exact")
+        calls = max(1, round(theirs.queries))
+        denoise = next(d for g in audit_languages() for d in audit_denoisers(g, None) if g.name == theirs.language)
+        ours = _measure(reference_loss(calls, effort.seed), denoise, effort, {}).variance
+        ratio = f"{theirs.variance / ours:.3g} times ours" if ours > 1e-6 else "ours is zero"
+        many = f"{calls} call{'s' * (calls > 1)} of the denoiser per row"
+        text = f"{theirs.variance:.3g} nats² per row with {many}, {ratio} ({ours:.3g})"
+        return Verdict(self.name, "variance", None, text, theirs.variance, ours)
+
+    def _schedules(self, effort: AuditEffort) -> Verdict:
+        """Run with other schedules, on a blurred denoiser, whose bound must not change."""
+        assert self.function is not None
+        language = audit_languages()[1]
+        denoise = next(d for d in audit_denoisers(language, self.noise) if d.name == "blurred")
+        found = {n: _measure(self.function, denoise, effort, {"schedule": s}).mean for n, s in SCHEDULES.items()}
+        base = found["linear"]
+        moved = {n: Gap(g.nats - base.nats, (g.error**2 + base.error**2) ** 0.5) for n, g in found.items()}
+        worst = max((n for n in moved if n != "linear"), key=lambda n: abs(moved[n].nats))
+        same = not (moved[worst].negative or moved[worst].positive)
+        answer = "the same under every schedule" if same else "depends on the schedule"
+        return Verdict(self.name, answer, None, f"{worst} minus linear: {moved[worst]} nats", moved[worst].nats)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A loss on one language with one denoiser."""
+
+    language: str
+    denoise: str
+    mean: Gap  # minus the entropy
+    kraft: Gap  # −log Σ exp(−ℓ): the mean over the worst language minus its entropy
+    variance: float  # of one row, averaged over the language
+    queries: float  # rows that the denoiser was given, per row of x
+    masks: str
+    worst: list[int]  # the sequence that falls furthest below −log p
+
+    @property
+    def broken(self) -> bool:
+        return self.mean.negative or self.kraft.negative
+
+    @property
+    def proven(self) -> bool:
+        return self.mean.nonnegative and self.kraft.nonnegative
+
+    def __str__(self) -> str:
+        return f"{self.language}, {self.denoise} denoiser"
+
+
+def _measure(
+    function: Callable[..., Any], denoise: AuditDenoiser, effort: AuditEffort, settings: dict[str, Any]
+) -> _Trial:
+    """Call until the answer is clear, or the effort is spent."""
+    calls = sequence_calls(function, denoise, effort, **settings)
+    toy, before = denoise.language.toy, denoise.queried
+    samples = list(islice(calls, effort.calls))
+    while True:
+        means = torch.stack([sample.mean for sample in samples])  # (K, N)
+        mean, kraft = _mean_gap(means, toy.p, toy.entropy), _kraft_gap(means)
+        rows = len(samples) * copies_per_call(denoise, effort) * len(toy.p)
+        clear = mean.negative or kraft.negative or (mean.precise and mean.nonnegative and kraft.nonnegative)
+        if clear or 2 * rows > effort.rows:
+            break
+        samples += islice(calls, len(samples))
+    variance = float((torch.stack([sample.variance for sample in samples]).mean(0) * toy.p).sum())
+    off = torch.where(toy.p > 0, means.mean(0) + toy.p.log(), torch.inf)
+    return _Trial(
+        denoise.language.name,
+        denoise.name,
+        mean,
+        kraft,
+        variance,
+        (denoise.queried - before) / rows,
+        seen_masks(denoise),
+        toy.sequences[int(off.argmin())].tolist(),
+    )
+
+
+def _mean_gap(means: Tensor, p: Tensor, entropy: float) -> Gap:
+    each = means @ p
+    return Gap(float(each.mean()) - entropy, float(each.std()) / len(each) ** 0.5)
+
+
+def _kraft_gap(means: Tensor) -> Gap:
+    """−log Σ_x exp(−ℓ(x)), with the bias of its estimate removed to second order."""
+    loss = means.mean(0)
+    weight = (-loss).softmax(0)
+    each = means @ weight
+    bias = ((means.var(0) * weight).sum() - each.var()) / len(means) / 2
+    return Gap(float(-(-loss).logsumexp(0) + bias), float(each.std()) / len(each) ** 0.5)
+
+
+def _not_a_bound(name: str, trials: list[_Trial]) -> Verdict:
+    """Name the case that shows it."""
+    case = trials[-1]
+    if case.mean.negative:
+        gap, what = case.mean, "nats between its mean and the entropy"
+    else:
+        gap, what = case.kraft, "= −log Σ exp(−loss), which is negative for no model's likelihood"
+    where = f"({case}; furthest below −log p at x = {case.worst}{case.masks})"
+    return Verdict(name, "not a bound", False, f"{gap} {what} {where}", gap.nats, 0.0, gap.error)
+
+
+def _bound(name: str, trials: list[_Trial]) -> Verdict:
+    """A bound, if every case is clear."""
+    case = min(trials, key=lambda t: min(t.mean.nats - t.mean.error, t.kraft.nats - t.kraft.error))
+    gap = min(case.mean, case.kraft, key=lambda g: g.nats)
+    unclear = [t for t in trials if not t.proven]
+    if unclear:
+        error = max(max(t.mean.error, t.kraft.error) for t in unclear)
+        text = f"{gap} nats ({case}); an error of {error:.3f} is too large, raise the number of rows"
+        return Verdict(name, "undecided at this error", False, text, gap.nats, 0.0, error)
+    many = f"{len({t.denoise for t in trials})} denoisers on {len({t.language for t in trials})} languages"
+    return Verdict(name, "a bound", True, f"{many}; smallest margin {gap} nats ({case})", gap.nats, 0.0, gap.error)
+
+
+def _tightness(name: str, trials: list[_Trial]) -> Verdict:
+    """Whether the best denoiser attains the entropy, on every language."""
+    best: dict[str, _Trial] = {}
+    for trial in trials:
+        if trial.denoise in ("exact", "ordinary posterior"):
+            best[trial.language] = min(trial, best.get(trial.language, trial), key=lambda t: t.mean.nats)
+    case = max(best.values(), key=lambda t: t.mean.nats)
+    if case.mean.zero:
+        answer = "unbiased and tight for the best denoiser"
+    else:
+        answer = f"loose by {case.mean.nats:.3g} nats for the best denoiser"
+    return Verdict(
+        name, answer, None, f"{case.mean} nats above the entropy ({case})", case.mean.nats, 0.0, case.mean.error
+    )

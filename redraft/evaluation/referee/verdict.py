@@ -1,0 +1,83 @@
+"""A verdict with its evidence, and when an estimated gap decides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_SIGMAS = 5.0  # a violation must exceed this many standard errors
+_SPREAD = 3.0  # where none is seen, this many standard errors must be within the resolution
+_SLACK = 0.005  # nats: a smaller violation is a matter of rounding or of a clipped time, not of a wrong formula
+_RESOLUTION = 0.05  # nats: a violation that could be larger leaves the case undecided
+
+
+@dataclass(frozen=True)
+class AuditEffort:
+    """How much an audit may compute."""
+
+    rows: int = 4_000_000  # maximum number of rows per language and denoiser; a clear case needs far fewer
+    batch: int = 16_384  # rows of a call
+    calls: int = 32  # minimum number of calls, from which standard errors are estimated
+    draws: int = 20_000  # texts of a sampler
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.batch, self.draws) < 1 or self.calls < 8:
+            raise ValueError(f"{self}: rows, batch and draws must be at least 1, and calls at least 8")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One answer about one function."""
+
+    subject: str  # the function or object
+    answer: str  # "a bound", "not exact", …
+    passed: bool | None  # None for information that neither passes nor fails
+    evidence: str
+    value: float | None = None
+    expected: float | None = None
+    error: float | None = None  # standard error of the value
+    p_value: float | None = None
+
+    def __str__(self) -> str:
+        mark = {True: "ok  ", False: "FAIL", None: "    "}[self.passed]
+        return f"{mark}  {self.subject}: {self.answer}; {self.evidence}"
+
+
+class Gap(NamedTuple):
+    """An estimated difference in nats, and its standard error."""
+
+    nats: float
+    error: float
+
+    @property
+    def negative(self) -> bool:
+        """Whether it is below zero beyond doubt."""
+        return self.nats + _SIGMAS * self.error < -_SLACK
+
+    @property
+    def nonnegative(self) -> bool:
+        """Whether it is at least zero, up to the resolution."""
+        return self.nats - _SPREAD * self.error >= -_RESOLUTION
+
+    @property
+    def precise(self) -> bool:
+        """Whether it is known well enough to be called zero or not."""
+        return self.error <= _RESOLUTION / 3 or self.positive or self.negative
+
+    @property
+    def zero(self) -> bool:
+        """Whether it is zero, up to the resolution."""
+        return self.nonnegative and self.nats <= max(_SLACK, _SIGMAS * self.error)
+
+    @property
+    def positive(self) -> bool:
+        """Whether it is above zero beyond doubt."""
+        return Gap(-self.nats, self.error).negative
+
+    def __str__(self) -> str:
+        if not math.isfinite(self.nats):
+            return str(self.nats)
+        digits = 4 if self.error < 5e-4 else 3
+        return f"{self.nats:.{digits}f} ± {self.error:.{digits}f}"

@@ -129,7 +129,7 @@ def _measure(
     samples = list(islice(calls, effort.calls))
     while True:
         means = torch.stack([sample.mean for sample in samples])  # (K, N)
-        mean, kraft = _mean_gap(means, toy.p, toy.entropy), _kraft_gap(means)
+        mean, kraft = _mean_gap(means, toy.p, toy.entropy, effort), _kraft_gap(means, effort)
         rows = len(samples) * copies_per_call(denoise, effort) * len(toy.p)
         clear = mean.negative or kraft.negative or (mean.precise and mean.nonnegative and kraft.nonnegative)
         if clear or 2 * rows > effort.rows:
@@ -149,18 +149,18 @@ def _measure(
     )
 
 
-def _mean_gap(means: Tensor, p: Tensor, entropy: float) -> Gap:
+def _mean_gap(means: Tensor, p: Tensor, entropy: float, effort: AuditEffort) -> Gap:
     each = means @ p
-    return Gap(float(each.mean()) - entropy, float(each.std()) / len(each) ** 0.5)
+    return Gap(float(each.mean()) - entropy, float(each.std()) / len(each) ** 0.5, effort.resolution)
 
 
-def _kraft_gap(means: Tensor) -> Gap:
+def _kraft_gap(means: Tensor, effort: AuditEffort) -> Gap:
     """−log Σ_x exp(−ℓ(x)), with the bias of its estimate removed to second order."""
     loss = means.mean(0)
     weight = (-loss).softmax(0)
     each = means @ weight
     bias = ((means.var(0) * weight).sum() - each.var()) / len(means) / 2
-    return Gap(float(-(-loss).logsumexp(0) + bias), float(each.std()) / len(each) ** 0.5)
+    return Gap(float(-(-loss).logsumexp(0) + bias), float(each.std()) / len(each) ** 0.5, effort.resolution)
 
 
 def _not_a_bound(name: str, trials: list[_Trial]) -> Verdict:

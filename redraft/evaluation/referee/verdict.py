@@ -9,7 +9,6 @@ from typing import NamedTuple
 _SIGMAS = 5.0  # a violation must exceed this many standard errors
 _SPREAD = 3.0  # where none is seen, this many standard errors must be within the resolution
 _SLACK = 0.005  # nats: a smaller violation is a matter of rounding or of a clipped time, not of a wrong formula
-_RESOLUTION = 0.05  # nats: a violation that could be larger leaves the case undecided
 
 
 @dataclass(frozen=True)
@@ -20,11 +19,12 @@ class AuditEffort:
     batch: int = 16_384  # rows of a call
     calls: int = 32  # minimum number of calls, from which standard errors are estimated
     draws: int = 20_000  # texts of a sampler
+    resolution: float = 0.05  # nats: a violation that could be larger leaves a case undecided
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.rows, self.batch, self.draws) < 1 or self.calls < 8:
-            raise ValueError(f"{self}: rows, batch and draws must be at least 1, and calls at least 8")
+        if min(self.rows, self.batch, self.draws) < 1 or self.calls < 8 or self.resolution <= 0:
+            raise ValueError(f"{self}: rows, batch, draws and resolution must be positive, and calls at least 8")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Gap(NamedTuple):
 
     nats: float
     error: float
+    resolution: float = 0.05
 
     @property
     def negative(self) -> bool:
@@ -59,12 +60,12 @@ class Gap(NamedTuple):
     @property
     def nonnegative(self) -> bool:
         """Whether it is at least zero, up to the resolution."""
-        return self.nats - _SPREAD * self.error >= -_RESOLUTION
+        return self.nats - _SPREAD * self.error >= -self.resolution
 
     @property
     def precise(self) -> bool:
         """Whether it is known well enough to be called zero or not."""
-        return self.error <= _RESOLUTION / 3 or self.positive or self.negative
+        return self.error <= self.resolution / 3 or self.positive or self.negative
 
     @property
     def zero(self) -> bool:

@@ -67,8 +67,9 @@ class Audit(Checked):
     def _records(self) -> Iterator[dict[str, Any]]:
         """Run the file in a process of its own, and yield its verdicts as they come."""
         name = None if self.subject.endswith(".py") else self.subject.rpartition(":")[2]
-        limits = {"rows": self.rows, "seed": self.seed, "seconds": 60 * self.minutes, "gigabytes": self.gigabytes}
-        request = jsonlib.dumps({"file": str(self._file), "name": name, **limits})
+        limits = {"seconds": 60 * self.minutes, "gigabytes": self.gigabytes}
+        effort = {"rows": self.rows, "resolution": self.resolution, "seed": self.seed}
+        request = jsonlib.dumps({"file": str(self._file), "name": name, "effort": effort, **limits})
         command = [sys.executable, "-m", "redraft.apps.cli.commands.measure.audit_child", request]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, encoding="utf-8") as child:
             timer = Timer(60 * self.minutes, child.kill)
@@ -76,7 +77,7 @@ class Audit(Checked):
             try:
                 assert child.stdout is not None
                 for line in child.stdout:
-                    if "error" in (record := jsonlib.loads(line)) and "text" not in record:
+                    if "text" not in (record := jsonlib.loads(line)):
                         raise ValueError(record["error"])
                     yield record
             finally:

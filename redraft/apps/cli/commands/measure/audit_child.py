@@ -34,7 +34,7 @@ def _records(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from redraft.evaluation.referee.auditing import audit_verdicts, audited_in
     from redraft.evaluation.referee.verdict import AuditEffort
 
-    effort = AuditEffort(rows=request["rows"], seed=request["seed"])
+    effort = AuditEffort(**request["effort"])
     for audited in audited_in(load_module(request["file"]), request["name"]):
         for verdict in audit_verdicts(audited, effort):
             yield {**asdict(verdict), "text": str(verdict)}

@@ -1,0 +1,148 @@
+"""The referee passes what is right and catches what is wrong; the table of verdicts is what the examples give."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import redraft_here
+
+from redraft.apps.cli.commands.measure.audit_child import _blame
+from redraft.apps.cli.user_code import load_module
+from redraft.evaluation import AuditEffort, AuditLogProb, AuditLoss, AuditProcess, AuditSampler, audit
+from redraft.evaluation.referee.auditing import audited_in
+from redraft.evaluation.referee.denoisers import AuditDenoiser
+from redraft.evaluation.referee.languages import audit_languages
+from redraft.evaluation.referee.reference import any_order_probability
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = sorted((ROOT / "examples" / "audit").glob("*.py"))
+QUICK = AuditEffort(batch=4096, draws=6000, resolution=0.3)
+ROWS = dict(re.findall(r"^\| `(\w+)` \| (✓|✗)", (ROOT / "docs" / "audit.md").read_text("utf-8"), re.MULTILINE))
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
+def test_the_table_of_verdicts(file: Path) -> None:
+    """With less effort than on the page, no verdict turns."""
+    (audited,) = audited_in(load_module(file))
+    failed = any(verdict.passed is False for verdict in audit(audited, QUICK))
+    assert failed == (ROWS[file.stem] == "✗")
+
+
+def test_every_example_is_explained() -> None:
+    explained = re.findall(r"^- `(\w+)`: ", (ROOT / "docs" / "audit.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(ROWS) == sorted(explained) == [file.stem for file in EXAMPLES]
+
+
+def test_a_wrong_weight_that_only_a_wrong_denoiser_shows() -> None:
+    """Entropy-weighted loss: exact for the exact denoiser, no bound for an overconfident one."""
+
+    def half(x, denoise, rng):  # type: ignore[no-untyped-def]
+        n = torch.randint(1, x.shape[1] + 1, (len(x), 1), generator=rng)
+        masked = torch.rand(x.shape, generator=rng).argsort(-1).argsort(-1) < n
+        log_p = denoise(x.masked_fill(masked, denoise.mask))
+        entropy = -(log_p.exp() * log_p.clamp(min=-1e5)).sum(-1)
+        return (entropy * masked * x.shape[1] / n).sum(-1)
+
+    (verdict,) = audit(half, QUICK)
+    assert verdict.answer == "not a bound"
+    assert "overconfident" in verdict.evidence or "Kraft" in verdict.evidence or "exp(−loss)" in verdict.evidence
+
+
+def test_a_schedule_and_numpy() -> None:
+    def scheduled(x, denoise, rng: np.random.Generator, schedule):  # type: ignore[no-untyped-def]
+        t = torch.from_numpy(rng.random((len(x), 1))).clamp(1e-4)
+        masked = (rng.random(x.shape) < 1 - schedule.keep(t).numpy()) & (x == x)
+        log_p = np.take_along_axis(denoise(np.where(masked, denoise.mask, x)), x[..., None], -1)[..., 0]
+        weight = (-schedule.slope(t) / (1 - schedule.keep(t))).numpy()
+        return -(log_p * masked * weight).sum(-1)
+
+    answers = [verdict.answer for verdict in audit(scheduled, QUICK)]
+    assert answers[0] == "a bound"
+    assert answers[-1] == "the same under every schedule"
+
+
+def test_one_text_per_call_and_fewer_steps_than_are_asked_for() -> None:
+    def left_to_right(denoise, length, rng):  # type: ignore[no-untyped-def]
+        z = torch.full((length,), denoise.mask)
+        for l in range(length):
+            z[l] = torch.multinomial(denoise(z)[l].exp(), 1, generator=rng)
+        return z
+
+    def unfinished(denoise, length, rng, rows):  # type: ignore[no-untyped-def]
+        return torch.full((rows, length), denoise.mask)
+
+    assert audit(left_to_right, AuditEffort(draws=600))[-1].passed
+    assert "100.0% of texts still have masks" in audit(unfinished, QUICK)[-1].evidence
+
+
+def test_any_order_probability_of_the_exact_denoiser_is_p() -> None:
+    for language in audit_languages():
+        denoise = AuditDenoiser(language)
+        p = any_order_probability(language.toy.sequences, denoise, denoise.states)
+        assert float((p - language.toy.p).abs().max()) < 1e-6
+
+
+def test_a_posterior_is_held_to_bayes() -> None:
+    def marginal(t, words):  # type: ignore[no-untyped-def]
+        return (1 - t) * torch.eye(words) + t / words
+
+    def transition(s, t, words):  # type: ignore[no-untyped-def]
+        return (1 - t) / (1 - s) * torch.eye(words) + (t - s) / (1 - s) / words
+
+    def posterior(s, t, words):  # type: ignore[no-untyped-def]
+        joint = marginal(s, words)[:, None] * transition(s, t, words).T[None]
+        return joint / joint.sum(-1, keepdim=True)
+
+    right = audit(AuditProcess(marginal, transition, posterior))
+    wrong = audit(AuditProcess(marginal, transition, lambda s, t, words: posterior(s, (s + t) / 2, words)))
+    assert all(verdict.passed is not False for verdict in right)
+    assert [verdict.answer for verdict in wrong if verdict.passed is False] == ["not so: posterior = Bayes' rule"]
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("argument", "def f(x, denoiser, rng): ...", "a loss takes (x, denoise, rng)"),
+        ("scalar", "def f(x, denoise, rng): return denoise(x).sum()", "it must be (B,) ="),
+        ("empty", "def f(x, denoise, rng): return denoise(x[:, :0])", "z must hold integers of shape (B, 1)"),
+        ("raises", "def f(x, denoise, rng): return x.nothing", "line 1: AttributeError"),
+        ("infinite", "def f(x, denoise, rng): return x.sum(-1) / 0.0", "it must return finite nats"),
+        ("number", "def f(denoise, length, rng): return 0.5", "it must be ids of shape"),
+        ("nothing", "f = 3", "has nothing to audit"),
+    ],
+)
+def test_mistakes_get_one_line(name: str, code: str, said: str, tmp_path: Path) -> None:
+    (file := tmp_path / f"wrong_{name}.py").write_text(code)
+    with pytest.raises((ValueError, AttributeError)) as error:
+        audit(audited_in(load_module(file))[0], QUICK)
+    assert said in _blame(error.value)
+    assert "\n" not in _blame(error.value)
+
+
+@pytest.mark.parametrize("kind", [AuditLoss, AuditSampler, AuditLogProb])
+def test_a_decorator_checks_the_arguments(kind: type) -> None:
+    with pytest.raises(ValueError, match="rename its arguments"):
+        kind(lambda a, b: a)
+    with pytest.raises(ValueError, match="as a decorator"):
+        audit(kind())
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """What a file prints does not mix with the verdicts; a file that does not end is stopped."""
+    (file := tmp_path / "both.py").write_text(
+        "print('hello')\n"
+        "def zero(x, denoise, rng): return 0.0 * x.sum(-1)\n"
+        "def forever(x, denoise, rng):\n    while True: pass\n"
+    )
+    done = redraft_here("audit", f"{file}:zero", "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["answer"] == "not a bound"
+    done = redraft_here("audit", f"{file}:forever", "--minutes", "0.1")
+    assert done.returncode == 2
+    assert "perhaps at a limit" in done.stderr
+    assert redraft_here("audit", str(tmp_path / "none.py")).returncode == 2

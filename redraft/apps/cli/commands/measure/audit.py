@@ -25,8 +25,8 @@ class Audit(Checked):
 
     subject: str = setting(
         REQUIRED,
-        "A Python file, and which function in it; without a name, all that can be judged.",
-        metavar="FILE.py[:NAME]",
+        "A Python file, and which function in it; without :NAME, all that can be judged.",
+        metavar="FILE.py:NAME",
         positional=True,
     )
     rows: int = setting(

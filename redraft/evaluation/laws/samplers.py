@@ -16,8 +16,8 @@ from redraft.core.randomness import rng
 from redraft.core.vocab import Vocab
 from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.unmask import Unmask
-from redraft.evaluation.laws.enumeration import _DRAWS, VOCAB, Oracle, _ToyLanguage
-from redraft.evaluation.laws.law import _P_MIN, Law
+from redraft.evaluation.laws.enumeration import _DRAWS, VOCAB, Oracle, ToyLanguage
+from redraft.evaluation.laws.law import P_MIN, Law
 from redraft.evaluation.laws.sampling import _blank_canvas, _sampling_p_value
 
 _ROWS, _COLUMNS = 40, 12  # enough for every sampler that changes tokens to do so at least once
@@ -58,7 +58,7 @@ def _laws(sampler: Sampler, name: str | None = None) -> Iterator[Law]:
         yield Law("not writes_once: a written token changes", name, changed > 0, changed, 1, ">=")
     if sampler.draws_exactly:
         p = joint_p_value(sampler)
-        yield Law("draws_exactly: the finest steps reproduce the joint", name, p >= _P_MIN, p, _P_MIN, ">=")
+        yield Law("draws_exactly: the finest steps reproduce the joint", name, p >= P_MIN, p, P_MIN, ">=")
 
 
 def count_changed_tokens(sampler: Sampler) -> int:
@@ -72,5 +72,5 @@ def count_changed_tokens(sampler: Sampler) -> int:
 def joint_p_value(sampler: Sampler) -> float:
     """Return the p-value of a χ² test of a sampler in its finest steps against the joint distribution of a language."""
     finest = sampler.with_setting("steps", _FINEST) if sampler.has_setting("steps") else sampler
-    toy, process = _ToyLanguage.of(), Masked(VOCAB)
+    toy, process = ToyLanguage.of(), Masked(VOCAB)
     return _sampling_p_value(process, Oracle(toy, process), finest, rng(7, _DRAWS // 4))

@@ -67,7 +67,7 @@ from redraft.decoding import (
     WithRemasking,
 )
 from redraft.evaluation.laws import suite
-from redraft.evaluation.laws.law import _P_MIN
+from redraft.evaluation.laws.law import P_MIN
 from redraft.evaluation.laws.samplers import count_changed_tokens, joint_p_value
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training import presets
@@ -139,14 +139,14 @@ def test_a_sampler_that_draws_exactly_reproduces_the_joint(part: int) -> None:
         toy = replace(sampler, decode_block=1) if isinstance(sampler, Blocks | MultiBlock) else toy
         toy = replace(sampler, size=1) if isinstance(sampler, SubBlocks) else toy
         toy = replace(sampler, strength=1.0) if isinstance(sampler, SDEdit) else toy
-        assert joint_p_value(toy) >= _P_MIN, sampler
+        assert joint_p_value(toy) >= P_MIN, sampler
 
 
 def test_what_does_not_draw_exactly_says_so() -> None:
     """Sharp, ranked by confidence, or filtered: all of them miss the joint, so that the claim means something."""
     for sampler in (Unmask(6, Confidence(1.0)), Unmask(6, AnyOrder(0.5)), GuidedSampler(Ancestral(), LogitFilter(0.9))):
         assert not sampler.draws_exactly
-    assert joint_p_value(Unmask(6, AnyOrder(0.5))) < _P_MIN
+    assert joint_p_value(Unmask(6, AnyOrder(0.5))) < P_MIN
     assert [GuidedSampler(Ancestral(), g).draws_exactly for g in GUIDANCE] == [True, False, True]
 
 
@@ -240,7 +240,7 @@ class Sharp(Pick):
 
 def test_a_liar_is_caught(tmp_path: Path) -> None:
     assert count_changed_tokens(Rewriting()) > 0
-    assert joint_p_value(Unmask(None, Sharp())) < _P_MIN
+    assert joint_p_value(Unmask(None, Sharp())) < P_MIN
     (tmp_path / "liars.py").write_text("\n".join(_SOURCE))
     pieces = suite.find_pieces(load_module(tmp_path / "liars.py"))
     laws = list(suite.check_all(pieces))

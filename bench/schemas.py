@@ -30,7 +30,7 @@ from jsonschema import validators
 from bench import limit
 from bench.race import Row, report, tell
 from redraft.decoding.constraints.dfa import AutomatonTooLarge, _Dfa
-from redraft.decoding.constraints.schema.compile import CompiledSchema, compile_schema
+from redraft.decoding.constraints.schema.compile import _CompiledSchema, compile_schema
 
 RESULTS = Path(__file__).parent / "results" / "schemas.jsonl"
 LENGTHS = (0, 30, 100, 250)  # bytes of a walk before it goes home
@@ -175,7 +175,7 @@ class Found:
         except Exception:
             self.counts["texts that the oracle cannot judge"] += 1
 
-    def compiled(self, case: dict[str, Any]) -> CompiledSchema | None:
+    def compiled(self, case: dict[str, Any]) -> _CompiledSchema | None:
         begin = time.process_time()
         try:
             found = compile_schema(json.dumps(case["schema"]))

@@ -33,7 +33,7 @@ from redraft.core import Canvas, Context, Prediction, Tokenizer, rng
 from redraft.decoding import final_canvas
 from redraft.models import DiffusionLM, KeyValueCache, lora_disabled
 from redraft.tasks import ProposeAndJudge, TextModel, open_model
-from redraft.tasks.infilling.causal_judge import CausalJudge
+from redraft.tasks.infilling.causal_judge import _CausalJudge
 from redraft.training import Run, describe_run, first_batches, load_rows
 
 RESULTS = Path(__file__).parent / "results"
@@ -183,7 +183,7 @@ def continuations(model: DiffusionLM, states: Tensor, cache: KeyValueCache, size
 def judged(model: DiffusionLM, states: Tensor, cache: KeyValueCache, hole: Hole, ways: Tensor) -> Tensor:
     """(K,) log p of the ways to fill a hole and of the 8 tokens behind it, given the left side; adapter off."""
     end = min(len(hole.row), hole.begin + hole.size + AFTER)
-    return CausalJudge(model).continuation_log_probs(states, cache, hole.filled(ways)[:, hole.begin : end])
+    return _CausalJudge(model).continuation_log_probs(states, cache, hole.filled(ways)[:, hole.begin : end])
 
 
 # --- what the adapter adds ---
@@ -241,7 +241,7 @@ def with_adapter(model: DiffusionLM, hole: Hole, causal: dict[str, Any]) -> dict
         return torch.tensor([known[way] for way in ways]).double()
 
     canvas, place, hears = hole.canvas(masked(model)), slice(hole.begin, hole.begin + hole.size), Overheard(model)
-    by_both = ProposeAndJudge(judge, TRIES, next_token=CausalJudge(model).next_token_log_probs)
+    by_both = ProposeAndJudge(judge, TRIES, next_token=_CausalJudge(model).next_token_log_probs)
     done = final_canvas(by_both(hears, model.process, canvas, rng=rng(0))).z[0, place].tolist()
     if hole.size == 1:
         alone = [int(hears.first[0].argmax())]

@@ -39,7 +39,7 @@ from redraft.evaluation import ModelJudge, TransformersJudge
 from redraft.evaluation.laws import tokens as check
 from redraft.models import AttentionPattern, BlockCausal, Causal, DiffusionLM, Full, TransformerConfig
 from redraft.tasks import sample_canvases
-from redraft.tasks.engine.trace import generated_mask
+from redraft.tasks.engine.trace import _generated_mask
 from redraft.training import (
     STORY_LANGUAGE,
     Bound,
@@ -427,9 +427,9 @@ def test_generated_tokens_are_neither_given_nor_empty_nor_behind_the_end() -> No
     pad = torch.zeros_like(fixed)
     pad[0, 4:] = True
     start = Canvas(torch.full_like(z, 6), fixed, Context(pad=pad))
-    assert generated_mask(start, Canvas(z, fixed), vocab).sum(-1).tolist() == [1, 3, 2, 0]
-    assert generated_mask(start, Canvas(z, fixed), Vocab(7, mask=6)).sum(-1).tolist() == [1, 6, 5, 6]
-    assert generated_mask(replace(start, context=Context()), Canvas(z, fixed), vocab).sum(-1).tolist() == [
+    assert _generated_mask(start, Canvas(z, fixed), vocab).sum(-1).tolist() == [1, 3, 2, 0]
+    assert _generated_mask(start, Canvas(z, fixed), Vocab(7, mask=6)).sum(-1).tolist() == [1, 6, 5, 6]
+    assert _generated_mask(replace(start, context=Context()), Canvas(z, fixed), vocab).sum(-1).tolist() == [
         3,
         3,
         2,

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from itertools import chain
 from typing import Any, Protocol
 
-from redraft.apps.cli.help_text import verb_help
-from redraft.apps.cli.parsing import UsageError, is_flag, parse_words, unknown_option
+from redraft.apps.cli.help_text import _verb_help
+from redraft.apps.cli.parsing import _is_flag, _parse_words, _unknown_option, _UsageError
 from redraft.tasks.arguments.setting import Argument, arguments_of
 from redraft.tasks.arguments.settings import (
     ControlSettings,
@@ -36,21 +36,21 @@ def parse_verb(verbs: Mapping[str, type[Any]], argv: Sequence[str]) -> _Verb:
     """Parse a command line; prints help and exits if it asks for help."""
     name, *words = [*argv[1:2], "--help"] if argv[0] == "help" else argv
     if name.startswith("-"):
-        raise UsageError(f"{unknown_option(name, ('--help', '--version'))} (see redraft --help)")
+        raise _UsageError(f"{_unknown_option(name, ('--help', '--version'))} (see redraft --help)")
     if name not in verbs:
-        raise UsageError(f"there is no command {name!r}; {suggest(name, verbs)}")
+        raise _UsageError(f"there is no command {name!r}; {suggest(name, verbs)}")
     kind = verbs[name]
     rest = getattr(kind, "unknown_flags", None)  # the field for flags that the verb itself interprets
-    if rest is not None and words and is_flag(words[0]) and words[0] not in HELP:
-        raise UsageError(f"{words[0]} comes before the preset; write redraft train PRESET {words[0]} …")
+    if rest is not None and words and _is_flag(words[0]) and words[0] not in HELP:
+        raise _UsageError(f"{words[0]} comes before the preset; write redraft train PRESET {words[0]} …")
     asks_for_help = [word for word in words[: words.index("--") if "--" in words else None] if word in HELP]
     if asks_for_help and (rest is None or words[0] in HELP):
-        print(verb_help(name, kind, everything="--help-all" in asks_for_help), end="", flush=True)
+        print(_verb_help(name, kind, everything="--help-all" in asks_for_help), end="", flush=True)
         raise SystemExit(0)
     try:
-        verb: _Verb = parse_words(kind, words, rest=rest)
-    except UsageError as error:
-        raise UsageError(f"{error} (see redraft {name} --help)") from None
+        verb: _Verb = _parse_words(kind, words, rest=rest)
+    except _UsageError as error:
+        raise _UsageError(f"{error} (see redraft {name} --help)") from None
     return verb
 
 

@@ -34,27 +34,27 @@ def overview(about: str, groups: Mapping[str, Mapping[str, type[Any]]], end: str
     return _wrapped(lines, indent=" " * width) + _wrapped(["", *end.splitlines()], indent=" " * 7)
 
 
-def verb_help(name: str, kind: type[Any], *, everything: bool = False) -> str:
+def _verb_help(name: str, kind: type[Any], *, everything: bool = False) -> str:
     """The text of `redraft VERB --help`; with `everything` also the options that are rarely used."""
     options = [Option.of(argument) for argument in verb_arguments(kind)]
     usage = " ".join(["usage: redraft", name, *(_usage(option.argument) for option in options if not option.flags)])
     lines = [f"{usage} [options]", "", *_paragraphs(inspect.cleandoc(kind.__doc__ or ""))]
     hidden = [] if everything else [option for option in options if option.argument.setting.rare]
-    lines += option_lines([option for option in options if option not in hidden])
+    lines += _option_lines([option for option in options if option not in hidden])
     lines += ["", "  -h, --help", f"      {'Show all options.' if everything else 'Show the common options.'}"]
     if hidden:
         lines += ["  --help-all", f"      Also show {len(hidden)} options that are rarely needed."]
     return _wrapped(lines)
 
 
-def settings_help(prog: str, about: str, options: Sequence[Option], *, everything: bool = False) -> str:
+def _settings_help(prog: str, about: str, options: Sequence[Option], *, everything: bool = False) -> str:
     """The text of `redraft train PRESET --help`: the settings of a preset, by group."""
     shown = [option for option in options if everything or not option.argument.setting.rare]
     lines = [
         f"usage: {prog} [options]",
         "",
         about,
-        *option_lines(shown),
+        *_option_lines(shown),
         "",
         "  -h, --help",
         "      Show these settings.",
@@ -63,7 +63,7 @@ def settings_help(prog: str, about: str, options: Sequence[Option], *, everythin
     return _wrapped(lines)
 
 
-def option_lines(options: Sequence[Option]) -> Iterator[str]:
+def _option_lines(options: Sequence[Option]) -> Iterator[str]:
     """Yield the lines that describe options, by group."""
     for group in dict.fromkeys((*_GROUPS, *map(_group, options))):
         members = [option for option in options if _group(option) == group]

@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"-(\d|\.\d|inf|nan)")
 _Values = dict[str, Any]  # argument → value
 
 
-class UsageError(ValueError):
+class _UsageError(ValueError):
     """A command line that does not fit the table of arguments."""
 
 
@@ -59,10 +59,10 @@ class Option:
         count = self.argument.count
         most = 1 if count is None or self.argument.setting.repeats else count or len(words)
         taken = 0
-        while taken < min(most, len(words)) and not is_flag(words[taken]):
+        while taken < min(most, len(words)) and not _is_flag(words[taken]):
             taken += 1
         if not taken:
-            raise UsageError(f"{flag} needs a value")
+            raise _UsageError(f"{flag} needs a value")
         values = [self.convert(word) for word in words[:taken]]
         del words[:taken]
         return values[0] if count is None else tuple(values)
@@ -81,17 +81,17 @@ class Option:
             return word
 
 
-def is_flag(word: str) -> bool:
+def _is_flag(word: str) -> bool:
     """Whether a word is a flag rather than a value, which may be a negative number, "-" or a text with spaces."""
     return word.startswith("-") and len(word) > 1 and " " not in word and not _NUMBER.match(word)
 
 
-def parse_words(kind: type[Any], words: Sequence[str], *, rest: str | None = None) -> Any:
+def _parse_words(kind: type[Any], words: Sequence[str], *, rest: str | None = None) -> Any:
     """Create a verb from its command line. Unknown flags with their values go to the field `rest`, if it is named."""
     options = [Option.of(argument) for argument in verb_arguments(kind)]
     values, unknown = _read(options, words, rest is not None)
     if missing := [option for option in options if _required(option.argument) and option.argument.name not in values]:
-        raise UsageError(f"{missing[0].argument.flag} is missing")
+        raise _UsageError(f"{missing[0].argument.flag} is missing")
     return _build(kind, values | ({rest: tuple(unknown)} if rest is not None else {}))
 
 
@@ -109,7 +109,7 @@ def _build(kind: type[Any], values: Mapping[str, Any]) -> Any:
     return kind(**own, **nested, **others)
 
 
-def read_words_of(options: Sequence[Option], words: Sequence[str]) -> dict[str, Any]:
+def _read_words_of(options: Sequence[Option], words: Sequence[str]) -> dict[str, Any]:
     """Read the words of a command line that has only these options: argument → value."""
     return _read(options, words, allow_unknown=False)[0]
 
@@ -125,7 +125,7 @@ def _read(options: Sequence[Option], words: Sequence[str], allow_unknown: bool) 
         word = left.pop(0)
         if word == "--" and not only_values:
             only_values = True
-        elif only_values or not is_flag(word):
+        elif only_values or not _is_flag(word):
             _put_positional(positional, word, values)
         else:
             flag, equals, value = word.partition("=")
@@ -135,7 +135,7 @@ def _read(options: Sequence[Option], words: Sequence[str], allow_unknown: bool) 
             elif allow_unknown:
                 unknown += [word, *_values_of(left)]
             else:
-                raise UsageError(unknown_option(flag, by_flag))
+                raise _UsageError(_unknown_option(flag, by_flag))
     return values, unknown
 
 
@@ -143,7 +143,7 @@ def _put(option: Option, flag: str, words: list[str], values: _Values, *, alone:
     """Store the value of a flag; of one that may be repeated, all of them."""
     name = option.argument.name
     if alone and option.is_switch:
-        raise UsageError(f"{flag} takes no value")
+        raise _UsageError(f"{flag} takes no value")
     value = (
         (option.convert(words[0]) if option.argument.count is None else (option.convert(words[0]),))
         if alone
@@ -158,16 +158,16 @@ def _put_positional(positional: Sequence[Option], word: str, values: _Values) ->
         if many or name not in values:
             values[name] = (*values.get(name, ()), option.convert(word)) if many else option.convert(word)
             return
-    raise UsageError(f"{word} is not an option of this command (a typo?)")
+    raise _UsageError(f"{word} is not an option of this command (a typo?)")
 
 
 def _values_of(words: list[str]) -> Iterator[str]:
     """Take the words up to the next flag."""
-    while words and not is_flag(words[0]):
+    while words and not _is_flag(words[0]):
         yield words.pop(0)
 
 
-def unknown_option(flag: str, flags: Iterable[str]) -> str:
+def _unknown_option(flag: str, flags: Iterable[str]) -> str:
     """The message for a flag that does not exist, with the flag that the user may have meant."""
     close = get_close_matches(flag, list(flags), n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]}?" if close else ""

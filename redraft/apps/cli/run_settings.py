@@ -12,8 +12,8 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from redraft.apps.cli.arguments import HELP
-from redraft.apps.cli.help_text import settings_help
-from redraft.apps.cli.parsing import Option, UsageError, read_words_of
+from redraft.apps.cli.help_text import _settings_help
+from redraft.apps.cli.parsing import Option, _read_words_of, _UsageError
 from redraft.models.checkpoints import serialization
 from redraft.tasks.arguments.setting import Argument, ArgumentError, Setting, argument_of
 
@@ -29,18 +29,18 @@ def parse_settings(value: Any, words: Sequence[str], prog: str, about: str, whol
     """
     options = [Option.of(argument) for argument in _settings_of(value, whole)]
     if any(word in HELP for word in words):
-        print(settings_help(prog, about, options, everything="--help-all" in words), end="", flush=True)
+        print(_settings_help(prog, about, options, everything="--help-all" in words), end="", flush=True)
         raise SystemExit(0)
     arguments = {option.argument.name: option.argument for option in options}
     try:
-        values = {name: arguments[name].check(given) for name, given in read_words_of(options, words).items()}
+        values = {name: arguments[name].check(given) for name, given in _read_words_of(options, words).items()}
     except ArgumentError as error:
         argument = arguments[error.argument]
-        raise UsageError(
+        raise _UsageError(
             f"{argument.flag} {str(error).removeprefix(f'{argument.name}=')} (see {prog} --help)"
         ) from None
-    except UsageError as error:
-        raise UsageError(f"{error} (see {prog} --help)") from None
+    except _UsageError as error:
+        raise _UsageError(f"{error} (see {prog} --help)") from None
     return _replaced(value, {tuple(name.split(".")): given for name, given in values.items()})
 
 

@@ -16,7 +16,7 @@ from redraft.core.processes.gaussian import Gaussian
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 from redraft.decoding.constraints.automaton import _Ints
-from redraft.decoding.constraints.placement import PlacedRuleSet
+from redraft.decoding.constraints.placement import _PlacedRuleSet
 from redraft.decoding.constraints.query import _ConstraintQuery
 from redraft.decoding.guidance.base import Guidance
 
@@ -59,7 +59,7 @@ class _ConstrainedDenoiser(DenoiserWrapper):
     guidance: Constrained
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        if not isinstance(context.rules, PlacedRuleSet):
+        if not isinstance(context.rules, _PlacedRuleSet):
             raise ValueError("the canvas has no constraint; attach one with constrain(canvas, rule, tokenizer)")
         pred = self.denoise(z, t, replace(context, rules=None))
         if not context.rules.parts or not self.guidance.scale:  # unconstrained rows, or vectors without guidance
@@ -73,7 +73,7 @@ class _ConstrainedDenoiser(DenoiserWrapper):
         return replace(self.denoise.absorb(z, replace(context, rules=None), t), rules=context.rules)
 
 
-def _guide_vectors(pred: VectorPrediction, rules: PlacedRuleSet, scale: float) -> VectorPrediction:
+def _guide_vectors(pred: VectorPrediction, rules: _PlacedRuleSet, scale: float) -> VectorPrediction:
     """Guide a prediction of vectors toward texts that obey: x̂ + γ·∂log Z/∂x̂ at the positions to be written.
 
     If the network also predicts tokens, they become log p_γ = (1 − γ)·log p(w) + γ·log p(w | obeys), and x̂ their mean.
@@ -98,7 +98,7 @@ def _guide_vectors(pred: VectorPrediction, rules: PlacedRuleSet, scale: float) -
     )
 
 
-def _log_marginals(log_p: Tensor, rules: PlacedRuleSet, where: Tensor) -> Tensor:
+def _log_marginals(log_p: Tensor, rules: _PlacedRuleSet, where: Tensor) -> Tensor:
     """Return (N, V) log-marginals under the rules, given independent log-probabilities (N, V) at the N positions."""
     given = torch.stack([part.given for part in rules.parts]).any(0)
     return _ConstraintQuery(rules, rules.parts[0].tokens, given, where, log_p, where).log_x()
@@ -107,7 +107,7 @@ def _log_marginals(log_p: Tensor, rules: PlacedRuleSet, where: Tensor) -> Tensor
 class ConstrainedPrediction(Prediction):
     """A prediction conditioned on the rules. The inner one is evaluated at every undecided position that they cover."""
 
-    def __init__(self, inner: Prediction, z: Tensor, evidence: Tensor, rules: PlacedRuleSet) -> None:
+    def __init__(self, inner: Prediction, z: Tensor, evidence: Tensor, rules: _PlacedRuleSet) -> None:
         self._inner, self._z, self._evidence, self._rules = inner, z, evidence, rules
         self._cached: tuple[Tensor, Tensor] | None = None  # (B, L) bool, and (N, V) log-probabilities there
 

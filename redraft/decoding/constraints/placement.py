@@ -116,27 +116,27 @@ _Logits = Callable[[Tensor], Tensor]  # vectors (B, N, D) → log-weights of tok
 
 
 @dataclass(frozen=True, eq=False)
-class PlacedRuleSet:
+class _PlacedRuleSet:
     """All rules on a canvas; no two of them cover the same column."""
 
     parts: tuple[_PlacedRule, ...]
     logits: _Logits | None = None  # on a canvas of vectors: log-weights of tokens, given vectors; else None
 
-    def rows(self, index: Tensor) -> PlacedRuleSet:
+    def rows(self, index: Tensor) -> _PlacedRuleSet:
         return replace(self, parts=tuple(part.rows(index) for part in self.parts))
 
-    def window(self, z: Tensor, column: Tensor) -> PlacedRuleSet:
+    def window(self, z: Tensor, column: Tensor) -> _PlacedRuleSet:
         if not column.shape[1]:
             return replace(self, parts=tuple(part.columns(slice(0), part.span) for part in self.parts))
         if z.dim() == 3:
             z = self._read(z, column[:, :1])
         return replace(self, parts=tuple(part.window(z, column) for part in self.parts))
 
-    def until(self, last: Tensor) -> PlacedRuleSet:
+    def until(self, last: Tensor) -> _PlacedRuleSet:
         """The rules on the columns up to `last`, (B, 1) or (1, 1); later columns must be able to complete the text."""
         return replace(self, parts=tuple(part.until(last) for part in self.parts))
 
-    def reading(self, logits: _Logits) -> PlacedRuleSet:
+    def reading(self, logits: _Logits) -> _PlacedRuleSet:
         return replace(self, logits=logits)
 
     def likeliest(self, z: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ def constrain(
     for distinct in dict.fromkeys(filter(None, rule)):
         rows = torch.tensor([other == distinct for other in rule], device=canvas.z.device)[:, None]
         canvas = _add_rule(canvas, distinct, tokenizer, rows.expand_as(canvas.z) if where is None else where & rows)
-    return replace(canvas, context=replace(canvas.context, rules=canvas.context.rules or PlacedRuleSet(())))
+    return replace(canvas, context=replace(canvas.context, rules=canvas.context.rules or _PlacedRuleSet(())))
 
 
 def _add_rule(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, where: Tensor | None) -> Canvas:
@@ -195,7 +195,7 @@ def _add_rule(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, where: Tensor | 
     text = _text_mask(canvas, vocab)
     span = text if where is None else where & text
     before = canvas.context.rules
-    rules = before if isinstance(before, PlacedRuleSet) else PlacedRuleSet(())
+    rules = before if isinstance(before, _PlacedRuleSet) else _PlacedRuleSet(())
     if any(bool((part.span & span).any()) for part in rules.parts):
         raise ValueError("two rules cover the same columns; join them with &, or give them different holes")
     parts = []

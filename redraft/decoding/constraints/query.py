@@ -22,7 +22,7 @@ from redraft.decoding.constraints.dynamic_program import (
     _Floats,
     _Semiring,
 )
-from redraft.decoding.constraints.placement import PlacedRuleSet, _PlacedRule
+from redraft.decoding.constraints.placement import _PlacedRule, _PlacedRuleSet
 
 _NO_RULE = -2  # in place of a class, at positions that no rule covers
 
@@ -31,7 +31,7 @@ _NO_RULE = -2  # in place of a class, at positions that no rule covers
 class _ConstraintQuery:
     """The inner prediction at all positions that matter, and the positions that were queried."""
 
-    rules: PlacedRuleSet
+    rules: _PlacedRuleSet
     z: Tensor  # (B, L) ids
     settled: Tensor  # (B, L) bool: positions whose token is final
     needed: Tensor  # (B, L) bool: M undecided positions

@@ -25,7 +25,7 @@ _FINEST = 256  # steps, at which even a time grid seldom writes two of three tok
 
 
 @dataclass(frozen=True)
-class RandomDenoiser:
+class _RandomDenoiser:
     """A denoiser with random predictions that depend on the position and on the tokens on both sides."""
 
     vocab: Vocab
@@ -51,25 +51,25 @@ def _pick_laws(pick: Pick) -> Iterator[Law]:
 def _laws(sampler: Sampler, name: str | None = None) -> Iterator[Law]:
     """Check what a sampler says about itself: whether written tokens ever change, and the distribution of texts."""
     name = type(sampler).__name__ if name is None else name
-    changed = count_changed_tokens(sampler)
+    changed = _count_changed_tokens(sampler)
     if sampler.writes_once:
         yield Law("writes_once: no written token changes", name, changed == 0, changed, 0, "=")
     else:
         yield Law("not writes_once: a written token changes", name, changed > 0, changed, 1, ">=")
     if sampler.draws_exactly:
-        p = joint_p_value(sampler)
+        p = _joint_p_value(sampler)
         yield Law("draws_exactly: the finest steps reproduce the joint", name, p >= P_MIN, p, P_MIN, ">=")
 
 
-def count_changed_tokens(sampler: Sampler) -> int:
+def _count_changed_tokens(sampler: Sampler) -> int:
     """Count how often a token changes after it was written, in 40 rows of 12 tokens."""
     process, canvas = Masked(Vocab(8, mask=7)), _blank_canvas(_ROWS, _COLUMNS)
-    canvases = sampler(RandomDenoiser(process.vocab), process, canvas, rng=rng(0, _ROWS))
+    canvases = sampler(_RandomDenoiser(process.vocab), process, canvas, rng=rng(0, _ROWS))
     changes = (((a.z != process.vocab.mask) & (a.z != b.z)).sum() for a, b in pairwise(canvases))
     return int(sum(changes, torch.tensor(0)))
 
 
-def joint_p_value(sampler: Sampler) -> float:
+def _joint_p_value(sampler: Sampler) -> float:
     """Return the p-value of a χ² test of a sampler in its finest steps against the joint distribution of a language."""
     finest = sampler.with_setting("steps", _FINEST) if sampler.has_setting("steps") else sampler
     toy, process = ToyLanguage.of(), Masked(VOCAB)

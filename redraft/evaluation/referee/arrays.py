@@ -12,7 +12,7 @@ from numpy.random import Generator, Philox
 from torch import Tensor
 
 
-def to_tensor(array: Any, what: str) -> Tensor:
+def _to_tensor(array: Any, what: str) -> Tensor:
     """Return a torch tensor of any array, by DLPack or `__array__`."""
     if isinstance(array, Tensor):
         return array.detach()
@@ -22,7 +22,7 @@ def to_tensor(array: Any, what: str) -> Tensor:
         raise ValueError(f"{what} must be an array of numbers; got {type(array).__name__} ({error})") from error
 
 
-def array_like(value: Tensor, array: Any) -> Any:
+def _array_like(value: Tensor, array: Any) -> Any:
     """Return `value` as the same kind of array as `array`."""
     if isinstance(array, Tensor):
         return value.float() if value.is_floating_point() else value
@@ -31,7 +31,7 @@ def array_like(value: Tensor, array: Any) -> Any:
     return found if space is None or isinstance(array, np.ndarray) else space().asarray(found)
 
 
-def generator_for(function: Callable[..., Any], seed: int) -> tuple[Any, Callable[[Tensor], Any]]:
+def _generator_for(function: Callable[..., Any], seed: int) -> tuple[Any, Callable[[Tensor], Any]]:
     """Return the generator that a function wants, and how x is given to it.
 
     The annotation of its argument `rng` decides: a generator of NumPy gets NumPy arrays, everything else torch's.

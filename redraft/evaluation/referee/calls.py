@@ -12,13 +12,13 @@ from torch import Tensor
 from redraft.core.randomness import rng
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Cosine, CosineSquared, Linear, Polynomial
-from redraft.evaluation.referee.arrays import generator_for, to_tensor
-from redraft.evaluation.referee.denoisers import AuditDenoiser
+from redraft.evaluation.referee.arrays import _generator_for, _to_tensor
+from redraft.evaluation.referee.denoisers import _AuditDenoiser
 from redraft.evaluation.referee.verdict import AuditEffort
 
 _FEW = 1e-3  # fraction of rows that may not be finite
 
-SCHEDULES: dict[str, Schedule] = {
+_SCHEDULES: dict[str, Schedule] = {
     "linear": Linear(),
     "cosine": Cosine(),
     "squared cosine": CosineSquared(),
@@ -26,66 +26,66 @@ SCHEDULES: dict[str, Schedule] = {
 }
 
 
-def parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
+def _parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a function's arguments."""
     return tuple(inspect.signature(function).parameters)
 
 
-def require_parameters(
+def _require_parameters(
     function: Callable[..., Any], what: str, needed: tuple[str, ...], extra: tuple[str, ...]
 ) -> None:
     """Refuse a function whose arguments are not those of its kind."""
-    given = parameters_of(function)
+    given = _parameters_of(function)
     optional = {name for name, p in inspect.signature(function).parameters.items() if p.default is not p.empty}
     if given[: len(needed)] != needed or not set(given[len(needed) :]) <= {*extra, *optional}:
         more = f" (and may take {', '.join(extra)})" if extra else ""
         raise ValueError(
-            f"{name_of(function)}({', '.join(given)}): {what} takes ({', '.join(needed)}){more}; rename its arguments"
+            f"{_name_of(function)}({', '.join(given)}): {what} takes ({', '.join(needed)}){more}; rename its arguments"
         )
 
 
-def name_of(thing: Any) -> str:
+def _name_of(thing: Any) -> str:
     """What a function, or an object that can be called, is called in a verdict."""
     return str(getattr(thing, "__name__", type(thing).__name__))
 
 
-class CallSample(NamedTuple):
+class _CallSample(NamedTuple):
     """What one call on many copies of every sequence returned, averaged over the copies."""
 
     mean: Tensor  # (N,)
     variance: Tensor  # (N,) between the copies
 
 
-def sequence_calls(
-    function: Callable[..., Any], denoise: AuditDenoiser, effort: AuditEffort, **settings: Any
-) -> Iterator[CallSample]:
+def _sequence_calls(
+    function: Callable[..., Any], denoise: _AuditDenoiser, effort: AuditEffort, **settings: Any
+) -> Iterator[_CallSample]:
     """Call a function of (x, denoise, rng) again and again on every sequence of the language, copied and shuffled.
 
     Rows of one call may share random numbers (stratified times), so only calls are independent of each other.
     """
     x = denoise.language.toy.sequences
-    copies = copies_per_call(denoise, effort)
-    generator, given = generator_for(function, effort.seed)
+    copies = _copies_per_call(denoise, effort)
+    generator, given = _generator_for(function, effort.seed)
     for keys in rng(effort.seed).steps():
         order = keys.uniform(copies * len(x))[0].argsort()
         each = torch.arange(len(x)).repeat(copies)[order]
         found = function(given(x[each]), denoise, generator, **settings)
         rows = torch.empty(len(order), dtype=torch.float64)
-        rows[order] = rows_of(found, x[each], name_of(function))
+        rows[order] = _rows_of(found, x[each], _name_of(function))
         table = rows.view(copies, len(x))
         mean = table.nanmean(0)
-        yield CallSample(mean, (table - mean).square().nanmean(0))
+        yield _CallSample(mean, (table - mean).square().nanmean(0))
 
 
-def copies_per_call(denoise: AuditDenoiser, effort: AuditEffort) -> int:
+def _copies_per_call(denoise: _AuditDenoiser, effort: AuditEffort) -> int:
     """Return how many copies of each sequence a call gets; fewer where the denoiser computes a posterior per row."""
     batch = effort.batch if denoise.noise is None else effort.batch // 4
     return max(2, batch // len(denoise.language.toy.p))
 
 
-def rows_of(found: Any, x: Tensor, name: str) -> Tensor:
+def _rows_of(found: Any, x: Tensor, name: str) -> Tensor:
     """(B,) float64 numbers that a function returned for rows x; nan for very few that are not finite."""
-    rows = to_tensor(found, f"the result of {name}")
+    rows = _to_tensor(found, f"the result of {name}")
     if rows.shape != x.shape[:1]:
         advice = "sum over the tokens of each row, and do not average over the batch"
         raise ValueError(f"{name} returned shape {tuple(rows.shape)}; it must be (B,) = ({len(x)},): {advice}")
@@ -96,7 +96,7 @@ def rows_of(found: Any, x: Tensor, name: str) -> Tensor:
     raise ValueError(f"{name} returned {float(rows[row])} for x = {x[row].tolist()}; it must return finite nats")
 
 
-def seen_masks(denoise: AuditDenoiser) -> str:
+def _seen_masks(denoise: _AuditDenoiser) -> str:
     """What the denoiser's queries say about the masks that were drawn; empty if every number of masks occurred."""
     if denoise.noise is not None or denoise.counts is None:
         return ""

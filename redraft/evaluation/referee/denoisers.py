@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from redraft.core.randomness import rng
-from redraft.evaluation.referee.arrays import array_like, to_tensor
-from redraft.evaluation.referee.languages import AuditLanguage
+from redraft.evaluation.referee.arrays import _array_like, _to_tensor
+from redraft.evaluation.referee.languages import _AuditLanguage
 
-NEVER = -1e6  # the logarithm of zero; finite, so that 0 · log 0 is zero
+_NEVER = -1e6  # the logarithm of zero; finite, so that 0 · log 0 is zero
 
-Marginal = Callable[[Any, int], Any]  # times, number of words → tables q_t(z | x), (words, V) per time
+_Marginal = Callable[[Any, int], Any]  # times, number of words → tables q_t(z | x), (words, V) per time
 _Change = Callable[[Tensor], Tensor]  # probabilities of words → others
 
 
 @dataclass
-class AuditDenoiser:
+class _AuditDenoiser:
     """`denoise(z, t)`: log-probabilities (B, L, V) of the clean token at each position of noisy rows (B, L).
 
     Mask noise: V = words + 1, the mask is the last id, a visible token is certain, and `t` is not read.
@@ -30,8 +30,8 @@ class AuditDenoiser:
     does not depend on the token there (leave-one-out), unless `ordinary`.
     """
 
-    language: AuditLanguage
-    noise: Marginal | None = None  # None for mask noise
+    language: _AuditLanguage
+    noise: _Marginal | None = None  # None for mask noise
     name: str = "exact"
     change: _Change | None = None
     ordinary: bool = False
@@ -61,13 +61,13 @@ class AuditDenoiser:
         return self.words
 
     def __call__(self, z: Any, t: Any = None) -> Any:
-        rows = self._checked(to_tensor(z, "z"))
+        rows = self._checked(_to_tensor(z, "z"))
         self._count(rows)
         if self.noise is None:
             found = self.table[(rows * self._place).sum(-1)]
         else:
             found = self._by_time(rows, self._times(t, rows))
-        return array_like(found.view(*z.shape, -1), z)
+        return _array_like(found.view(*z.shape, -1), z)
 
     def _checked(self, z: Tensor) -> Tensor:
         if z.dim() not in (1, 2) or z.shape[-1] != self.length or z.is_floating_point() or z.is_complex():
@@ -100,7 +100,7 @@ class AuditDenoiser:
         answer = self._changed(self._leave_one_out(q.T[every]))
         copy = torch.eye(self.states, dtype=torch.float64)[every]
         found = torch.where((every == self.words)[..., None], answer, copy)
-        return torch.where(found > 0, found.log(), NEVER).float()
+        return torch.where(found > 0, found.log(), _NEVER).float()
 
     def _by_time(self, z: Tensor, t: Tensor) -> Tensor:
         """(B, L) at times (B, 1) or (B, L) → (B, L, V) under any other noise."""
@@ -113,7 +113,7 @@ class AuditDenoiser:
             found[..., : self.words] *= likely
             found = found / found.sum(-1, keepdim=True)
         found = self._changed(found)
-        return torch.where(found > 0, found.log(), NEVER)
+        return torch.where(found > 0, found.log(), _NEVER)
 
     def _leave_one_out(self, likely: Tensor) -> Tensor:
         """(B, L, words) q(z[l] | word) → (B, L, V) p(x[l] | the other tokens of z)."""
@@ -141,7 +141,7 @@ class AuditDenoiser:
         """(B, 1) or (B, L) times in float64."""
         if t is None:
             raise ValueError("denoise(z, t): this noise needs the time t")
-        t = to_tensor(t, "t").double()
+        t = _to_tensor(t, "t").double()
         t = t[:, None] if t.dim() == 1 else t
         if t.dim() > 2 or (t.dim() == 2 and (t.shape[0] not in (1, len(z)) or t.shape[1] not in (1, self.length))):
             raise ValueError(
@@ -151,14 +151,14 @@ class AuditDenoiser:
         return t.expand(len(z), t.shape[1] if t.dim() else 1)
 
 
-def _tables(noise: Marginal, t: Tensor, words: int) -> Tensor:
+def _tables(noise: _Marginal, t: Tensor, words: int) -> Tensor:
     """(T,) times → (T, words, V) tables; all times at once if the function can, else one by one."""
     try:
-        found = to_tensor(noise(t.double()[:, None, None], words), "the marginal")
+        found = _to_tensor(noise(t.double()[:, None, None], words), "the marginal")
     except (TypeError, ValueError, RuntimeError):
         found = torch.empty(0)
     if found.dim() != 3 or len(found) != len(t):
-        found = torch.stack([to_tensor(noise(float(time), words), "the marginal") for time in t])
+        found = torch.stack([_to_tensor(noise(float(time), words), "the marginal") for time in t])
     if found.dim() != 3 or found.shape[1] < words or found.shape[2] not in (words, words + 1):
         raise ValueError(
             f"marginal(t, words) must be a table of {words} rows (clean words) and {words} or {words + 1} columns "
@@ -167,9 +167,9 @@ def _tables(noise: Marginal, t: Tensor, words: int) -> Tensor:
     return found[:, :words].double()
 
 
-def audit_denoisers(language: AuditLanguage, noise: Marginal | None) -> tuple[AuditDenoiser, ...]:
+def _audit_denoisers(language: _AuditLanguage, noise: _Marginal | None) -> tuple[_AuditDenoiser, ...]:
     """Return the exact denoiser, the ordinary posterior if it differs, and wrong ones."""
-    exact = AuditDenoiser(language, noise)
+    exact = _AuditDenoiser(language, noise)
     ordinary = () if noise is None else (replace(exact, name="ordinary posterior", ordinary=True),)
     uneven = rng(4).uniform(language.words)[0] * 3 + 0.2
     changes: dict[str, _Change] = {

@@ -16,7 +16,7 @@ _LONGEST = 3
 
 
 @dataclass(frozen=True)
-class AuditLanguage:
+class _AuditLanguage:
     """An enumerable language with a name."""
 
     name: str
@@ -37,13 +37,13 @@ class AuditLanguage:
         return torch.where(words, where[(x * place).sum(-1) * words], len(self.toy.p))
 
 
-def audit_languages() -> tuple[AuditLanguage, ...]:
+def _audit_languages() -> tuple[_AuditLanguage, ...]:
     """Three words in rows of one and of three, correlated bits, and sentences of zero to three words."""
     return (
-        AuditLanguage("one word", 3, ToyLanguage.of(length=1)),
-        AuditLanguage("three words", 3, ToyLanguage.of()),
-        AuditLanguage("four correlated bits", 2, _correlated_bits(4)),
-        AuditLanguage("sentences with an end token", 3, _sentences()),
+        _AuditLanguage("one word", 3, ToyLanguage.of(length=1)),
+        _AuditLanguage("three words", 3, ToyLanguage.of()),
+        _AuditLanguage("four correlated bits", 2, _correlated_bits(4)),
+        _AuditLanguage("sentences with an end token", 3, _sentences()),
     )
 
 

@@ -15,12 +15,18 @@ import torch
 from torch import Tensor
 
 from redraft.core.randomness import rng
-from redraft.evaluation.referee.arrays import generator_for, to_tensor
-from redraft.evaluation.referee.calls import copies_per_call, name_of, require_parameters, seen_masks, sequence_calls
-from redraft.evaluation.referee.denoisers import AuditDenoiser, audit_denoisers
-from redraft.evaluation.referee.languages import AuditLanguage, audit_languages
-from redraft.evaluation.referee.reference import any_order_probability
-from redraft.evaluation.referee.verdict import AuditEffort, Gap, Verdict
+from redraft.evaluation.referee.arrays import _generator_for, _to_tensor
+from redraft.evaluation.referee.calls import (
+    _copies_per_call,
+    _name_of,
+    _require_parameters,
+    _seen_masks,
+    _sequence_calls,
+)
+from redraft.evaluation.referee.denoisers import _audit_denoisers, _AuditDenoiser
+from redraft.evaluation.referee.languages import _audit_languages, _AuditLanguage
+from redraft.evaluation.referee.reference import _any_order_probability
+from redraft.evaluation.referee.verdict import AuditEffort, Verdict, _Gap
 
 _COPIES = 200  # of every sequence, in a call that measures a gradient
 
@@ -33,7 +39,7 @@ class AuditLogProb:
 
     def __post_init__(self) -> None:
         if self.function is not None:
-            require_parameters(self.function, "an estimate of log p", ("x", "denoise", "rng"), ())
+            _require_parameters(self.function, "an estimate of log p", ("x", "denoise", "rng"), ())
 
     def __call__(self, function: Callable[..., Any]) -> AuditLogProb:
         return AuditLogProb(function)
@@ -41,33 +47,33 @@ class AuditLogProb:
     @property
     def name(self) -> str:
         """The name of the function."""
-        return name_of(self.function)
+        return _name_of(self.function)
 
     def verdicts(self, effort: AuditEffort) -> Iterator[Verdict]:
         """Unbiased or not, for the exact denoiser and a blurred one; variance; effective sample size; gradient."""
         assert self.function is not None
-        trial = _LogProbTrial.of(self.function, AuditDenoiser(language := audit_languages()[1]), effort)
+        trial = _LogProbTrial.of(self.function, _AuditDenoiser(language := _audit_languages()[1]), effort)
         if trial.unbiased:
-            trial = _LogProbTrial.of(self.function, AuditDenoiser(language := audit_languages()[2]), effort)
+            trial = _LogProbTrial.of(self.function, _AuditDenoiser(language := _audit_languages()[2]), effort)
         many = f"{trial.calls:.3g} call{'s' * (trial.calls != 1)} of the denoiser per row"
         yield trial.verdict(self.name)
         text = f"{trial.variance:.3g} nats² per row with {many}; weights exp(estimate − log p) have an effective "
         text += f"sample size of {trial.sample_size:.0%}"
         yield Verdict(self.name, "variance", None, text, trial.variance)
-        blurred = next(d for d in audit_denoisers(language, None) if d.name == "blurred")
+        blurred = next(d for d in _audit_denoisers(language, None) if d.name == "blurred")
         other = _LogProbTrial.of(self.function, blurred, effort)
         text = f"{other.bias} nats for a blurred denoiser, whose log p no ELBO attains ({language.name})"
         yield Verdict(self.name, "bias elsewhere", None, text, other.bias.nats, 0.0, other.bias.error)
         yield self._gradient(language, effort)
 
-    def _gradient(self, language: AuditLanguage, effort: AuditEffort) -> Verdict:
+    def _gradient(self, language: _AuditLanguage, effort: AuditEffort) -> Verdict:
         """The angle between the mean gradient of a policy objective and the exact one."""
         assert self.function is not None
-        denoise = TrainableDenoiser(language)
+        denoise = _TrainableDenoiser(language)
         x, advantage = language.toy.sequences, rng(9).normal(len(language.toy.p))[0]
         weight = language.toy.p * (advantage - language.toy.p @ advantage)
-        exact = denoise.gradient((weight * any_order_probability(x, denoise.exact, denoise.states).log()).sum())
-        generator, given = generator_for(self.function, effort.seed)
+        exact = denoise.gradient((weight * _any_order_probability(x, denoise.exact, denoise.states).log()).sum())
+        generator, given = _generator_for(self.function, effort.seed)
         halves = []
         for _ in range(8):
             found = self.function(given(x.repeat(_COPIES, 1)), denoise, generator)
@@ -86,7 +92,7 @@ class AuditLogProb:
         return Verdict(self.name, "gradient", None, text, degrees, 0.0)
 
 
-class _Bias(Gap):
+class _Bias(_Gap):
     """A gap that may be of either sign."""
 
     @property
@@ -108,15 +114,15 @@ class _LogProbTrial:
     masks: str
 
     @classmethod
-    def of(cls, function: Callable[..., Any], denoise: AuditDenoiser, effort: AuditEffort) -> _LogProbTrial:
+    def of(cls, function: Callable[..., Any], denoise: _AuditDenoiser, effort: AuditEffort) -> _LogProbTrial:
         toy = denoise.language.toy
-        log_p = any_order_probability(toy.sequences, denoise, denoise.states).log()
+        log_p = _any_order_probability(toy.sequences, denoise, denoise.states).log()
         denoise.queried, denoise.counts = 0, None
-        samples = list(islice(sequence_calls(function, denoise, effort), 2 * effort.calls))
+        samples = list(islice(_sequence_calls(function, denoise, effort), 2 * effort.calls))
         off = torch.stack([sample.mean for sample in samples]) - log_p  # (K, N)
         each, error = off @ toy.p, off.std(0) / len(off) ** 0.5
         case = int((off.mean(0).abs() / (error + 1e-3)).argmax())
-        rows = len(samples) * copies_per_call(denoise, effort) * len(toy.p)
+        rows = len(samples) * _copies_per_call(denoise, effort) * len(toy.p)
         calls = denoise.queried / rows
         variance = float((torch.stack([sample.variance for sample in samples]).mean(0) * toy.p).sum())
         return cls(
@@ -126,7 +132,7 @@ class _LogProbTrial:
             variance,
             _sample_size(function, denoise, log_p, effort),
             calls,
-            seen_masks(denoise),
+            _seen_masks(denoise),
         )
 
     @property
@@ -144,20 +150,22 @@ class _LogProbTrial:
         return Verdict(name, answer, self.unbiased, text, case.nats, 0.0, case.error)
 
 
-def _sample_size(function: Callable[..., Any], denoise: AuditDenoiser, log_p: Tensor, effort: AuditEffort) -> float:
+def _sample_size(function: Callable[..., Any], denoise: _AuditDenoiser, log_p: Tensor, effort: AuditEffort) -> float:
     """The effective sample size of weights exp(estimate − log p), as a fraction."""
-    generator, given = generator_for(function, effort.seed + 1)
+    generator, given = _generator_for(function, effort.seed + 1)
     toy = denoise.language.toy
     each = torch.arange(len(toy.p)).repeat(effort.batch // len(toy.p) + 1)
-    off = to_tensor(function(given(toy.sequences[each]), denoise, generator), name_of(function)).double() - log_p[each]
+    off = (
+        _to_tensor(function(given(toy.sequences[each]), denoise, generator), _name_of(function)).double() - log_p[each]
+    )
     weight, p = (off - off.max()).exp(), toy.p[each]
     return float((p * weight).sum() ** 2 / (p * weight**2).sum() / p.sum())
 
 
-class TrainableDenoiser(AuditDenoiser):
+class _TrainableDenoiser(_AuditDenoiser):
     """A blurred denoiser whose table of logits has a gradient."""
 
-    def __init__(self, language: AuditLanguage) -> None:
+    def __init__(self, language: _AuditLanguage) -> None:
         super().__init__(language, name="blurred", change=lambda p: 0.7 * p + 0.3 / language.words)
         self.logits = self.table[..., : self.words].clone().requires_grad_()
 

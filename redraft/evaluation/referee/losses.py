@@ -16,18 +16,18 @@ import torch
 from torch import Tensor
 
 from redraft.evaluation.referee.calls import (
-    SCHEDULES,
-    copies_per_call,
-    name_of,
-    parameters_of,
-    require_parameters,
-    seen_masks,
-    sequence_calls,
+    _SCHEDULES,
+    _copies_per_call,
+    _name_of,
+    _parameters_of,
+    _require_parameters,
+    _seen_masks,
+    _sequence_calls,
 )
-from redraft.evaluation.referee.denoisers import AuditDenoiser, Marginal, audit_denoisers
-from redraft.evaluation.referee.languages import audit_languages
-from redraft.evaluation.referee.reference import reference_loss
-from redraft.evaluation.referee.verdict import AuditEffort, Gap, Verdict
+from redraft.evaluation.referee.denoisers import _audit_denoisers, _AuditDenoiser, _Marginal
+from redraft.evaluation.referee.languages import _audit_languages
+from redraft.evaluation.referee.reference import _reference_loss
+from redraft.evaluation.referee.verdict import AuditEffort, Verdict, _Gap
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class AuditLoss:
     """
 
     function: Callable[..., Any] | None = None
-    noise: Marginal | None = None
+    noise: _Marginal | None = None
 
     def __post_init__(self) -> None:
         if self.function is not None:
-            require_parameters(self.function, "a loss", ("x", "denoise", "rng"), ("schedule",))
+            _require_parameters(self.function, "a loss", ("x", "denoise", "rng"), ("schedule",))
 
     def __call__(self, function: Callable[..., Any]) -> AuditLoss:
         return AuditLoss(function, self.noise)
@@ -50,15 +50,15 @@ class AuditLoss:
     @property
     def name(self) -> str:
         """The name of the function."""
-        return name_of(self.function)
+        return _name_of(self.function)
 
     def verdicts(self, effort: AuditEffort) -> Iterator[Verdict]:
         """A bound or not; tight or loose; its variance; whether the schedule matters."""
         assert self.function is not None
-        settings = {"schedule": SCHEDULES["linear"]} if "schedule" in parameters_of(self.function) else {}
+        settings = {"schedule": _SCHEDULES["linear"]} if "schedule" in _parameters_of(self.function) else {}
         trials: list[_Trial] = []
-        for language in audit_languages():
-            for denoise in audit_denoisers(language, self.noise):
+        for language in _audit_languages():
+            for denoise in _audit_denoisers(language, self.noise):
                 trials.append(_measure(self.function, denoise, effort, settings))
                 if trials[-1].broken:
                     yield _not_a_bound(self.name, trials)
@@ -74,8 +74,8 @@ class AuditLoss:
         """Compare with our estimate at as many calls of the denoiser."""
         theirs = next(t for t in trials if t.language == "three words" and t.denoise == "exact")
         calls = max(1, round(theirs.queries))
-        denoise = next(d for g in audit_languages() for d in audit_denoisers(g, None) if g.name == theirs.language)
-        ours = _measure(reference_loss(calls, effort.seed), denoise, effort, {}).variance
+        denoise = next(d for g in _audit_languages() for d in _audit_denoisers(g, None) if g.name == theirs.language)
+        ours = _measure(_reference_loss(calls, effort.seed), denoise, effort, {}).variance
         ratio = f"{theirs.variance / ours:.3g} times ours" if ours > 1e-6 else "ours is zero"
         many = f"{calls} call{'s' * (calls > 1)} of the denoiser per row"
         text = f"{theirs.variance:.3g} nats² per row with {many}, {ratio} ({ours:.3g})"
@@ -84,11 +84,11 @@ class AuditLoss:
     def _schedules(self, effort: AuditEffort) -> Verdict:
         """Run with other schedules, on a blurred denoiser, whose bound must not change."""
         assert self.function is not None
-        language = audit_languages()[1]
-        denoise = next(d for d in audit_denoisers(language, self.noise) if d.name == "blurred")
-        found = {n: _measure(self.function, denoise, effort, {"schedule": s}).mean for n, s in SCHEDULES.items()}
+        language = _audit_languages()[1]
+        denoise = next(d for d in _audit_denoisers(language, self.noise) if d.name == "blurred")
+        found = {n: _measure(self.function, denoise, effort, {"schedule": s}).mean for n, s in _SCHEDULES.items()}
         base = found["linear"]
-        moved = {n: Gap(g.nats - base.nats, (g.error**2 + base.error**2) ** 0.5) for n, g in found.items()}
+        moved = {n: _Gap(g.nats - base.nats, (g.error**2 + base.error**2) ** 0.5) for n, g in found.items()}
         worst = max((n for n in moved if n != "linear"), key=lambda n: abs(moved[n].nats))
         same = not (moved[worst].negative or moved[worst].positive)
         answer = "the same under every schedule" if same else "depends on the schedule"
@@ -101,8 +101,8 @@ class _Trial:
 
     language: str
     denoise: str
-    mean: Gap  # minus the entropy
-    kraft: Gap  # −log Σ exp(−ℓ): the mean over the worst language minus its entropy
+    mean: _Gap  # minus the entropy
+    kraft: _Gap  # −log Σ exp(−ℓ): the mean over the worst language minus its entropy
     variance: float  # of one row, averaged over the language
     queries: float  # rows that the denoiser was given, per row of x
     masks: str
@@ -121,16 +121,16 @@ class _Trial:
 
 
 def _measure(
-    function: Callable[..., Any], denoise: AuditDenoiser, effort: AuditEffort, settings: dict[str, Any]
+    function: Callable[..., Any], denoise: _AuditDenoiser, effort: AuditEffort, settings: dict[str, Any]
 ) -> _Trial:
     """Call until the answer is clear, or the effort is spent."""
-    calls = sequence_calls(function, denoise, effort, **settings)
+    calls = _sequence_calls(function, denoise, effort, **settings)
     toy, before = denoise.language.toy, denoise.queried
     samples = list(islice(calls, effort.calls))
     while True:
         means = torch.stack([sample.mean for sample in samples])  # (K, N)
         mean, kraft = _mean_gap(means, toy.p, toy.entropy, effort), _kraft_gap(means, effort)
-        rows = len(samples) * copies_per_call(denoise, effort) * len(toy.p)
+        rows = len(samples) * _copies_per_call(denoise, effort) * len(toy.p)
         clear = mean.negative or kraft.negative or (mean.precise and mean.nonnegative and kraft.nonnegative)
         if clear or 2 * rows > effort.rows:
             break
@@ -144,23 +144,23 @@ def _measure(
         kraft,
         variance,
         (denoise.queried - before) / rows,
-        seen_masks(denoise),
+        _seen_masks(denoise),
         toy.sequences[int(off.argmin())].tolist(),
     )
 
 
-def _mean_gap(means: Tensor, p: Tensor, entropy: float, effort: AuditEffort) -> Gap:
+def _mean_gap(means: Tensor, p: Tensor, entropy: float, effort: AuditEffort) -> _Gap:
     each = means @ p
-    return Gap(float(each.mean()) - entropy, float(each.std()) / len(each) ** 0.5, effort.resolution)
+    return _Gap(float(each.mean()) - entropy, float(each.std()) / len(each) ** 0.5, effort.resolution)
 
 
-def _kraft_gap(means: Tensor, effort: AuditEffort) -> Gap:
+def _kraft_gap(means: Tensor, effort: AuditEffort) -> _Gap:
     """−log Σ_x exp(−ℓ(x)), with the bias of its estimate removed to second order."""
     loss = means.mean(0)
     weight = (-loss).softmax(0)
     each = means @ weight
     bias = ((means.var(0) * weight).sum() - each.var()) / len(means) / 2
-    return Gap(float(-(-loss).logsumexp(0) + bias), float(each.std()) / len(each) ** 0.5, effort.resolution)
+    return _Gap(float(-(-loss).logsumexp(0) + bias), float(each.std()) / len(each) ** 0.5, effort.resolution)
 
 
 def _not_a_bound(name: str, trials: list[_Trial]) -> Verdict:

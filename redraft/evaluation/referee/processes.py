@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from redraft.evaluation.laws.law import P_MIN, chi_square
-from redraft.evaluation.referee.arrays import generator_for, to_tensor
-from redraft.evaluation.referee.calls import name_of, require_parameters
-from redraft.evaluation.referee.denoisers import Marginal
+from redraft.evaluation.referee.arrays import _generator_for, _to_tensor
+from redraft.evaluation.referee.calls import _name_of, _require_parameters
+from redraft.evaluation.referee.denoisers import _Marginal
 from redraft.evaluation.referee.verdict import AuditEffort, Verdict
 
 _WORDS, _TIMES, _EXACT = 3, (0.1, 0.4, 0.7, 0.95), 1e-5
@@ -26,18 +26,18 @@ class AuditProcess:
     A table has a row per clean token (of the transition: per token at time s) and a column per noisy one.
     """
 
-    marginal: Marginal  # (t, words) → (words or V, V) q_t(z | x)
+    marginal: _Marginal  # (t, words) → (words or V, V) q_t(z | x)
     transition: Callable[..., Any] | None = None  # (s, t, words) → (V, V) q(z_t | z_s)
     posterior: Callable[..., Any] | None = None  # (s, t, words) → (words, V, V) q(z_s | z_t, x), by x, z_t and z_s
     draw: Callable[..., Any] | None = None  # (x, t, rng) → z, both (B,); t is a number
     name: str = "process"
 
     def __post_init__(self) -> None:
-        require_parameters(self.marginal, "a marginal", ("t", "words"), ())
+        _require_parameters(self.marginal, "a marginal", ("t", "words"), ())
         for function in filter(None, (self.transition, self.posterior)):
-            require_parameters(function, "a transition or posterior", ("s", "t", "words"), ())
+            _require_parameters(function, "a transition or posterior", ("s", "t", "words"), ())
         if self.draw is not None:
-            require_parameters(self.draw, "a draw of noise", ("x", "t", "rng"), ())
+            _require_parameters(self.draw, "a draw of noise", ("x", "t", "rng"), ())
 
     def verdicts(self, effort: AuditEffort) -> Iterator[Verdict]:
         """One verdict per property of the functions that are given."""
@@ -75,7 +75,7 @@ class AuditProcess:
         assert self.posterior is not None
         worst = 0.0
         for s, t in pairwise(_TIMES):
-            found = to_tensor(self.posterior(s, t, _WORDS), name_of(self.posterior)).double()
+            found = _to_tensor(self.posterior(s, t, _WORDS), _name_of(self.posterior)).double()
             joint = tables[s][:, None] * self._transition(s, t).T[None]  # (x, z_t, z_s)
             likely = joint.sum(-1) > 0
             if found.shape != joint.shape:
@@ -86,11 +86,11 @@ class AuditProcess:
 
     def _draws(self, tables: dict[float, Tensor], effort: AuditEffort) -> Verdict:
         assert self.draw is not None
-        generator, given = generator_for(self.draw, effort.seed)
+        generator, given = _generator_for(self.draw, effort.seed)
         p_value = 1.0
         for t, q in tables.items():
             for word in range(_WORDS):
-                z = to_tensor(self.draw(given(torch.full((effort.draws,), word)), t, generator), "z").long().flatten()
+                z = _to_tensor(self.draw(given(torch.full((effort.draws,), word)), t, generator), "z").long().flatten()
                 known = bool(((z >= 0) & (z < q.shape[1])).all())
                 p_value = min(p_value, chi_square(z, q[word]) if known else 0.0)
         text = f"smallest χ² p = {p_value:.2g} at {len(tables)} times"
@@ -103,10 +103,10 @@ class AuditProcess:
 
 
 def _table(found: Any, function: Callable[..., Any]) -> Tensor:
-    table = to_tensor(found, name_of(function)).double()
+    table = _to_tensor(found, _name_of(function)).double()
     if table.dim() != 2 or table.shape[0] < _WORDS or table.shape[1] not in (_WORDS, _WORDS + 1):
         raise ValueError(
-            f"{name_of(function)} returned shape {tuple(table.shape)}; for {_WORDS} words it must be a table with "
+            f"{_name_of(function)} returned shape {tuple(table.shape)}; for {_WORDS} words it must be a table with "
             f"{_WORDS} or {_WORDS + 1} columns"
         )
     return table

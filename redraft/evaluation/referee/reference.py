@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from redraft.core.randomness import rng
-from redraft.evaluation.referee.denoisers import AuditDenoiser
+from redraft.evaluation.referee.denoisers import _AuditDenoiser
 
 
-def reference_loss(calls: int, seed: int) -> Callable[[Tensor, AuditDenoiser, object], Tensor]:
+def _reference_loss(calls: int, seed: int) -> Callable[[Tensor, _AuditDenoiser, object], Tensor]:
     """Return our loss: L/n · Σ −log x̂ over n masked tokens, with n ~ U{1…L} spread evenly over the calls."""
     keys = rng(seed).steps()
 
-    def reference(x: Tensor, denoise: AuditDenoiser, rng: object) -> Tensor:
+    def reference(x: Tensor, denoise: _AuditDenoiser, rng: object) -> Tensor:
         key, length = next(keys), x.shape[1]
         start = key.uniform(len(x)).view(-1, 1)
         total = torch.zeros(len(x), dtype=torch.float64)
@@ -31,7 +31,7 @@ def reference_loss(calls: int, seed: int) -> Callable[[Tensor, AuditDenoiser, ob
     return reference
 
 
-def any_order_probability(x: Tensor, log_table: Any, states: int) -> Tensor:
+def _any_order_probability(x: Tensor, log_table: Any, states: int) -> Tensor:
     """(N,) probability of each row if its tokens are written one by one in a random order.
 
     `log_table` maps rows z (N, L) to log-probabilities (N, L, V); the mask is the last of the states.

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from redraft.evaluation.laws.law import P_MIN, chi_square
-from redraft.evaluation.referee.arrays import generator_for, to_tensor
-from redraft.evaluation.referee.calls import SCHEDULES, name_of, parameters_of, require_parameters
-from redraft.evaluation.referee.denoisers import AuditDenoiser, Marginal
-from redraft.evaluation.referee.languages import AuditLanguage, audit_languages
+from redraft.evaluation.referee.arrays import _generator_for, _to_tensor
+from redraft.evaluation.referee.calls import _SCHEDULES, _name_of, _parameters_of, _require_parameters
+from redraft.evaluation.referee.denoisers import _AuditDenoiser, _Marginal
+from redraft.evaluation.referee.languages import _audit_languages, _AuditLanguage
 from redraft.evaluation.referee.verdict import AuditEffort, Verdict
 
 _MANY = 512  # steps at which a sampler that converges must have converged
@@ -28,12 +28,12 @@ class AuditSampler:
     """
 
     function: Callable[..., Any] | None = None
-    noise: Marginal | None = None
+    noise: _Marginal | None = None
 
     def __post_init__(self) -> None:
         if self.function is not None:
             extra = ("rows", "steps", "schedule")
-            require_parameters(self.function, "a sampler", ("denoise", "length", "rng"), extra)
+            _require_parameters(self.function, "a sampler", ("denoise", "length", "rng"), extra)
 
     def __call__(self, function: Callable[..., Any]) -> AuditSampler:
         return AuditSampler(function, self.noise)
@@ -41,13 +41,13 @@ class AuditSampler:
     @property
     def name(self) -> str:
         """The name of the function."""
-        return name_of(self.function)
+        return _name_of(self.function)
 
     def verdicts(self, effort: AuditEffort) -> Iterator[Verdict]:
         """Exact or not; with `steps`, at 1, 4, 16, L and many steps."""
         assert self.function is not None
-        takes, failed = parameters_of(self.function), []
-        for language in (audit_languages()[1], audit_languages()[2]):
+        takes, failed = _parameters_of(self.function), []
+        for language in (_audit_languages()[1], _audit_languages()[2]):
             trials = list(self._trials(language, takes, effort))
             yield from (trial.information(self.name) for trial in trials if trial.setting)
             # a sampler is exact if it converges as steps grow, or if it is exact with one token per step
@@ -60,10 +60,10 @@ class AuditSampler:
         text = f"{case.evidence}{at if failed else ''} ({case.language})"
         yield Verdict(self.name, answer, not failed, text, case.variation, case.chance, None, case.p_value)
 
-    def _trials(self, language: AuditLanguage, takes: tuple[str, ...], effort: AuditEffort) -> Iterator[_SampleTrial]:
+    def _trials(self, language: _AuditLanguage, takes: tuple[str, ...], effort: AuditEffort) -> Iterator[_SampleTrial]:
         """The sampler with each number of steps, or with each schedule, or once."""
         length = language.length
-        schedule = {"schedule": SCHEDULES["linear"]} if "schedule" in takes else {}
+        schedule = {"schedule": _SCHEDULES["linear"]} if "schedule" in takes else {}
         many = sorted({1, 4, 16, length, _MANY}) if "steps" in takes else [None]
         for steps in many:
             setting = "" if steps is None else f"{steps} step{'s' * (steps > 1)}"
@@ -73,17 +73,17 @@ class AuditSampler:
             except (ArithmeticError, AssertionError, RuntimeError, ValueError):
                 if steps is None or steps <= length:  # a sampler may refuse to take more steps than there are tokens
                     raise
-        for name, other in SCHEDULES.items() if schedule else ():
+        for name, other in _SCHEDULES.items() if schedule else ():
             if name != "linear":
                 given = {"schedule": other, **({"steps": _MANY} if "steps" in takes else {})}
                 yield self._trial(language, given, f"schedule {name}", False, effort)
 
     def _trial(
-        self, language: AuditLanguage, given: dict[str, Any], setting: str, decides: bool, effort: AuditEffort
+        self, language: _AuditLanguage, given: dict[str, Any], setting: str, decides: bool, effort: AuditEffort
     ) -> _SampleTrial:
         assert self.function is not None
         draws = effort.draws // 2 if "steps" in given else effort.draws
-        x = _drawn(self.function, AuditDenoiser(language, self.noise), given, replace(effort, draws=draws))
+        x = _drawn(self.function, _AuditDenoiser(language, self.noise), given, replace(effort, draws=draws))
         count, p = len(language.toy.p), language.toy.p
         index = language.index(x)
         found = torch.bincount(index, minlength=count + 1).double() / len(index)
@@ -95,17 +95,17 @@ class AuditSampler:
         )
 
 
-def _drawn(function: Callable[..., Any], denoise: AuditDenoiser, given: dict[str, Any], effort: AuditEffort) -> Tensor:
+def _drawn(function: Callable[..., Any], denoise: _AuditDenoiser, given: dict[str, Any], effort: AuditEffort) -> Tensor:
     """(n, L) texts from as many calls as it takes."""
-    generator, _ = generator_for(function, effort.seed)
-    rows = {"rows": effort.draws} if "rows" in parameters_of(function) else {}
+    generator, _ = _generator_for(function, effort.seed)
+    rows = {"rows": effort.draws} if "rows" in _parameters_of(function) else {}
     texts: list[Tensor] = []
     length = denoise.length
     while sum(len(text) for text in texts) < effort.draws and len(texts) < _CALLS:
-        x = to_tensor(function(denoise, length, generator, **rows, **given), f"the result of {name_of(function)}")
+        x = _to_tensor(function(denoise, length, generator, **rows, **given), f"the result of {_name_of(function)}")
         if x.is_floating_point() or x.dim() not in (1, 2) or x.shape[-1] != length or not x.numel():
             raise ValueError(
-                f"{name_of(function)} returned {x.dtype} of shape {tuple(x.shape)}; it must be ids of shape "
+                f"{_name_of(function)} returned {x.dtype} of shape {tuple(x.shape)}; it must be ids of shape "
                 f"({length},), or (B, {length}) for B texts"
             )
         texts.append(x.long().view(-1, length))

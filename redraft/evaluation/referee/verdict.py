@@ -45,7 +45,7 @@ class Verdict:
         return f"{mark}  {self.subject}: {self.answer}; {self.evidence}"
 
 
-class Gap(NamedTuple):
+class _Gap(NamedTuple):
     """An estimated difference in nats, and its standard error."""
 
     nats: float
@@ -75,7 +75,7 @@ class Gap(NamedTuple):
     @property
     def positive(self) -> bool:
         """Whether it is above zero beyond doubt."""
-        return Gap(-self.nats, self.error).negative
+        return _Gap(-self.nats, self.error).negative
 
     def __str__(self) -> str:
         if not math.isfinite(self.nats):

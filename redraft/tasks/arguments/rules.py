@@ -38,7 +38,7 @@ def _read_schema(name: str, given: Any) -> Any:
         raise ArgumentError(name, f"{name}=…: it is not JSON: {error}") from None
 
 
-def read_words(name: str, given: Any) -> tuple[str, ...]:
+def _read_words(name: str, given: Any) -> tuple[str, ...]:
     """One word or a list of words as a tuple."""
     words = (given,) if isinstance(given, str) else () if given is None else given
     if not isinstance(words, tuple | list) or not all(isinstance(word, str) and word.strip() for word in words):
@@ -68,10 +68,10 @@ class _RuleSettings(Checked):
         group="Constraints",
     )
     banned: tuple[str, ...] = setting(
-        (), "Words the text must not contain.", metavar="WORD", read=read_words, group="Constraints"
+        (), "Words the text must not contain.", metavar="WORD", read=_read_words, group="Constraints"
     )
     required: tuple[str, ...] = setting(
-        (), "Words the text must contain.", metavar="WORD", read=read_words, group="Constraints"
+        (), "Words the text must contain.", metavar="WORD", read=_read_words, group="Constraints"
     )
 
     @property

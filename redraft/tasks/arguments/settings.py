@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from redraft.tasks.arguments.rules import _RuleSettings, read_words
+from redraft.tasks.arguments.rules import _read_words, _RuleSettings
 from redraft.tasks.arguments.setting import MOST_SEED, ArgumentError, Checked, setting
 
 MOST_ROWS = 10**9
@@ -267,7 +267,7 @@ class RewriteSettings(DecodingSettings):
         group="Text",
     )
     pinned: tuple[str, ...] = setting(
-        (), "Words of the text to keep unchanged.", metavar="WORD", read=read_words, flag="--pin", group="Text"
+        (), "Words of the text to keep unchanged.", metavar="WORD", read=_read_words, flag="--pin", group="Text"
     )
     candidates: int = setting(
         1, "Candidates per result; the minimum-Bayes-risk one is kept.", least=1, most=10_000, group="Text"
@@ -289,7 +289,7 @@ class ControlSettings(DecodingSettings):
         (),
         "Attributes of the text, by names and values of the training data, e.g. mood=sad where=lake.",
         metavar="NAME=VALUE",
-        read=read_words,
+        read=_read_words,
         flag="--attribute",
         group="Text",
     )
@@ -344,7 +344,7 @@ class CorrectSettings(Checked):
         (),
         "Words that are never changed, whether in upper or lower case.",
         metavar="WORD",
-        read=read_words,
+        read=_read_words,
         group="Text",
     )
     names: bool = setting(False, "Also correct names, that is, capitalized words within a sentence.", group="Text")

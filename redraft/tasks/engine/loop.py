@@ -16,7 +16,14 @@ from redraft.models.diffusion_lm import DiffusionLM, eval_mode
 from redraft.tasks.engine.logprobs import LogprobRecorder
 from redraft.tasks.engine.result import TextResult, TextResults, _StopReason
 from redraft.tasks.engine.stop_strings import StopStrings
-from redraft.tasks.engine.trace import NetworkCalls, _given_mask, _stop_reason, _TokenSteps, count_calls, generated_mask
+from redraft.tasks.engine.trace import (
+    _generated_mask,
+    _given_mask,
+    _NetworkCalls,
+    _stop_reason,
+    _TokenSteps,
+    count_calls,
+)
 
 
 class DecodingLoop:
@@ -40,7 +47,7 @@ class DecodingLoop:
         self.model, self.sampler, self.start, self.seed = model, sampler, start, seed
         self.samples = samples  # (B,) index that makes, with the seed, the random key of each row
         self.first_row = first  # index of row 0 among all texts of the call
-        self.seconds, self.canvas_count, self.calls = 0.0, 0, NetworkCalls()
+        self.seconds, self.canvas_count, self.calls = 0.0, 0, _NetworkCalls()
         self.steps, self.recorder = _TokenSteps(), log
         self.canvas = start
 
@@ -73,7 +80,9 @@ class DecodingLoop:
                 pass
         clock = time.perf_counter()
         end, vocab = self.model.to_tokens(self.canvas), self.model.config.vocab
-        count = int((generated_mask(self.start, end, vocab) & ~self._untouched(end)).sum())  # also waits for the device
+        count = int(
+            (_generated_mask(self.start, end, vocab) & ~self._untouched(end)).sum()
+        )  # also waits for the device
         self.seconds += time.perf_counter() - clock
         rows = len(end.z)
         return TextResults(self._texts(end), self.calls.rows / rows, self.seconds, count, self.seed, str(self.sampler))

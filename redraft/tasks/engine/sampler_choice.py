@@ -20,7 +20,7 @@ from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import DecodingSettings
 from redraft.tasks.engine.model import TextModel
 
-MOST_STEPS = (
+_MOST_STEPS = (
     100_000  # a hundred times what papers take: the error of a grid, which falls as 1/steps, is far below chance
 )
 
@@ -39,7 +39,7 @@ def choose_sampler(
     if settings.cache != "own":
         sampler = _with_cache(model, sampler, settings)
     if settings.steps is not None:
-        most = MOST_STEPS if hidden is None else _cap_steps(model, sampler, hidden)
+        most = _MOST_STEPS if hidden is None else _cap_steps(model, sampler, hidden)
         sampler = _with_setting(sampler, "steps", min(settings.steps, most))
         if settings.steps > most:
             notes = (f"steps={settings.steps}: more than {most:,} would change nothing here; using {most:,}",)
@@ -146,10 +146,10 @@ def _cap_steps(model: TextModel, sampler: Sampler, hidden: int) -> int:
     under mask noise comes from tokens that fall into the same step; with 1,000 steps per token this is rare.
     """
     if not model.lm.process.fills_masks:
-        return MOST_STEPS
+        return _MOST_STEPS
     at_once = min(size for size in (hidden, model.lm.block, sampler.block_size) if size is not None)
     single = at_once == 1 and model.lm.config.network.time is None  # one token, drawn from the same x̂ at any time
-    return at_once if single or sampler.writes_every_step else min(MOST_STEPS, 1000 * at_once)
+    return at_once if single or sampler.writes_every_step else min(_MOST_STEPS, 1000 * at_once)
 
 
 def batch_size(model: TextModel, sampler: Sampler | None, length: int, room: int = 0, most: int = 64) -> int:

@@ -19,7 +19,7 @@ _COMPARED_AT_ONCE = 32  # canvases
 
 
 @dataclass
-class NetworkCalls:
+class _NetworkCalls:
     """Network calls, counted per row; divided by the number of texts they are the NFE of a sampler."""
 
     rows: int = 0
@@ -31,12 +31,12 @@ class NetworkCalls:
 
 
 @contextmanager
-def count_calls(model: DiffusionLM, counted: NetworkCalls | None = None) -> Iterator[NetworkCalls]:
+def count_calls(model: DiffusionLM, counted: _NetworkCalls | None = None) -> Iterator[_NetworkCalls]:
     """Counts the network calls made inside the `with` block, including those that only fill a cache.
 
     If the passes of concurrent requests are merged, only those of the current request count.
     """
-    counted = counted or NetworkCalls()
+    counted = counted or _NetworkCalls()
     if model.network.executor is not None:
         with model.network.executor.counting(counted.add):
             yield counted
@@ -52,7 +52,7 @@ def count_calls(model: DiffusionLM, counted: NetworkCalls | None = None) -> Iter
         handle.remove()
 
 
-def generated_mask(start: Canvas, end: Canvas, vocab: Vocab) -> Tensor:
+def _generated_mask(start: Canvas, end: Canvas, vocab: Vocab) -> Tensor:
     """(B, L) bool: generated tokens of the final canvas, neither given nor padding, before the first new end token."""
     new = ~_given_mask(start, end)
     for pad in (start.context.pad if _in_place(start, end) else None, end.context.pad):

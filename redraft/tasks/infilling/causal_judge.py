@@ -26,7 +26,7 @@ def _judged_sampler(model: TextModel, settings: InfillSettings) -> ProposeAndJud
     chosen = any(getattr(settings, name) != getattr(defaults, name) for name in _REPLACED)
     if not adapted or chosen or settings.ruled or settings.alternatives:
         return None
-    judge = CausalJudge(lm)
+    judge = _CausalJudge(lm)
     return ProposeAndJudge(
         judge,
         temperature=0.0 if settings.temperature is None else settings.temperature,
@@ -34,7 +34,7 @@ def _judged_sampler(model: TextModel, settings: InfillSettings) -> ProposeAndJud
     )
 
 
-class CausalJudge:
+class _CausalJudge:
     """Scores candidates for the holes of one row by log p under the causal model that the adapter was trained on.
 
     Their common prefix is read once into a key–value cache and left out of the score. After the last token in which

@@ -20,7 +20,7 @@ from redraft.decoding.picks.order import require_temperature
 from redraft.decoding.samplers.base import Sampler, require_unconstrained
 
 
-class RowJudge(Protocol):
+class _RowJudge(Protocol):
     """Scores whole texts."""
 
     def __call__(self, z: Tensor, pad: Tensor | None) -> Tensor:
@@ -28,7 +28,7 @@ class RowJudge(Protocol):
         ...
 
 
-class NextTokenScorer(Protocol):
+class _NextTokenScorer(Protocol):
     """Scores the next token from the text to its left."""
 
     def __call__(self, z: Tensor, column: int) -> Tensor:
@@ -55,10 +55,10 @@ class ProposeAndJudge(Sampler):
     0 the best candidate is taken; otherwise one is drawn with weights (q·p)^(1/temperature).
     """
 
-    judge: RowJudge = field(repr=False)
+    judge: _RowJudge = field(repr=False)
     tries: int = 16
     temperature: float = 0.0
-    next_token: NextTokenScorer | None = field(default=None, repr=False)
+    next_token: _NextTokenScorer | None = field(default=None, repr=False)
     writes_once = draws_exactly = False
 
     def __post_init__(self) -> None:

@@ -283,7 +283,7 @@ def test_the_most_steps_of_every_sampler(runs: dict[str, Path]) -> None:
 
     assert chosen(masked, "any-order")[0] == Unmask(7, AnyOrder())
     assert chosen(masked, "ancestral")[0].steps == 7000
-    assert chosen(uniform, "ancestral")[0].steps == sampler_choice.MOST_STEPS
+    assert chosen(uniform, "ancestral")[0].steps == sampler_choice._MOST_STEPS
     by_one, notes = chosen(causal, "any-order")
     assert by_one.sampler == Unmask(1, AnyOrder())
     assert notes == ("steps=1000000000: more than 1 would change nothing here; using 1",)

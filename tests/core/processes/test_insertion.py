@@ -74,7 +74,7 @@ from redraft.models import (
 )
 from redraft.models.networks.layers import _GapHead
 from redraft.tasks import sample_canvases
-from redraft.tasks.engine.trace import generated_mask
+from redraft.tasks.engine.trace import _generated_mask
 from redraft.training import Bound, Objective, StratifiedTimes, TokenCrossEntropy, likelihood, load
 
 CHANCE = 1e-4
@@ -614,7 +614,7 @@ def test_holes_of_both_kinds(writer: DiffusionLM) -> None:
             assert 5 <= len(text) <= 9
             assert MASK not in text, "no mask is left"
             sizes.add(len(text))
-        assert generated_mask(canvas, end, WORDS).sum(-1).tolist() == ((~end.context.pad).sum(-1) - 3).tolist()
+        assert _generated_mask(canvas, end, WORDS).sum(-1).tolist() == ((~end.context.pad).sum(-1) - 3).tolist()
     assert len(sizes) > 2, "holes of different lengths"
 
 

@@ -27,7 +27,7 @@ from redraft import (
 from redraft.core import VectorPrediction
 from redraft.decoding import Ddim, DpmPP, GuidedSampler, Renoise, Required, final_canvas
 from redraft.decoding.constraints.constrained import _guide_vectors
-from redraft.decoding.constraints.placement import PlacedRuleSet
+from redraft.decoding.constraints.placement import _PlacedRuleSet
 from redraft.models import (
     AttentionPattern,
     BlockCausal,
@@ -84,8 +84,8 @@ def canvas_of(rows: int, pattern: str = PATTERN, given: dict[int, int] | None = 
     return replace(tokens, z=TABLE[tokens.z], context=replace(tokens.context, rules=read))
 
 
-def marked(canvas: Canvas) -> PlacedRuleSet:
-    assert isinstance(canvas.context.rules, PlacedRuleSet)
+def marked(canvas: Canvas) -> _PlacedRuleSet:
+    assert isinstance(canvas.context.rules, _PlacedRuleSet)
     return canvas.context.rules
 
 

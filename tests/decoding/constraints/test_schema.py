@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 
 from bench.schemas import Reader, Walk, oracle
 from redraft.decoding.constraints.rules import Json, Length, Regex, compile_rule
-from redraft.decoding.constraints.schema.compile import CompiledSchema, compile_schema
+from redraft.decoding.constraints.schema.compile import _CompiledSchema, compile_schema
 from redraft.decoding.constraints.schema.strings import formats
 from redraft.decoding.constraints.schema.strings.numbers import _format_number, _integers, _less_than, _multiple_of
 from redraft.decoding.constraints.schema.strings.patterns import _pattern_formula
@@ -24,7 +24,7 @@ from redraft.decoding.constraints.schema.strings.words import _holds
 from tests.decoding.constraints.schemas import ARRAYS, MIXED, NUMBERS, OBJECTS, REFUSED, SCHEMAS, STRINGS, VALUES
 
 
-def compiled(schema: Any) -> CompiledSchema:
+def compiled(schema: Any) -> _CompiledSchema:
     return compile_schema(json.dumps(schema))
 
 

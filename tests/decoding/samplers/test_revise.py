@@ -383,9 +383,7 @@ def begun(run: Run, base: Path) -> DiffusionLM:
 def test_a_base_must_fit(trained: tuple[Run, Path, Path], tmp_path: Path) -> None:
     run, base, _ = trained
     wider = replace(run.model, network=replace(run.model.network, width=64))
-    with pytest.raises(
-        CheckpointError, match="cannot be the base of this model: its network.embedding.weight is different"
-    ):
+    with pytest.raises(CheckpointError, match=r"its network\.embedding\.weight is different"):
         init_from(DiffusionLM(wider), base)
     with pytest.raises(CheckpointError, match="is not a directory"):
         fit(replace(run, base=str(tmp_path / "nowhere")), tmp_path / "out", quiet=True)

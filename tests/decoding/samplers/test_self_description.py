@@ -68,7 +68,7 @@ from redraft.decoding import (
 )
 from redraft.evaluation.laws import suite
 from redraft.evaluation.laws.law import P_MIN
-from redraft.evaluation.laws.samplers import count_changed_tokens, joint_p_value
+from redraft.evaluation.laws.samplers import _count_changed_tokens, _joint_p_value
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.training import presets
 
@@ -117,9 +117,9 @@ NO_TOKENS = {"SelfCorrection", "ParticleSampler", "SpeculativeSampler", "NoisedP
 
 def test_a_token_of_a_sampler_that_writes_once_never_changes_and_others_have_a_witness() -> None:
     for sampler in (*PLAIN, *UNMASKING):
-        assert (count_changed_tokens(sampler) == 0) == sampler.writes_once, sampler
+        assert (_count_changed_tokens(sampler) == 0) == sampler.writes_once, sampler
     for sampler in WRAPPED:
-        assert count_changed_tokens(sampler) == 0 or not sampler.writes_once, sampler
+        assert _count_changed_tokens(sampler) == 0 or not sampler.writes_once, sampler
 
 
 def test_every_sampler_and_pick_of_the_door_is_held_to_it() -> None:
@@ -139,14 +139,14 @@ def test_a_sampler_that_draws_exactly_reproduces_the_joint(part: int) -> None:
         toy = replace(sampler, decode_block=1) if isinstance(sampler, Blocks | MultiBlock) else toy
         toy = replace(sampler, size=1) if isinstance(sampler, SubBlocks) else toy
         toy = replace(sampler, strength=1.0) if isinstance(sampler, SDEdit) else toy
-        assert joint_p_value(toy) >= P_MIN, sampler
+        assert _joint_p_value(toy) >= P_MIN, sampler
 
 
 def test_what_does_not_draw_exactly_says_so() -> None:
     """Sharp, ranked by confidence, or filtered: all of them miss the joint, so that the claim means something."""
     for sampler in (Unmask(6, Confidence(1.0)), Unmask(6, AnyOrder(0.5)), GuidedSampler(Ancestral(), LogitFilter(0.9))):
         assert not sampler.draws_exactly
-    assert joint_p_value(Unmask(6, AnyOrder(0.5))) < P_MIN
+    assert _joint_p_value(Unmask(6, AnyOrder(0.5))) < P_MIN
     assert [GuidedSampler(Ancestral(), g).draws_exactly for g in GUIDANCE] == [True, False, True]
 
 
@@ -239,8 +239,8 @@ class Sharp(Pick):
 
 
 def test_a_liar_is_caught(tmp_path: Path) -> None:
-    assert count_changed_tokens(Rewriting()) > 0
-    assert joint_p_value(Unmask(None, Sharp())) < P_MIN
+    assert _count_changed_tokens(Rewriting()) > 0
+    assert _joint_p_value(Unmask(None, Sharp())) < P_MIN
     (tmp_path / "liars.py").write_text("\n".join(_SOURCE))
     pieces = suite.find_pieces(load_module(tmp_path / "liars.py"))
     laws = list(suite.check_all(pieces))

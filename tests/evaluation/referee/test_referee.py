@@ -15,9 +15,9 @@ from redraft.apps.cli.commands.measure.audit_child import _blame
 from redraft.apps.cli.user_code import load_module
 from redraft.evaluation import AuditEffort, AuditLogProb, AuditLoss, AuditProcess, AuditSampler, audit
 from redraft.evaluation.referee.auditing import audited_in
-from redraft.evaluation.referee.denoisers import AuditDenoiser
-from redraft.evaluation.referee.languages import audit_languages
-from redraft.evaluation.referee.reference import any_order_probability
+from redraft.evaluation.referee.denoisers import _AuditDenoiser
+from redraft.evaluation.referee.languages import _audit_languages
+from redraft.evaluation.referee.reference import _any_order_probability
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "audit").glob("*.py"))
@@ -81,9 +81,9 @@ def test_one_text_per_call_and_fewer_steps_than_are_asked_for() -> None:
 
 
 def test_any_order_probability_of_the_exact_denoiser_is_p() -> None:
-    for language in audit_languages():
-        denoise = AuditDenoiser(language)
-        p = any_order_probability(language.toy.sequences, denoise, denoise.states)
+    for language in _audit_languages():
+        denoise = _AuditDenoiser(language)
+        p = _any_order_probability(language.toy.sequences, denoise, denoise.states)
         assert float((p - language.toy.p).abs().max()) < 1e-6
 
 

@@ -31,7 +31,7 @@ from redraft.models import (
 )
 from redraft.models.networks.linear import lora_layers, lora_parameters
 from redraft.models.networks.transformer import record_layer_states
-from redraft.tasks.infilling.causal_judge import CausalJudge
+from redraft.tasks.infilling.causal_judge import _CausalJudge
 from redraft.training import (
     AdaptationObjective,
     PackedRows,
@@ -263,12 +263,12 @@ def test_the_judge_reads_what_is_shared_once(base: Path) -> None:
     with torch.no_grad():
         whole, short = (-_causal_nats(model, Batch.of(z)).double().sum(-1) for z in (rows, rows[:, :6]))
     for after, right in ((None, whole), (2, whole), (1, short)):
-        found = CausalJudge(model, after)(rows, None)
+        found = _CausalJudge(model, after)(rows, None)
         torch.testing.assert_close(found - found[0], right - right[0], rtol=1e-4, atol=1e-4)
     padded = torch.arange(7).expand(5, 7) > 5
-    found = CausalJudge(model)(rows, padded)
+    found = _CausalJudge(model)(rows, padded)
     torch.testing.assert_close(found - found[0], short - short[0], rtol=1e-4, atol=1e-4)
-    assert not CausalJudge(model)(rows[:1].repeat(3, 1), None).any()
+    assert not _CausalJudge(model)(rows[:1].repeat(3, 1), None).any()
 
 
 def test_the_recipe_continues(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ def test_the_recipe_measures_what_infill_writes(base: Path, monkeypatch: pytest.
     hole = adapt.Hole(row, 2, 2)
     answers = adapt.with_adapter(model, hole, causal := adapt.with_causal(model, hole))
     assert answers["both"]
-    ways, by_whole = torch.tensor(causal["ways"]), CausalJudge(model, adapt.AFTER)
+    ways, by_whole = torch.tensor(causal["ways"]), _CausalJudge(model, adapt.AFTER)
     with torch.no_grad():
         with lora_disabled(model):
             states = model.network(row[None, :2], None, Context(pattern=Causal()))
@@ -419,6 +419,6 @@ def test_the_next_token_by_the_left_side(base: Path) -> None:
             rows[:, changed] = torch.arange(3)
         with torch.no_grad():
             right = original.network.logits(original.network(rows[:, :column], None)[:, -1]).log_softmax(-1)
-        found = CausalJudge(model).next_token_log_probs(rows, column)
+        found = _CausalJudge(model).next_token_log_probs(rows, column)
         torch.testing.assert_close(found[:, :-1].float(), right, rtol=1e-4, atol=1e-4)
         assert not found[:, -1].isfinite().any()

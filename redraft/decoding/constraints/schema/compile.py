@@ -13,7 +13,7 @@ import numpy as np
 from redraft.decoding.constraints.dfa import AutomatonTooLarge, _Dfa
 from redraft.decoding.constraints.schema.arrays import _array_fragment
 from redraft.decoding.constraints.schema.atoms import _schema_formula
-from redraft.decoding.constraints.schema.document import _KNOWN, SchemaRefused, _Document, _Schema
+from redraft.decoding.constraints.schema.document import _KNOWN, _Document, _Schema, _SchemaRefused
 from redraft.decoding.constraints.schema.formula import _all_of, _Formula
 from redraft.decoding.constraints.schema.fragments import _AutomatonBuilder, _Budget, _Fragment
 from redraft.decoding.constraints.schema.limits import _TIERS, _Limits
@@ -24,7 +24,7 @@ _DRAFTS = {"draft-04": 4, "draft-06": 6, "draft-07": 7, "2019-09": 2019, "2020-1
 
 
 @dataclass(frozen=True)
-class CompiledSchema:
+class _CompiledSchema:
     """The automaton of a schema, with the limits it was built under."""
 
     dfa: _Dfa
@@ -32,13 +32,13 @@ class CompiledSchema:
     left_out: tuple[str, ...]  # optional properties that are omitted in some objects to save states
 
 
-def compile_schema(text: str) -> CompiledSchema:
-    """Compile a JSON schema; raises `SchemaRefused`, which names the keyword, if one cannot be obeyed exactly."""
+def compile_schema(text: str) -> _CompiledSchema:
+    """Compile a JSON schema; raises `_SchemaRefused`, which names the keyword, if one cannot be obeyed exactly."""
     return _compile_cached(text)
 
 
 @lru_cache(64)
-def _compile_cached(text: str) -> CompiledSchema:
+def _compile_cached(text: str) -> _CompiledSchema:
     schema = json.loads(text, parse_float=Decimal, parse_constant=_refuse_nonfinite)
     error: AutomatonTooLarge | None = None
     for limits in _TIERS:
@@ -58,7 +58,7 @@ def _refuse_nonfinite(text: str) -> float:
     raise ValueError(f"the JSON schema has {text}, which is not valid JSON; use a finite number")
 
 
-def _compile_within(schema: _Schema, limits: _Limits) -> CompiledSchema | None:
+def _compile_within(schema: _Schema, limits: _Limits) -> _CompiledSchema | None:
     """Compile a schema under these limits; None if they leave no valid text."""
     compiler = _ValueCompiler(
         limits, _Budget(limits.work, limits.largest), {"array": _array_fragment, "object": _object_fragment}
@@ -66,7 +66,7 @@ def _compile_within(schema: _Schema, limits: _Limits) -> CompiledSchema | None:
     fragment = compiler.value(compiler.demand(_required_formula(schema), (), None))
     if fragment.empty:
         return None
-    return CompiledSchema(_automaton(fragment), limits, tuple(sorted(compiler.left_out)))
+    return _CompiledSchema(_automaton(fragment), limits, tuple(sorted(compiler.left_out)))
 
 
 def _required_formula(schema: _Schema) -> _Formula:
@@ -80,7 +80,7 @@ def _draft(schema: _Schema) -> int:
     named = schema.get("$schema") if isinstance(schema, dict) else None
     if isinstance(named, str):
         if "draft-03" in named:
-            raise SchemaRefused("$schema", "#", "names draft 3, which is not supported; use a newer draft")
+            raise _SchemaRefused("$schema", "#", "names draft 3, which is not supported; use a newer draft")
         return next((draft for name, draft in _DRAFTS.items() if name in named), 2020)
     return 4 if _anywhere(schema, lambda part: isinstance(part.get("exclusiveMinimum"), bool)) else 2020
 

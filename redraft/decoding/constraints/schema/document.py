@@ -49,7 +49,7 @@ _KNOWN = {
 }
 
 
-class SchemaRefused(ValueError):
+class _SchemaRefused(ValueError):
     """Raised for a schema with a keyword that cannot be obeyed exactly."""
 
     def __init__(self, keyword: str, pointer: str, why: str) -> None:
@@ -113,7 +113,7 @@ class _Node:
         """Return the node of a subschema; `steps` are the keyword and index that lead to it."""
         pointer = "/".join([self.pointer, *(str(step).replace("~", "~0").replace("/", "~1") for step in steps)])
         if not isinstance(schema, dict | bool):
-            raise SchemaRefused(str(steps[0]), self.pointer, f"has {schema!r:.40} where a schema belongs")
+            raise _SchemaRefused(str(steps[0]), self.pointer, f"has {schema!r:.40} where a schema belongs")
         return self.document.node(schema, pointer, self.base)
 
     def at(self, keyword: str) -> _Node | None:
@@ -139,8 +139,8 @@ class _Node:
             raise self.refused(keyword, "must be an object with schemas")
         return {name: self.child(schema, keyword, name) for name, schema in schemas.items()}
 
-    def refused(self, keyword: str, why: str) -> SchemaRefused:
-        return SchemaRefused(keyword, self.pointer, why)
+    def refused(self, keyword: str, why: str) -> _SchemaRefused:
+        return _SchemaRefused(keyword, self.pointer, why)
 
     @cached_property
     def target(self) -> _Node | None:
@@ -240,7 +240,7 @@ class _Document:
         if key not in self._nodes:
             if isinstance(schema, dict):
                 for keyword in _REFUSED.keys() & schema.keys():
-                    raise SchemaRefused(keyword, pointer, _REFUSED[keyword])
+                    raise _SchemaRefused(keyword, pointer, _REFUSED[keyword])
             self._nodes[key] = _Node(self, schema, pointer, base)
         return self._nodes[key]
 
@@ -366,9 +366,9 @@ def _direct_successors(node: _Node) -> list[_Node]:
     found: dict[_Node, None] = {}
     for keyword in (*_MAPS, *_LISTS, *_SINGLE):
         for steps, schema in () if keyword in _NO_SCHEMAS else _subschemas(keyword, node.get(keyword)):
-            with suppress(SchemaRefused):
+            with suppress(_SchemaRefused):
                 found[node.child(schema, *steps).plain] = None
-    with suppress(SchemaRefused):
+    with suppress(_SchemaRefused):
         if node.target is not None:
             found[node.target.plain] = None
     return list(found)

@@ -8,17 +8,17 @@ import unicodedata
 from functools import lru_cache
 
 _LAST = sys.maxunicode
-Ranges = list[tuple[int, int]]
+_Ranges = list[tuple[int, int]]
 
-_DIGITS: Ranges = [(48, 57)]
-_WORD: Ranges = [(48, 57), (65, 90), (95, 95), (97, 122)]
-_SPACES: Ranges = [(9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
+_DIGITS: _Ranges = [(48, 57)]
+_WORD: _Ranges = [(48, 57), (65, 90), (95, 95), (97, 122)]
+_SPACES: _Ranges = [(9, 13), (32, 32), (0xA0, 0xA0), (0x1680, 0x1680), (0x2000, 0x200A), (0x2028, 0x2029),
                    (0x202F, 0x202F), (0x205F, 0x205F), (0x3000, 0x3000), (0xFEFF, 0xFEFF)]  # fmt: skip
-_LINE_ENDS: Ranges = [(10, 10), (13, 13), (0x2028, 0x2029)]
+_LINE_ENDS: _Ranges = [(10, 10), (13, 13), (0x2028, 0x2029)]
 _CLASSES = {"d": _DIGITS, "w": _WORD, "s": _SPACES}
 
 
-def _complement(ranges: Ranges) -> Ranges:
+def _complement(ranges: _Ranges) -> _Ranges:
     found, begin = [], 0
     for first, last in sorted(ranges):
         if first > begin:
@@ -27,7 +27,7 @@ def _complement(ranges: Ranges) -> Ranges:
     return [*found, (begin, _LAST)] if begin <= _LAST else found
 
 
-def _escape_class(letter: str) -> Ranges:
+def _escape_class(letter: str) -> _Ranges:
     r"""Return the characters of \d, \w, \s or one of their complements \D, \W, \S, as ECMAScript defines them."""
     ranges = _CLASSES[letter.lower()]
     return ranges if letter.islower() else _complement(ranges)

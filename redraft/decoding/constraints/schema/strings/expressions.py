@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from redraft.decoding.constraints.schema.strings.characters import (
     _LINE_ENDS,
-    Ranges,
     _complement,
     _disputed_characters,
     _escape_class,
+    _Ranges,
     _unicode_category,
 )
 
@@ -153,7 +153,7 @@ class _Reader:
 
     # --- characters ---
 
-    def escape(self, inside: bool) -> Ranges:
+    def escape(self, inside: bool) -> _Ranges:
         letter = self.next()
         if letter in "dDwWsS":
             self.disputed += _disputed_characters(letter.lower())
@@ -174,7 +174,7 @@ class _Reader:
             raise _UnsupportedPattern(rf"has the escape \{letter}, which engines read differently")
         return [(ord(letter),) * 2]
 
-    def code(self, digits: int) -> Ranges:
+    def code(self, digits: int) -> _Ranges:
         text = self.source[self.at : self.at + digits]
         try:
             point = int(text, 16) if len(text) == digits and text.isalnum() else -1
@@ -185,7 +185,7 @@ class _Reader:
         self.at += digits
         return [(point, point)]
 
-    def category(self, letter: str) -> Ranges:
+    def category(self, letter: str) -> _Ranges:
         end = self.source.find("}", self.at)
         name = self.source[self.at + 1 : end] if self.peek("{") and end > 0 else ""
         for prefix in ("General_Category=", "gc="):
@@ -196,7 +196,7 @@ class _Reader:
         self.at = end + 1
         return list(found) if letter == "p" else _complement(list(found))
 
-    def bracket(self) -> Ranges:
+    def bracket(self) -> _Ranges:
         inverted, found = self.take("^"), []
         if self.peek("]"):
             raise _UnsupportedPattern("has an empty [], which engines read differently")
@@ -217,6 +217,6 @@ class _Reader:
                 found += [*first, (45, 45)]
         return _complement(found) if inverted else found
 
-    def member(self) -> Ranges:
+    def member(self) -> _Ranges:
         letter = self.next()
         return self.escape(inside=True) if letter == "\\" else [(ord(letter),) * 2]

@@ -201,7 +201,7 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
 
 def redraft_here(*words: object, given: str | None = None, where: Path = Path()) -> subprocess.CompletedProcess[str]:
     """What a process of its own would give, stdin and directory included; but here, where torch is loaded already."""
-    out, err, kept, stdin = io.StringIO(), io.StringIO(), os.dup(0), sys.stdin
+    out, err, kept, stdin, before = io.StringIO(), io.StringIO(), os.dup(0), sys.stdin, set(sys.modules)
     with tempfile.TemporaryFile() if given is not None else open(os.devnull, "rb+") as text:
         text.write((given or "").encode())
         text.flush()
@@ -218,8 +218,8 @@ def redraft_here(*words: object, given: str | None = None, where: Path = Path())
             os.dup2(kept, 0)
             os.close(kept)
             sys.stdin = stdin
-            for file in user_code._IMPORTED:  # the next command is another process, which has imported nothing yet
-                sys.modules.pop(Path(file).stem, None)
+            for name in {Path(file).stem for file in user_code._IMPORTED} - before:
+                sys.modules.pop(name, None)  # the next command is another process, which has imported nothing yet
     assert isinstance(code, int)
     return subprocess.CompletedProcess(["redraft", *map(str, words)], code, out.getvalue(), err.getvalue())
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -127,3 +129,14 @@ def test_every_page_is_on_the_map() -> None:
         linked = {(page.parent / link[1]).resolve() for link in LINK.finditer(prose(page))}
         new |= linked.intersection(PAGES) - reached
     assert [name(page) for page in PAGES if page.is_relative_to(DOCS) and page not in reached] == []
+
+
+@pytest.mark.parametrize("notebook", sorted((DOCS / "notebooks").glob("*.ipynb")), ids=lambda file: file.stem)
+def test_notebooks_print_what_they_show(notebook: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All cells run in order; what the notebook shows below a cell is what the cell prints."""
+    scope: dict[str, Any] = {}
+    for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), scope)
+            shown = "".join(text for output in cell["outputs"] for text in output["text"])
+            assert capsys.readouterr().out == shown

@@ -78,8 +78,8 @@ def test_several_holes_and_templates_share_the_pass() -> None:
     ("template", "answers", "line"),
     [
         ("the cat", ["a", "the"], "has no hole for the answers; write [[?]]"),
-        ("the [[x]] [[?]]", ["a", "the"], "the hole [[x]] is neither [[?]] nor [[n]]"),
-        ("the [[*]] [[?]]", ["a", "the"], "the hole [[*]] is neither"),
+        ("the [[x]] [[?]]", ["a", "the"], "the hole [[x]] is invalid; write [[?]]"),
+        ("the [[*]] [[?]]", ["a", "the"], "the hole [[*]] is invalid"),
         ("the [[?]]", "cat", "answers='cat': give a list of texts"),
         ("the [[?]]", ["cat"], "give 2 to 10,000 answers"),
         ("the [[?]]", ["cat", "cat"], "answers without duplicates"),

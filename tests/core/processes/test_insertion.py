@@ -480,9 +480,9 @@ def test_configurations_that_make_no_sense() -> None:
         config(gaps=None)
     with pytest.raises(ValueError, match="gaps=12 with Masked"):
         replace(config(), process=Masked(WORDS))
-    with pytest.raises(ValueError, match="insertion needs a network with time"):
+    with pytest.raises(ValueError, match="insertion needs a network that sees the time"):
         config(time=None)
-    with pytest.raises(ValueError, match="insertion needs a network with time"):
+    with pytest.raises(ValueError, match="insertion needs a network that sees the time"):
         replace(config(), head=Shift())
     with pytest.raises(ValueError, match="need full attention"):
         config(pattern=Causal(MASK), time=None)

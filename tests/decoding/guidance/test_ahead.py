@@ -93,7 +93,7 @@ def test_few_candidates_are_tried_and_none_where_one_is_certain() -> None:
 
 
 def test_errors() -> None:
-    with pytest.raises(ValueError, match="from left to right, token by token"):
+    with pytest.raises(ValueError, match="LookAhead needs a causal network"):
         LookAhead(future)(replace(Writer(), block=None))
     with pytest.raises(ValueError, match="top=0"):
         LookAhead(future, top=0)

@@ -92,5 +92,5 @@ def test_the_command_line_writes_long_rows(
 def test_learned_positions_end_somewhere(name: str) -> None:
     run = presets.TINY[name]()
     model = DiffusionLM(run.model, run.tokenizer)
-    with pytest.raises(ValueError, match=r"this network has 69 positions; write fewer tokens"):
+    with pytest.raises(ValueError, match=r"this network has 69 positions; use fewer tokens"):
         filled(model, Blocks(SAMPLERS[name]), LONG)

@@ -120,9 +120,9 @@ def test_the_page_says_what_was_measured() -> None:
     row = json.loads((root / "recipes" / "results" / "chat.jsonl").read_text())
     page = re.sub("<!--.*?-->", "", (root / "docs" / "chat.md").read_text("utf-8"))
     for figure in (
-        f"--minutes {row['minutes']:.0f}`",
+        f"--minutes {row['minutes']:.0f}\n",
         f"{row['steps']} steps of {row['batch']} rows",
-        f"{row['questions']} unseen questions {row['attributes']:.0%}".replace("%", " %"),
+        f"{row['questions']} unseen questions, {row['attributes']:.0%} of the\nattributes".replace("%", " %"),
         f"{row['exact']:.0%} of the stories".replace("%", " %"),
         f"{row['nfe']:.0f} network calls and {row['seconds_per_answer']:.3f} CPU seconds",
         f"{row['bits_per_token']:.3f} bits per token",

@@ -35,7 +35,7 @@ def grammar_score(texts: Sequence[str], corpus: AnnotatedCorpus) -> GrammarScore
 
 def _judgment(text: str, corpus: AnnotatedCorpus) -> Judgment:
     if (judgment := corpus.judge(text)) is None:
-        raise ValueError(f"{type(corpus).__name__} does not know the true probabilities of its texts; use one that does")
+        raise ValueError(f"{type(corpus).__name__} does not know the true probabilities of texts; use one that does")
     return judgment
 
 

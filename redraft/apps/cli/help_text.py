@@ -35,7 +35,7 @@ def overview(about: str, groups: Mapping[str, Mapping[str, type[Any]]], end: str
 
 
 def _verb_help(name: str, kind: type[Any], *, everything: bool = False) -> str:
-    """The text of `redraft VERB --help`; with `everything` also the options that are rarely used."""
+    """The text of `redraft VERB --help`; with `everything`, it includes the options that are rarely used."""
     options = [Option.of(argument) for argument in verb_arguments(kind)]
     usage = " ".join(["usage: redraft", name, *(_usage(option.argument) for option in options if not option.flags)])
     lines = [f"{usage} [options]", "", *_paragraphs(inspect.cleandoc(kind.__doc__ or ""))]
@@ -88,7 +88,7 @@ def _usage(argument: Argument) -> str:
 
 
 def _heading(option: Option) -> str:
-    """The flags of an option and its value."""
+    """Return the flags of an option and the placeholder of its value."""
     argument = option.argument
     if not option.flags:
         return _usage(argument)

@@ -1,4 +1,4 @@
-"""The command line of a verb, read by the table of its arguments. Values are checked by the classes of the settings.
+"""Parses the command line of a verb by the table of its arguments. The classes of the settings check the values.
 
 This is written by hand rather than with argparse, which takes the value of a misspelled flag for a positional argument
 and does not allow flags between two optional positional arguments.
@@ -68,7 +68,7 @@ class Option:
         return values[0] if count is None else tuple(values)
 
     def convert(self, word: str) -> Any:
-        """The value that a word stands for; a word that is no such value is kept, and the check of the type fails."""
+        """Convert a word to the type of the argument; one that cannot be converted stays text and fails the check."""
         if self.argument.kind is Path:
             return Path(word)
         if self.argument.kind not in (int, float):
@@ -140,7 +140,7 @@ def _read(options: Sequence[Option], words: Sequence[str], allow_unknown: bool) 
 
 
 def _put(option: Option, flag: str, words: list[str], values: _Values, *, alone: bool) -> None:
-    """Store the value of a flag; of one that may be repeated, all of them."""
+    """Store the value of a flag; a flag that may be repeated collects all its values."""
     name = option.argument.name
     if alone and option.is_switch:
         raise _UsageError(f"{flag} takes no value")

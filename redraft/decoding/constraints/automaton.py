@@ -182,16 +182,16 @@ class _Trie:
     def walk(self, table: NDArray[np.int32], states: _Ints) -> tuple[_Ints, _Ints, _Ints]:
         """All transitions of some states: (index of the state, token, next state); dead ends are never followed."""
         source, node, state = np.arange(len(states)), np.zeros(len(states), np.int64), states
-        found, offset = [], 1
+        transitions, offset = [], 1
         for (_, byte), begin in zip(self.levels, self._children, strict=True):
             parent, child = _expand(begin, node)
             after = table[state[parent], byte[child]]
             kept = after >= 0
             source, node, state = source[parent[kept]], child[kept], after[kept].astype(np.int64)
             pair, token = _expand(self._tokens[1], offset + node)
-            found.append(np.stack([source[pair], self._tokens[0][token], state[pair]]))
+            transitions.append(np.stack([source[pair], self._tokens[0][token], state[pair]]))
             offset += len(byte)
-        source, token, after = np.concatenate(found, 1) if found else np.zeros((3, 0), np.int64)
+        source, token, after = np.concatenate(transitions, 1) if transitions else np.zeros((3, 0), np.int64)
         return source, token, after
 
     @cached_property

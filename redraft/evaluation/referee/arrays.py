@@ -26,13 +26,13 @@ def _array_like(value: Tensor, array: Any) -> Any:
     """Return `value` as the same kind of array as `array`."""
     if isinstance(array, Tensor):
         return value.float() if value.is_floating_point() else value
-    found = value.detach().numpy()
+    values = value.detach().numpy()
     space = getattr(array, "__array_namespace__", None)
-    return found if space is None or isinstance(array, np.ndarray) else space().asarray(found)
+    return values if space is None or isinstance(array, np.ndarray) else space().asarray(values)
 
 
 def _generator_for(function: Callable[..., Any], seed: int) -> tuple[Any, Callable[[Tensor], Any]]:
-    """Return the generator that a function wants, and how x is given to it.
+    """Return the generator that a function expects, and the conversion of x to its kind of array.
 
     The annotation of its argument `rng` decides: a generator of NumPy gets NumPy arrays, everything else torch's.
     """

@@ -33,12 +33,12 @@ def audit(subject: _Audited | Callable[..., Any], effort: AuditEffort = AuditEff
 
 
 def audit_verdicts(subject: _Audited | Callable[..., Any], effort: AuditEffort = AuditEffort()) -> Iterator[Verdict]:
-    """Yield the verdicts of `audit` as they come."""
+    """Yield the verdicts of `audit` one by one."""
     yield from _as_audited(subject).verdicts(effort)
 
 
 def _as_audited(subject: Any) -> _Audited:
-    """Return what is to be audited: an audited object, or a function by the names of its arguments."""
+    """Return the object to audit; the names of a function's arguments decide its kind."""
     if isinstance(subject, _Audited):
         if getattr(subject, "function", subject) is None:
             raise ValueError(f"{type(subject).__name__}(…) has no function; write it above one as a decorator")
@@ -57,18 +57,18 @@ def _kind(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], _Audit
 
 
 def audited_in(module: ModuleType, name: str | None = None) -> list[_Audited]:
-    """Return what a user's file offers: the named object, or all that can be audited."""
+    """Return the named object of a user's file, or all of its objects that can be audited."""
     own = {key: value for key, value in vars(module).items() if not key.startswith("_") and _own(value, module)}
     if name is not None:
         if name not in vars(module):
             raise ValueError(f"{module.__file__} has no {name!r}; it has: {', '.join(own) or 'nothing to audit'}")
         return [_as_audited(vars(module)[name])]
     marked = [value for value in own.values() if isinstance(value, _Audited)]
-    found = marked or [_as_audited(value) for value in own.values() if callable(value) and _kind(value)]
-    if not found:
+    subjects = marked or [_as_audited(value) for value in own.values() if callable(value) and _kind(value)]
+    if not subjects:
         seen = ", ".join(f"{key}({', '.join(_parameters_of(value))})" for key, value in own.items())
         raise ValueError(f"{module.__file__} has nothing to audit: {_TAKES}; it has {seen or 'no functions'}")
-    return found
+    return subjects
 
 
 def _own(value: Any, module: ModuleType) -> bool:

@@ -1,4 +1,4 @@
-"""Calls of the user's function, and what they return, checked."""
+"""Calls the user's function and checks the results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _parameters_of(function: Callable[..., Any]) -> tuple[str, ...]:
 def _require_parameters(
     function: Callable[..., Any], what: str, needed: tuple[str, ...], extra: tuple[str, ...]
 ) -> None:
-    """Refuse a function whose arguments are not those of its kind."""
+    """Raise an error if a function does not have the arguments of its kind."""
     given = _parameters_of(function)
     optional = {name for name, p in inspect.signature(function).parameters.items() if p.default is not p.empty}
     if given[: len(needed)] != needed or not set(given[len(needed) :]) <= {*extra, *optional}:
@@ -45,12 +45,12 @@ def _require_parameters(
 
 
 def _name_of(thing: Any) -> str:
-    """What a function, or an object that can be called, is called in a verdict."""
+    """The name of a function, or of a callable object, in a verdict."""
     return str(getattr(thing, "__name__", type(thing).__name__))
 
 
 class _CallSample(NamedTuple):
-    """What one call on many copies of every sequence returned, averaged over the copies."""
+    """The result of one call on many copies of every sequence, averaged over the copies."""
 
     mean: Tensor  # (N,)
     variance: Tensor  # (N,) between the copies
@@ -59,9 +59,9 @@ class _CallSample(NamedTuple):
 def _sequence_calls(
     function: Callable[..., Any], denoise: _AuditDenoiser, effort: AuditEffort, **settings: Any
 ) -> Iterator[_CallSample]:
-    """Call a function of (x, denoise, rng) again and again on every sequence of the language, copied and shuffled.
+    """Call a function of (x, denoise, rng) repeatedly on shuffled copies of every sequence of the language.
 
-    Rows of one call may share random numbers (stratified times), so only calls are independent of each other.
+    Rows of one call may share random numbers (stratified times), so only different calls are independent.
     """
     x = denoise.language.toy.sequences
     copies = _copies_per_call(denoise, effort)
@@ -69,9 +69,9 @@ def _sequence_calls(
     for keys in rng(effort.seed).steps():
         order = keys.uniform(copies * len(x))[0].argsort()
         each = torch.arange(len(x)).repeat(copies)[order]
-        found = function(given(x[each]), denoise, generator, **settings)
+        result = function(given(x[each]), denoise, generator, **settings)
         rows = torch.empty(len(order), dtype=torch.float64)
-        rows[order] = _rows_of(found, x[each], _name_of(function))
+        rows[order] = _rows_of(result, x[each], _name_of(function))
         table = rows.view(copies, len(x))
         mean = table.nanmean(0)
         yield _CallSample(mean, (table - mean).square().nanmean(0))
@@ -83,21 +83,21 @@ def _copies_per_call(denoise: _AuditDenoiser, effort: AuditEffort) -> int:
     return max(2, batch // len(denoise.language.toy.p))
 
 
-def _rows_of(found: Any, x: Tensor, name: str) -> Tensor:
-    """(B,) float64 numbers that a function returned for rows x; nan for very few that are not finite."""
-    rows = _to_tensor(found, f"the result of {name}")
+def _rows_of(result: Any, x: Tensor, name: str) -> Tensor:
+    """(B,) float64 results of a function for rows x; a few that are not finite become nan."""
+    rows = _to_tensor(result, f"the result of {name}")
     if rows.shape != x.shape[:1]:
         advice = "sum over the tokens of each row, and do not average over the batch"
         raise ValueError(f"{name} returned shape {tuple(rows.shape)}; it must be (B,) = ({len(x)},): {advice}")
     wrong = ~rows.isfinite()
-    if int(wrong.sum()) <= _FEW * len(rows):  # a random number that is exactly zero, as one in 2²⁴ of torch.rand is
+    if int(wrong.sum()) <= _FEW * len(rows):  # torch.rand is exactly zero once in 2²⁴ draws
         return torch.where(wrong, torch.nan, rows.double())
     row = int(wrong.nonzero()[0])
     raise ValueError(f"{name} returned {float(rows[row])} for x = {x[row].tolist()}; it must return finite nats")
 
 
 def _seen_masks(denoise: _AuditDenoiser) -> str:
-    """What the denoiser's queries say about the masks that were drawn; empty if every number of masks occurred."""
+    """Name the numbers of masks that the denoiser was never asked about; empty if all of them occurred."""
     if denoise.noise is not None or denoise.counts is None:
         return ""
     never = [n for n in range(1, denoise.length + 1) if not denoise.counts[n]]

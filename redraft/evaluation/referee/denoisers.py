@@ -1,4 +1,4 @@
-"""The denoisers that the user's code is given: the exact one, and wrong ones, which may show a wrong weight too."""
+"""Denoisers for the user's code: the exact one, and wrong ones, which can also reveal a wrong weight."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Change = Callable[[Tensor], Tensor]  # probabilities of words → others
 class _AuditDenoiser:
     """`denoise(z, t)`: log-probabilities (B, L, V) of the clean token at each position of noisy rows (B, L).
 
-    Mask noise: V = words + 1, the mask is the last id, a visible token is certain, and `t` is not read.
+    Mask noise: V = words + 1, the mask is the last id, a visible token is certain, and `t` is ignored.
     Other noise: `t` is a number, or an array (B,), (B, 1) or (B, L), as its `marginal` takes it, and x̂ at a position
     does not depend on the token there (leave-one-out), unless `ordinary`.
     """
@@ -64,10 +64,10 @@ class _AuditDenoiser:
         rows = self._checked(_to_tensor(z, "z"))
         self._count(rows)
         if self.noise is None:
-            found = self.table[(rows * self._place).sum(-1)]
+            log_probs = self.table[(rows * self._place).sum(-1)]
         else:
-            found = self._by_time(rows, self._times(t, rows))
-        return _array_like(found.view(*z.shape, -1), z)
+            log_probs = self._by_time(rows, self._times(t, rows))
+        return _array_like(log_probs.view(*z.shape, -1), z)
 
     def _checked(self, z: Tensor) -> Tensor:
         if z.dim() not in (1, 2) or z.shape[-1] != self.length or z.is_floating_point() or z.is_complex():
@@ -93,27 +93,27 @@ class _AuditDenoiser:
 
     @cached_property
     def table(self) -> Tensor:
-        """(V^L, L, V) the answers under mask noise to every possible z, in numerical order."""
+        """(V^L, L, V) log-probabilities under mask noise for every possible z, in numerical order."""
         every = torch.tensor(list(product(range(self.states), repeat=self.length)))
         q = torch.eye(self.words, self.states, dtype=torch.float64)
         q[:, self.words] = 1.0  # a mask is as likely for every word
         answer = self._changed(self._leave_one_out(q.T[every]))
         copy = torch.eye(self.states, dtype=torch.float64)[every]
-        found = torch.where((every == self.words)[..., None], answer, copy)
-        return torch.where(found > 0, found.log(), _NEVER).float()
+        p = torch.where((every == self.words)[..., None], answer, copy)
+        return torch.where(p > 0, p.log(), _NEVER).float()
 
     def _by_time(self, z: Tensor, t: Tensor) -> Tensor:
-        """(B, L) at times (B, 1) or (B, L) → (B, L, V) under any other noise."""
+        """(B, L) rows at times (B, 1) or (B, L) → (B, L, V) log-probabilities under any noise but masks."""
         assert self.noise is not None
         times, which = t.unique(return_inverse=True)
         q = _tables(self.noise, times, self.words)[which].expand(*z.shape, -1, -1)  # (B, L, words, V)
         likely = q.gather(-1, z[..., None, None].expand(*q.shape[:3], 1)).squeeze(-1)
-        found = self._leave_one_out(likely)
+        p = self._leave_one_out(likely)
         if self.ordinary:
-            found[..., : self.words] *= likely
-            found = found / found.sum(-1, keepdim=True)
-        found = self._changed(found)
-        return torch.where(found > 0, found.log(), _NEVER)
+            p[..., : self.words] *= likely
+            p = p / p.sum(-1, keepdim=True)
+        p = self._changed(p)
+        return torch.where(p > 0, p.log(), _NEVER)
 
     def _leave_one_out(self, likely: Tensor) -> Tensor:
         """(B, L, words) q(z[l] | word) → (B, L, V) p(x[l] | the other tokens of z)."""
@@ -128,10 +128,10 @@ class _AuditDenoiser:
         out = torch.stack([(before[l] * after[length - 1 - l]) @ is_word[l] for l in range(length)], 1)
         total = out.sum(-1, keepdim=True)
         even = (torch.arange(self.states) < self.words).double() / self.words
-        return torch.where(total > 0, out / total.clamp(min=1e-300), even)  # even for rows that no text can become
+        return torch.where(total > 0, out / total.clamp(min=1e-300), even)  # uniform for rows that no text can become
 
     def _changed(self, p: Tensor) -> Tensor:
-        """A wrong denoiser's x̂ from the exact one."""
+        """Turn the exact x̂ into that of a wrong denoiser."""
         if self.change is None:
             return p
         words = self.change(p[..., : self.words])
@@ -152,19 +152,19 @@ class _AuditDenoiser:
 
 
 def _tables(noise: _Marginal, t: Tensor, words: int) -> Tensor:
-    """(T,) times → (T, words, V) tables; all times at once if the function can, else one by one."""
+    """(T,) times → (T, words, V) tables; all times at once if the function supports it, else one by one."""
     try:
-        found = _to_tensor(noise(t.double()[:, None, None], words), "the marginal")
+        tables = _to_tensor(noise(t.double()[:, None, None], words), "the marginal")
     except (TypeError, ValueError, RuntimeError):
-        found = torch.empty(0)
-    if found.dim() != 3 or len(found) != len(t):
-        found = torch.stack([_to_tensor(noise(float(time), words), "the marginal") for time in t])
-    if found.dim() != 3 or found.shape[1] < words or found.shape[2] not in (words, words + 1):
+        tables = torch.empty(0)
+    if tables.dim() != 3 or len(tables) != len(t):
+        tables = torch.stack([_to_tensor(noise(float(time), words), "the marginal") for time in t])
+    if tables.dim() != 3 or tables.shape[1] < words or tables.shape[2] not in (words, words + 1):
         raise ValueError(
             f"marginal(t, words) must be a table of {words} rows (clean words) and {words} or {words + 1} columns "
-            f"(noisy ids, the last one the mask); got {tuple(found.shape[1:])}"
+            f"(noisy ids, the last one the mask); got {tuple(tables.shape[1:])}"
         )
-    return found[:, :words].double()
+    return tables[:, :words].double()
 
 
 def _audit_denoisers(language: _AuditLanguage, noise: _Marginal | None) -> tuple[_AuditDenoiser, ...]:

@@ -29,7 +29,7 @@ class _AuditLanguage:
         return self.toy.sequences.shape[1]
 
     def index(self, x: Tensor) -> Tensor:
-        """(B, L) → (B,) which sequence each row is; N for a row that is not in the language."""
+        """(B, L) → (B,) index of each row among the sequences; N for a row that is not in the language."""
         place = self.words ** torch.arange(self.length - 1, -1, -1)
         where = torch.full((self.words**self.length,), len(self.toy.p))
         where[(self.toy.sequences * place).sum(-1)] = torch.arange(len(self.toy.p))
@@ -48,7 +48,7 @@ def _audit_languages() -> tuple[_AuditLanguage, ...]:
 
 
 def _correlated_bits(length: int) -> ToyLanguage:
-    """Each bit mostly repeats the one before."""
+    """Return the language of bits that usually repeat the bit before."""
     rows = torch.tensor(list(product(range(2), repeat=length)))
     first = torch.tensor([0.6, 0.4], dtype=torch.float64)[rows[:, 0]]
     same = (rows[:, 1:] == rows[:, :-1]).double()

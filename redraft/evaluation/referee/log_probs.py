@@ -1,7 +1,7 @@
 """Is an estimate of log p, as for RL and preference tuning, unbiased? Its bias, spread, weights and gradient.
 
 The exact value is the probability that the tokens are written one by one in a random order. For the exact denoiser
-every order gives p(x). For any other the ELBO lies below it, so an ELBO is unbiased for the exact denoiser only.
+every order gives p(x). For any other denoiser the ELBO lies below it, so an ELBO is unbiased only for the exact one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from redraft.evaluation.referee.languages import _audit_languages, _AuditLanguag
 from redraft.evaluation.referee.reference import _any_order_probability
 from redraft.evaluation.referee.verdict import AuditEffort, Verdict, _Gap
 
-_COPIES = 200  # of every sequence, in a call that measures a gradient
+_COPIES = 200  # copies of every sequence in a call that measures a gradient
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,12 @@ class AuditLogProb:
         generator, given = _generator_for(self.function, effort.seed)
         halves = []
         for _ in range(8):
-            found = self.function(given(x.repeat(_COPIES, 1)), denoise, generator)
-            if not isinstance(found, Tensor) or not found.requires_grad:
+            estimates = self.function(given(x.repeat(_COPIES, 1)), denoise, generator)
+            if not isinstance(estimates, Tensor) or not estimates.requires_grad:
                 return Verdict(
                     self.name, "gradient", None, "not measured: the estimate is no torch tensor with a gradient"
                 )
-            halves.append(denoise.gradient((weight.repeat(_COPIES) * found).sum() / _COPIES))
+            halves.append(denoise.gradient((weight.repeat(_COPIES) * estimates).sum() / _COPIES))
         one, two = torch.stack(halves[::2]).mean(0), torch.stack(halves[1::2]).mean(0)
         size = float((one * two).sum().clamp(min=1e-30)) ** 0.5  # without the noise of each
         cosine = min(1.0, float((exact * (one + two)).sum()) / 2 / size / float(exact.norm()))
@@ -106,10 +106,10 @@ class _LogProbTrial:
     """An estimate on one language with one denoiser."""
 
     language: str
-    bias: _Bias  # averaged over the language
-    worst: _Bias  # of the sequence where it is clearest
+    bias: _Bias  # mean bias over the language
+    worst: _Bias  # bias at the sequence where it is clearest
     variance: float
-    sample_size: float  # as a fraction
+    sample_size: float  # effective sample size, as a fraction
     calls: float
     masks: str
 
@@ -137,7 +137,7 @@ class _LogProbTrial:
 
     @property
     def unbiased(self) -> bool:
-        """Whether neither the mean over the language nor any sequence says otherwise."""
+        """Whether neither the mean over the language nor any single sequence shows a bias."""
         return self.bias.zero_both and self.worst.zero_both
 
     def verdict(self, name: str) -> Verdict:
@@ -182,5 +182,5 @@ class _TrainableDenoiser(_AuditDenoiser):
 
     def gradient(self, objective: Tensor) -> Tensor:
         """The gradient of a number with respect to the logits, as one vector."""
-        (found,) = torch.autograd.grad(objective, self.logits)
-        return found.flatten().double()
+        (gradient,) = torch.autograd.grad(objective, self.logits)
+        return gradient.flatten().double()

@@ -53,7 +53,7 @@ class AuditLoss:
         return _name_of(self.function)
 
     def verdicts(self, effort: AuditEffort) -> Iterator[Verdict]:
-        """A bound or not; tight or loose; its variance; whether the schedule matters."""
+        """Yield whether the loss is a bound and how tight it is, its variance, and whether the schedule matters."""
         assert self.function is not None
         settings = {"schedule": _SCHEDULES["linear"]} if "schedule" in _parameters_of(self.function) else {}
         trials: list[_Trial] = []
@@ -71,7 +71,7 @@ class AuditLoss:
             yield self._schedules(effort)
 
     def _variance(self, trials: list[_Trial], effort: AuditEffort) -> Verdict:
-        """Compare with our estimate at as many calls of the denoiser."""
+        """Compare the variance with that of our estimate at the same number of calls of the denoiser."""
         theirs = next(t for t in trials if t.language == "three words" and t.denoise == "exact")
         calls = max(1, round(theirs.queries))
         denoise = next(d for g in _audit_languages() for d in _audit_denoisers(g, None) if g.name == theirs.language)
@@ -86,9 +86,9 @@ class AuditLoss:
         assert self.function is not None
         language = _audit_languages()[1]
         denoise = next(d for d in _audit_denoisers(language, self.noise) if d.name == "blurred")
-        found = {n: _measure(self.function, denoise, effort, {"schedule": s}).mean for n, s in _SCHEDULES.items()}
-        base = found["linear"]
-        moved = {n: _Gap(g.nats - base.nats, (g.error**2 + base.error**2) ** 0.5) for n, g in found.items()}
+        means = {n: _measure(self.function, denoise, effort, {"schedule": s}).mean for n, s in _SCHEDULES.items()}
+        base = means["linear"]
+        moved = {n: _Gap(g.nats - base.nats, (g.error**2 + base.error**2) ** 0.5) for n, g in means.items()}
         worst = max((n for n in moved if n != "linear"), key=lambda n: abs(moved[n].nats))
         same = not (moved[worst].negative or moved[worst].positive)
         answer = "the same under every schedule" if same else "depends on the schedule"
@@ -101,9 +101,9 @@ class _Trial:
 
     language: str
     denoise: str
-    mean: _Gap  # minus the entropy
+    mean: _Gap  # mean loss minus the entropy
     kraft: _Gap  # −log Σ exp(−ℓ): the mean over the worst language minus its entropy
-    variance: float  # of one row, averaged over the language
+    variance: float  # variance of one row, averaged over the language
     queries: float  # rows that the denoiser was given, per row of x
     masks: str
     worst: list[int]  # the sequence that falls furthest below −log p
@@ -123,7 +123,7 @@ class _Trial:
 def _measure(
     function: Callable[..., Any], denoise: _AuditDenoiser, effort: AuditEffort, settings: dict[str, Any]
 ) -> _Trial:
-    """Call until the answer is clear, or the effort is spent."""
+    """Call the function until the verdict is clear or the maximum number of rows is reached."""
     calls = _sequence_calls(function, denoise, effort, **settings)
     toy, before = denoise.language.toy, denoise.queried
     samples = list(islice(calls, effort.calls))
@@ -164,7 +164,7 @@ def _kraft_gap(means: Tensor, effort: AuditEffort) -> _Gap:
 
 
 def _not_a_bound(name: str, trials: list[_Trial]) -> Verdict:
-    """Name the case that shows it."""
+    """Return the verdict on a loss that is no bound, with the case that shows it."""
     case = trials[-1]
     if case.mean.negative:
         gap, what = case.mean, "nats between its mean and the entropy"
@@ -175,7 +175,7 @@ def _not_a_bound(name: str, trials: list[_Trial]) -> Verdict:
 
 
 def _bound(name: str, trials: list[_Trial]) -> Verdict:
-    """A bound, if every case is clear."""
+    """Return the verdict on a loss that may be a bound: it is one if every case is clear."""
     case = min(trials, key=lambda t: min(t.mean.nats - t.mean.error, t.kraft.nats - t.kraft.error))
     gap = min(case.mean, case.kraft, key=lambda g: g.nats)
     unclear = [t for t in trials if not t.proven]
@@ -188,7 +188,7 @@ def _bound(name: str, trials: list[_Trial]) -> Verdict:
 
 
 def _tightness(name: str, trials: list[_Trial]) -> Verdict:
-    """Whether the best denoiser attains the entropy, on every language."""
+    """Return whether the best denoiser attains the entropy on every language."""
     best: dict[str, _Trial] = {}
     for trial in trials:
         if trial.denoise in ("exact", "ordinary posterior"):

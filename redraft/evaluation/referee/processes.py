@@ -23,7 +23,7 @@ _WORDS, _TIMES, _EXACT = 3, (0.1, 0.4, 0.7, 0.95), 1e-5
 class AuditProcess:
     """A noising process to be audited, as functions that return tables of 3 words and V ids, or V = 4 with a mask.
 
-    A table has a row per clean token (of the transition: per token at time s) and a column per noisy one.
+    A table has a row per clean token (the transition: per token at time s) and a column per noisy token.
     """
 
     marginal: _Marginal  # (t, words) → (words or V, V) q_t(z | x)
@@ -40,7 +40,7 @@ class AuditProcess:
             _require_parameters(self.draw, "a draw of noise", ("x", "t", "rng"), ())
 
     def verdicts(self, effort: AuditEffort) -> Iterator[Verdict]:
-        """One verdict per property of the functions that are given."""
+        """Yield one verdict per property of the given functions."""
         tables = {t: self._marginal(t) for t in _TIMES}
         yield self._near("rows are distributions", max(_distance(q) for q in tables.values()))
         yield self._near(
@@ -75,13 +75,13 @@ class AuditProcess:
         assert self.posterior is not None
         worst = 0.0
         for s, t in pairwise(_TIMES):
-            found = _to_tensor(self.posterior(s, t, _WORDS), _name_of(self.posterior)).double()
+            posterior = _to_tensor(self.posterior(s, t, _WORDS), _name_of(self.posterior)).double()
             joint = tables[s][:, None] * self._transition(s, t).T[None]  # (x, z_t, z_s)
             likely = joint.sum(-1) > 0
-            if found.shape != joint.shape:
-                raise ValueError(f"posterior returned shape {tuple(found.shape)}; it must be {tuple(joint.shape)}")
+            if posterior.shape != joint.shape:
+                raise ValueError(f"posterior returned shape {tuple(posterior.shape)}; it must be {tuple(joint.shape)}")
             bayes = joint / joint.sum(-1, keepdim=True)
-            worst = max(worst, float((found - bayes)[likely].abs().max()))
+            worst = max(worst, float((posterior - bayes)[likely].abs().max()))
         return self._near("posterior = Bayes' rule", worst)
 
     def _draws(self, tables: dict[float, Tensor], effort: AuditEffort) -> Verdict:
@@ -102,8 +102,8 @@ class AuditProcess:
         return Verdict(self.name, answer, gap <= _EXACT, f"largest difference {gap:.2g}", gap, 0.0)
 
 
-def _table(found: Any, function: Callable[..., Any]) -> Tensor:
-    table = _to_tensor(found, _name_of(function)).double()
+def _table(result: Any, function: Callable[..., Any]) -> Tensor:
+    table = _to_tensor(result, _name_of(function)).double()
     if table.dim() != 2 or table.shape[0] < _WORDS or table.shape[1] not in (_WORDS, _WORDS + 1):
         raise ValueError(
             f"{_name_of(function)} returned shape {tuple(table.shape)}; for {_WORDS} words it must be a table with "
@@ -113,5 +113,5 @@ def _table(found: Any, function: Callable[..., Any]) -> Tensor:
 
 
 def _distance(q: Tensor) -> float:
-    """How far rows are from distributions."""
+    """Return how far rows are from being distributions."""
     return max(float((q.sum(-1) - 1).abs().max()), float((-q).clamp(min=0).max()))

@@ -1,4 +1,4 @@
-"""Our own estimates under mask noise, which those of others are compared with."""
+"""Reference estimates under mask noise, with which the user's estimates are compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redraft.evaluation.referee.denoisers import _AuditDenoiser
 
 
 def _reference_loss(calls: int, seed: int) -> Callable[[Tensor, _AuditDenoiser, object], Tensor]:
-    """Return our loss: L/n · Σ −log x̂ over n masked tokens, with n ~ U{1…L} spread evenly over the calls."""
+    """Return the reference loss: L/n · Σ −log x̂ over n masked tokens, with n ~ U{1…L} spread evenly over the calls."""
     keys = rng(seed).steps()
 
     def reference(x: Tensor, denoise: _AuditDenoiser, rng: object) -> Tensor:

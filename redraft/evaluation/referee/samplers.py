@@ -17,14 +17,14 @@ from redraft.evaluation.referee.languages import _audit_languages, _AuditLanguag
 from redraft.evaluation.referee.verdict import AuditEffort, Verdict
 
 _MANY = 512  # steps at which a sampler that converges must have converged
-_CALLS = 4_000  # of a sampler that writes one text per call
+_CALLS = 4_000  # maximum number of calls of a sampler, which may write one text per call
 
 
 @dataclass(frozen=True)
 class AuditSampler:
     """A sampler `(denoise, length, rng) → x`, one row or many, to be audited; also a decorator.
 
-    It may also take `rows` (how many texts to write), `steps` (then it is tried with several) and `schedule`.
+    It may also take `rows` (how many texts to write), `steps` (the audit then tries several) and `schedule`.
     """
 
     function: Callable[..., Any] | None = None
@@ -44,7 +44,7 @@ class AuditSampler:
         return _name_of(self.function)
 
     def verdicts(self, effort: AuditEffort) -> Iterator[Verdict]:
-        """Exact or not; with `steps`, at 1, 4, 16, L and many steps."""
+        """Yield whether the sampler is exact; if it takes `steps`, also its results at 1, 4, 16, L and many steps."""
         assert self.function is not None
         takes, failed = _parameters_of(self.function), []
         for language in (_audit_languages()[1], _audit_languages()[2]):
@@ -61,7 +61,7 @@ class AuditSampler:
         yield Verdict(self.name, answer, not failed, text, case.variation, case.chance, None, case.p_value)
 
     def _trials(self, language: _AuditLanguage, takes: tuple[str, ...], effort: AuditEffort) -> Iterator[_SampleTrial]:
-        """The sampler with each number of steps, or with each schedule, or once."""
+        """Try the sampler with each number of steps and each schedule it can take, at least once."""
         length = language.length
         schedule = {"schedule": _SCHEDULES["linear"]} if "schedule" in takes else {}
         many = sorted({1, 4, 16, length, _MANY}) if "steps" in takes else [None]
@@ -86,17 +86,17 @@ class AuditSampler:
         x = _drawn(self.function, _AuditDenoiser(language, self.noise), given, replace(effort, draws=draws))
         count, p = len(language.toy.p), language.toy.p
         index = language.index(x)
-        found = torch.bincount(index, minlength=count + 1).double() / len(index)
-        variation = float((found[:count] - p).abs().sum() + found[count]) / 2
+        frequencies = torch.bincount(index, minlength=count + 1).double() / len(index)
+        variation = float((frequencies[:count] - p).abs().sum() + frequencies[count]) / 2
         chance = float((p * (1 - p) / len(index) * 2 / torch.pi).sqrt().sum()) / 2
         p_value = chi_square(index, torch.cat([p, torch.zeros(1, dtype=p.dtype)]))
         return _SampleTrial(
-            language.name, setting, decides, variation, chance, p_value, float(found[count]), len(index)
+            language.name, setting, decides, variation, chance, p_value, float(frequencies[count]), len(index)
         )
 
 
 def _drawn(function: Callable[..., Any], denoise: _AuditDenoiser, given: dict[str, Any], effort: AuditEffort) -> Tensor:
-    """(n, L) texts from as many calls as it takes."""
+    """Draw (n, L) texts with as many calls as needed."""
     generator, _ = _generator_for(function, effort.seed)
     rows = {"rows": effort.draws} if "rows" in _parameters_of(function) else {}
     texts: list[Tensor] = []
@@ -114,7 +114,7 @@ def _drawn(function: Callable[..., Any], denoise: _AuditDenoiser, given: dict[st
 
 @dataclass(frozen=True)
 class _SampleTrial:
-    """Texts of one language under one setting."""
+    """The result of a sampler on one language with one setting."""
 
     language: str
     setting: str
@@ -127,12 +127,12 @@ class _SampleTrial:
 
     @property
     def evidence(self) -> str:
-        """What was measured."""
+        """The measurements, in words."""
         text = f"χ² p = {self.p_value:.2g}, total variation {self.variation:.3f} ({self.chance:.3f} by chance)"
         outside = f", {self.outside:.1%} of texts still have masks or unknown ids" if self.outside else ""
         return f"{text}, {self.draws:,} texts{outside}"
 
     def information(self, name: str) -> Verdict:
-        """One line of the curve."""
+        """Return a verdict that reports this trial and neither passes nor fails."""
         text = f"{self.evidence} ({self.language})"
         return Verdict(name, self.setting, None, text, self.variation, self.chance, None, self.p_value)

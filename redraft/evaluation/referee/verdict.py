@@ -1,4 +1,4 @@
-"""A verdict with its evidence, and when an estimated gap decides."""
+"""Verdicts with their evidence, and the rules by which an estimated gap decides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 _SIGMAS = 5.0  # a violation must exceed this many standard errors
-_SPREAD = 3.0  # where none is seen, this many standard errors must be within the resolution
-_SLACK = 0.005  # nats: a smaller violation is a matter of rounding or of a clipped time, not of a wrong formula
+_SPREAD = 3.0  # without a violation, this many standard errors must be within the resolution
+_SLACK = 0.005  # nats; a smaller violation comes from rounding or a clipped time, not from a wrong formula
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class AuditEffort:
     """How much an audit may compute."""
 
     rows: int = 4_000_000  # maximum number of rows per language and denoiser; a clear case needs far fewer
-    batch: int = 16_384  # rows of a call
+    batch: int = 16_384  # rows per call
     calls: int = 32  # minimum number of calls, from which standard errors are estimated
-    draws: int = 20_000  # texts of a sampler
+    draws: int = 20_000  # texts drawn from a sampler
     resolution: float = 0.05  # nats: a violation that could be larger leaves a case undecided
     seed: int = 0
 
@@ -54,27 +54,27 @@ class _Gap(NamedTuple):
 
     @property
     def negative(self) -> bool:
-        """Whether it is below zero beyond doubt."""
+        """Whether the gap is below zero beyond doubt."""
         return self.nats + _SIGMAS * self.error < -_SLACK
 
     @property
     def nonnegative(self) -> bool:
-        """Whether it is at least zero, up to the resolution."""
+        """Whether the gap is at least zero, up to the resolution."""
         return self.nats - _SPREAD * self.error >= -self.resolution
 
     @property
     def precise(self) -> bool:
-        """Whether it is known well enough to be called zero or not."""
+        """Whether the gap is known well enough to decide whether it is zero."""
         return self.error <= self.resolution / 3 or self.positive or self.negative
 
     @property
     def zero(self) -> bool:
-        """Whether it is zero, up to the resolution."""
+        """Whether the gap is zero, up to the resolution."""
         return self.nonnegative and self.nats <= max(_SLACK, _SIGMAS * self.error)
 
     @property
     def positive(self) -> bool:
-        """Whether it is above zero beyond doubt."""
+        """Whether the gap is above zero beyond doubt."""
         return _Gap(-self.nats, self.error).negative
 
     def __str__(self) -> str:

@@ -1,1 +1,1 @@
-"""Request bodies: their fields, how they are read, and what they ask of the text."""
+"""Request bodies: their fields, their parsing, and the structure they ask for."""

@@ -1,4 +1,4 @@
-"""Request bodies: fields made from the settings of the tasks, with the checks and sentences of Python, and reading."""
+"""Parses request bodies; their fields are made from the settings of the tasks, with the same checks and errors."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ InfillExtras = create_model(
 
 
 def parse_body(kind: type[Body], raw: bytes) -> Body:
-    """Parses and validates the body of a request; raises an error that names the parameter."""
+    """Parse and validate the body of a request; raises an error that names the parameter."""
     try:
         content = json.loads(raw, parse_constant=_no_constant)
     except RecursionError:
@@ -138,7 +138,7 @@ def _no_constant(name: str) -> Any:
 
 
 def _require_unicode(value: Any, depth: int = 0) -> None:
-    """Raises if a text has a lone surrogate, or if values are nested too deeply."""
+    """Raise an error if a text has a lone surrogate, or if values are nested too deeply."""
     if depth > 100:
         raise _bad_request("body", "the JSON is nested too deeply; use at most 100 levels", "invalid_json")
     if isinstance(value, str):
@@ -156,7 +156,7 @@ def _require_unicode(value: Any, depth: int = 0) -> None:
 
 
 def _first_error(error: ValidationError, content: dict[str, Any]) -> _ApiError:
-    """Converts the first validation error, with the parameter as the client named it."""
+    """Convert the first validation error, with the parameter as the client named it."""
     first = error.errors(include_url=False)[0]
     path = [str(part) for part in first["loc"]]
     names = [part for part in path if part in content or not path.index(part)]

@@ -51,20 +51,20 @@ class StructuredBody(StrictModel):
 
 
 def _structure(body: StructuredBody) -> _Structure | None:
-    """Returns what a request asks of its text; None if the text is free. Two demands are an error."""
-    found = [*_of_format(body.response_format), *_of_vllm("structured_outputs.", body.structured_outputs)]
+    """Return the structure that a request asks for; None if the text is free. Two structures are an error."""
+    structures = [*_of_format(body.response_format), *_of_vllm("structured_outputs.", body.structured_outputs)]
     guided = StructuredOutputs(
         json=body.guided_json, regex=body.guided_regex, choice=body.guided_choice, json_object=None
     )
-    found += _of_vllm("guided_", guided)
-    if len(found) > 1:
-        names = " and ".join(name for _, _, name in found)
-        raise _bad_request(found[1][2].partition(".")[0], f"{names} cannot be combined; use only one of them")
-    return found[0] if found else None
+    structures += _of_vllm("guided_", guided)
+    if len(structures) > 1:
+        names = " and ".join(name for _, _, name in structures)
+        raise _bad_request(structures[1][2].partition(".")[0], f"{names} cannot be combined; use only one of them")
+    return structures[0] if structures else None
 
 
 def _of_format(wanted: ResponseFormat | None) -> Sequence[_Structure]:
-    """`json_object` is any object; the schema of `json_schema` is obeyed exactly, `strict` or not."""
+    """Return the structure that `response_format` asks for; a schema is obeyed exactly even without `strict`."""
     if wanted is None or wanted.type == "text":
         return []
     if wanted.type == "json_object":

@@ -79,11 +79,11 @@ class _Array:
                 first = _all_of([first, _not(_count_formula(_ArrayLength(most + 1)))])
         unique = _fact(_UniqueItems())
         if unique.args[0] in atoms:
-            found = _possible_values(self._items_of(formulas)) if unique in _literals(first) else None
-            if found is None:
+            values = _possible_values(self._items_of(formulas)) if unique in _literals(first) else None
+            if values is None:
                 first = _all_of([first, _not(_count_formula(_ArrayLength(2)))])
                 return tuple(_substitute(formula, {_UniqueItems(): _TRUE}) for formula in (first, *formulas[1:]))
-            self.values, self.in_order = found, len(found) > _MOST_SUBSETS
+            self.values, self.in_order = values, len(values) > _MOST_SUBSETS
         return first, *formulas[1:]
 
     def _items_of(self, formulas: _Formulas) -> list[_Formula]:
@@ -101,8 +101,8 @@ class _Array:
             for lit in _literals(formulas[0])
             if lit.op == "fact" and _next_item_condition(lit.args[0])
         }
-        asked = [atom.value for formula in formulas for atom in _atoms_in_order(formula) if _about_next(atom)]
-        watched = [value for value in asked if value not in sure]
+        conditions = [atom.value for formula in formulas for atom in _atoms_in_order(formula) if _about_next(atom)]
+        watched = [value for value in conditions if value not in sure]
         watched += self.values if any(isinstance(atom, _UniqueItems) for atom in _all_atoms(formulas)) else []
         watched = [value for value in dict.fromkeys(watched) if value.atoms]
         wanted = self.compiler.demand(_all_of(needed), tuple(watched), self.demand)
@@ -142,11 +142,11 @@ class _Array:
         if isinstance(atom, _ArrayLength):
             return _count_formula(_ArrayLength(atom.least - 1))
         if isinstance(atom, _UniqueItems):
-            found = [number for number, value in enumerate(self.values) if truth.get(value)]
+            matches = [number for number, value in enumerate(self.values) if truth.get(value)]
             if self.in_order:
-                found = found[-1:]
-                return _fact(_UniqueItems(frozenset(found)))
-            return _fact(_UniqueItems(atom.seen | frozenset(found)))
+                matches = matches[-1:]
+                return _fact(_UniqueItems(frozenset(matches)))
+            return _fact(_UniqueItems(atom.seen | frozenset(matches)))
         holds = truth.get(atom.value, atom.value is not _FALSE)  # certain ones are not in `truth`
         if isinstance(atom, _Contains):
             return _count_formula(_Contains(atom.value, atom.least - holds))

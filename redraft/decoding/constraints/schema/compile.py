@@ -43,12 +43,12 @@ def _compile_cached(text: str) -> _CompiledSchema:
     error: AutomatonTooLarge | None = None
     for limits in _TIERS:
         try:
-            found = _compile_within(schema, limits)
+            compiled = _compile_within(schema, limits)
         except AutomatonTooLarge as large:
             error = large
             continue
-        if found is not None:
-            return found
+        if compiled is not None:
+            return compiled
         if limits is _TIERS[0]:
             raise ValueError("no text that Redraft can write obeys the JSON schema; check what its keywords exclude")
     raise AutomatonTooLarge(f"{error}, even with few levels of recursion and without optional properties")

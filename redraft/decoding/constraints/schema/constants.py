@@ -29,4 +29,4 @@ def _listed_values(node: _Node) -> list[Any] | None:
     if node.get("type") in ("boolean", "null"):
         return [True, False] if node.get("type") == "boolean" else [None]
     others = [*([] if node.target is None else [node.target]), *node.list_of("allOf")]
-    return next((found for other in others if (found := _listed_values(other.plain)) is not None), None)
+    return next((values for other in others if (values := _listed_values(other.plain)) is not None), None)

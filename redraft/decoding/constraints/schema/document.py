@@ -91,12 +91,12 @@ class _Node:
 
     @property
     def asserts(self) -> bool:
-        """Whether it constrains the value at all."""
+        """Whether the schema constrains the value at all."""
         return any(map(self.has, _ASSERTIONS))
 
     @cached_property
     def meanings(self) -> dict[str, _Formula | None]:
-        """Cache: its formula for each kind of value, filled on demand."""
+        """Cache of the schema's formula for each kind of value, filled on demand."""
         return {}
 
     @property
@@ -173,10 +173,10 @@ class _Node:
     @cached_property
     def beside(self) -> list[_Node]:
         """Schemas that apply to the same value directly: the target of `$ref`, and `allOf`, `if` and the like."""
-        found = [self.target] if self.target is not None else []
+        nodes = [self.target] if self.target is not None else []
         for keyword in _IN_PLACE:
-            found += self._below(keyword)
-        return [node.plain for node in found]
+            nodes += self._below(keyword)
+        return [node.plain for node in nodes]
 
     def _below(self, keyword: str) -> list[_Node]:
         value = self.get(keyword)
@@ -189,17 +189,17 @@ class _Node:
     @cached_property
     def cluster(self) -> list[_Node]:
         """All schemas that apply to the same value, this one first."""
-        found = {self: None}
+        cluster = {self: None}
         queue = [self]
         for node in queue:  # grows during the loop
-            fresh = [other for other in node.beside if other not in found]
-            found.update(dict.fromkeys(fresh))
+            fresh = [other for other in node.beside if other not in cluster]
+            cluster.update(dict.fromkeys(fresh))
             queue += [other for other in dict.fromkeys(fresh)]
-        return list(found)
+        return list(cluster)
 
     @property
     def loop(self) -> int | None:
-        """Index of its group of mutually recursive schemas; None if it is not recursive."""
+        """Index of the group of mutually recursive schemas it belongs to; None if it is not recursive."""
         return self.document.loops.get(self)
 
 
@@ -267,8 +267,8 @@ class _Document:
     # --- references ---
 
     def _own_id(self, schema: Any) -> str:
-        found = schema.get("id" if self.draft == 4 else "$id") if isinstance(schema, dict) else None
-        return found if isinstance(found, str) else ""
+        own_id = schema.get("id" if self.draft == 4 else "$id") if isinstance(schema, dict) else None
+        return own_id if isinstance(own_id, str) else ""
 
     def _base_of(self, schema: Any, base: str) -> str:
         own = urldefrag(self._own_id(schema)).url
@@ -330,7 +330,7 @@ class _Document:
         low: dict[_Node, int] = {}
         stack: list[_Node] = []
         inside: set[_Node] = set()
-        found: dict[_Node, int] = {}
+        groups: dict[_Node, int] = {}
         work: list[tuple[_Node, Iterator[_Node]]] = []
 
         def enter(node: _Node) -> None:
@@ -353,22 +353,22 @@ class _Document:
                         group.append(stack.pop())
                     inside -= set(group)
                     if len(group) > 1 or node in _direct_successors(node):
-                        found.update(dict.fromkeys(group, order[node]))
+                        groups.update(dict.fromkeys(group, order[node]))
             elif after not in order:
                 enter(after)
             elif after in inside:
                 low[node] = min(low[node], order[after])
-        return found
+        return groups
 
 
 def _direct_successors(node: _Node) -> list[_Node]:
     """Return the nodes one step away; unsupported ones are skipped, because they may never be needed."""
-    found: dict[_Node, None] = {}
+    successors: dict[_Node, None] = {}
     for keyword in (*_MAPS, *_LISTS, *_SINGLE):
         for steps, schema in () if keyword in _NO_SCHEMAS else _subschemas(keyword, node.get(keyword)):
             with suppress(_SchemaRefused):
-                found[node.child(schema, *steps).plain] = None
+                successors[node.child(schema, *steps).plain] = None
     with suppress(_SchemaRefused):
         if node.target is not None:
-            found[node.target.plain] = None
-    return list(found)
+            successors[node.target.plain] = None
+    return list(successors)

@@ -23,11 +23,11 @@ _table: WeakValueDictionary[tuple[Any, ...], _Formula] = WeakValueDictionary()
 
 
 def _intern(op: str, args: tuple[Any, ...]) -> _Formula:
-    found = _table.get((op, args))
-    if found is None:
+    formula = _table.get((op, args))
+    if formula is None:
         atoms = frozenset(args) if op == "fact" else frozenset().union(*(arg.atoms for arg in args))
-        found = _table[op, args] = _Formula(op, args, atoms)
-    return found
+        formula = _table[op, args] = _Formula(op, args, atoms)
+    return formula
 
 
 _TRUE, _FALSE = _intern("and", ()), _intern("or", ())
@@ -74,13 +74,13 @@ def _join(op: str, parts: Iterable[_Formula], neutral: _Formula, decisive: _Form
 
 
 def _exactly_one(parts: Iterable[_Formula]) -> _Formula:
-    found = [part for part in parts if part is not _FALSE]
-    certain = [part for part in found if part is _TRUE]
+    possible = [part for part in parts if part is not _FALSE]
+    certain = [part for part in possible if part is _TRUE]
     if certain:
-        others = [_not(part) for part in found if part is not _TRUE]
+        others = [_not(part) for part in possible if part is not _TRUE]
         return _all_of(others) if len(certain) == 1 else _FALSE
-    twice = {part for part in found if found.count(part) > 1} if len(set(found)) < len(found) else set()
-    once = [part for part in found if part not in twice]
+    twice = {part for part in possible if possible.count(part) > 1} if len(set(possible)) < len(possible) else set()
+    once = [part for part in possible if part not in twice]
     one = once[0] if len(once) == 1 else _intern("one", tuple(once)) if once else _FALSE
     return _all_of([one, *map(_not, twice)])
 
@@ -108,8 +108,8 @@ def _replace(
 
 def _evaluate(formula: _Formula, truth: Callable[[Any], bool]) -> bool:
     """Return whether a formula is true, given the truth of its atoms."""
-    found = _substitute(formula, {atom: _constant(truth(atom)) for atom in formula.atoms})
-    return found is _TRUE
+    value = _substitute(formula, {atom: _constant(truth(atom)) for atom in formula.atoms})
+    return value is _TRUE
 
 
 def _literals(formula: _Formula) -> set[_Formula]:
@@ -127,10 +127,10 @@ def _necessary_condition(formula: _Formula, translate: _Translation, positive: b
     translate: maps an atom to what it implies, and whether its negation implies the opposite; None if nothing follows.
     """
     if formula.op == "fact":
-        said = translate(formula.args[0])
-        if said is None or not (positive or said[1]):
+        implied = translate(formula.args[0])
+        if implied is None or not (positive or implied[1]):
             return _TRUE
-        return said[0] if positive else _not(said[0])
+        return implied[0] if positive else _not(implied[0])
     if formula.op == "not":
         return _necessary_condition(formula.args[0], translate, not positive)
     if formula.op == "one" and not positive:

@@ -176,25 +176,25 @@ def _useful_states(table: _Rows, start: int, over: list[int]) -> NDArray[np.int6
         return np.zeros(0, np.int64)
     inside = leads[source] & leads[target]
     source, target = source[inside], target[inside]
-    found = _reachable_states(np.array([start]), target, np.searchsorted(source, np.arange(len(table) + 1)))
-    found[start] = False
-    return np.concatenate([[start], found.nonzero()[0]])
+    reachable = _reachable_states(np.array([start]), target, np.searchsorted(source, np.arange(len(table) + 1)))
+    reachable[start] = False
+    return np.concatenate([[start], reachable.nonzero()[0]])
 
 
 def _reachable_states(
     first: NDArray[np.int64], after: NDArray[np.int64], begin: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Return all states reachable from the first ones; the successors of s are after[begin[s] : begin[s + 1]]."""
-    found = np.zeros(len(begin) - 1, np.bool_)
-    found[first] = True
+    reachable = np.zeros(len(begin) - 1, np.bool_)
+    reachable[first] = True
     queue = first.tolist()
     steps, starts = after.tolist(), begin.tolist()
     for state in queue:  # grows during the loop
         for one in steps[starts[state] : starts[state + 1]]:
-            if not found[one]:
-                found[one] = True
+            if not reachable[one]:
+                reachable[one] = True
                 queue.append(one)
-    return found
+    return reachable
 
 
 def _unite(fragments: Sequence[_Fragment]) -> _Fragment:

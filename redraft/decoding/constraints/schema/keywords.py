@@ -58,10 +58,10 @@ def _schema_for_kind(node: _Node, kind: str) -> _Formula:
     if kind not in known:
         known[kind] = None  # while it is computed, to detect cycles
         known[kind] = _read_keywords(node, kind)
-    found = known[kind]
-    if found is None:
+    formula = known[kind]
+    if formula is None:
         raise node.refused("$ref", "refers to itself")
-    return found
+    return formula
 
 
 def _read_keywords(node: _Node, kind: str) -> _Formula:
@@ -192,8 +192,8 @@ def _read_bound(keyword: str, node: _Node, value: Any, kind: str) -> _Formula:
         return _TRUE  # read together with minimum or maximum
     below = keyword in ("maximum", "exclusiveMaximum")
     exclusive = keyword.startswith("exclusive") or node.get(f"exclusive{keyword.capitalize()}") is True
-    found = _less_than(_number(node, keyword, value), below != exclusive)
-    return found if below else _not(found)
+    formula = _less_than(_number(node, keyword, value), below != exclusive)
+    return formula if below else _not(formula)
 
 
 def _read_multiple_of(node: _Node, value: Any, kind: str) -> _Formula:
@@ -275,11 +275,11 @@ def _read_contains(node: _Node, value: Any, kind: str) -> _Formula:
     wanted = _schema_formula(node.child(value, "contains"))
     least, most = node.get("minContains"), node.get("maxContains")
     low = 1 if least is None else _size(node, "minContains", least)
-    found = _contains_at_least(wanted, low)
+    enough = _contains_at_least(wanted, low)
     return (
-        found
+        enough
         if most is None
-        else _all_of([found, _not(_contains_at_least(wanted, _size(node, "maxContains", most) + 1))])
+        else _all_of([enough, _not(_contains_at_least(wanted, _size(node, "maxContains", most) + 1))])
     )
 
 
@@ -358,15 +358,15 @@ def _read_dependencies(keyword: str, node: _Node, value: Any, kind: str) -> _For
     """Read dependentRequired, dependentSchemas, and dependencies, which combines both."""
     if not isinstance(value, dict):
         raise node.refused(keyword, "must be an object")
-    found = []
+    formulas = []
     for name, below in value.items():
         if isinstance(below, list) and keyword != "dependentSchemas":
-            found.append(_if_present(name, _all_of(map(_has, _strings(node, keyword, below)))))
+            formulas.append(_if_present(name, _all_of(map(_has, _strings(node, keyword, below)))))
         elif keyword == "dependencies" and isinstance(below, str):
-            found.append(_if_present(name, _has(below)))
+            formulas.append(_if_present(name, _has(below)))
         else:
-            found.append(_if_present(name, _schema_for_kind(node.child(below, keyword, name).plain, kind)))
-    return _all_of(found)
+            formulas.append(_if_present(name, _schema_for_kind(node.child(below, keyword, name).plain, kind)))
+    return _all_of(formulas)
 
 
 def _read_property_names(node: _Node, value: Any, kind: str) -> _Formula:

@@ -85,7 +85,8 @@ class _Object:
     def once(self) -> bool:
         """Whether at most one name that no schema mentions may be written.
 
-        Such names may repeat, and parsers keep only the last value. That is harmless if all values must obey the same.
+        Such names may repeat, and parsers keep only the last value. That is harmless if all values must obey the same
+        formula.
         """
         sure = _literals(self.formulas[0])
         plain = {lit.args[0] for lit in sure if lit.op == "fact" and not _counts(lit.args[0], distinct=False)}
@@ -125,14 +126,14 @@ class _Object:
                 break
         last = (place, formulas)
         if formulas[0] is _FALSE:
-            found = _NOWHERE
+            reader = _NOWHERE
         elif last in self._reading:
-            found = self._reading[last]
+            reader = self._reading[last]
         else:
-            found = self._reading[last] = self._read_free_name(last)
+            reader = self._reading[last] = self._read_free_name(last)
         for place, formulas in reversed(passed):
-            found = self._reading[place, formulas] = self._with_name(found, place, formulas)
-        return found
+            reader = self._reading[place, formulas] = self._with_name(reader, place, formulas)
+        return reader
 
     def _with_name(self, others: int, place: int, formulas: _Formulas) -> int:
         """Return a state that reads the name at this position, or any name that the state `others` reads."""
@@ -157,17 +158,17 @@ class _Object:
 
     @cached_property
     def _by_name(self) -> dict[str, list[Any]]:
-        found: dict[str, list[Any]] = {}
+        by_name: dict[str, list[Any]] = {}
         for atom in _all_atoms(self.formulas):
             if isinstance(atom, _HasProperty | _PropertyObeys):
-                found.setdefault(atom.name, []).append(atom)
-        return found
+                by_name.setdefault(atom.name, []).append(atom)
+        return by_name
 
     @cached_property
     def _general(self) -> list[Any]:
         """Atoms that are not about one particular name."""
-        found = [atom for formula in self.formulas for atom in _atoms_in_order(formula)]
-        return [atom for atom in dict.fromkeys(found) if not isinstance(atom, _HasProperty | _PropertyObeys)]
+        atoms = [atom for formula in self.formulas for atom in _atoms_in_order(formula)]
+        return [atom for atom in dict.fromkeys(atoms) if not isinstance(atom, _HasProperty | _PropertyObeys)]
 
     def _after_name(self, place: int, formulas: _Formulas) -> int:
         """Return the state after the name at this position."""
@@ -187,7 +188,7 @@ class _Object:
 
     def _applicable_atoms(self, name: str) -> list[_OtherProperties] | None:
         """Return the atoms about unlisted names that apply to this name; None if parsers disagree."""
-        found = []
+        applicable = []
         for atom in self._general:
             if isinstance(atom, _AllNames) and _holds(atom.name, name) is None:
                 return None
@@ -196,8 +197,8 @@ class _Object:
                 if None in truth:
                     return None
                 if name not in atom.names and truth[0] and not any(truth[1:]):
-                    found.append(atom)
-        return found
+                    applicable.append(atom)
+        return applicable
 
     def _read_free_name(self, state: _State) -> int:
         """Return the state that reads a name which no schema mentions."""
@@ -220,11 +221,11 @@ class _Object:
             wrong = {atom: _FALSE for atom in names if not truth[atom.name]}
             remaining = tuple(_substitute(formula, wrong) for formula in formulas)
             nexts.append(self._value(remaining, concerned, len(self.names) + 1, None, again=place > len(self.names)))
-        found = self.machine.insert_fragment(fragment, nexts)
-        for name in self.names if found != _NOWHERE else ():
+        reader = self.machine.insert_fragment(fragment, nexts)
+        for name in self.names if reader != _NOWHERE else ():
             spelled = _key_bytes(name)
-            found = found if spelled is None else self.machine.with_text(found, spelled + b'"', _NOWHERE)
-        return found
+            reader = reader if spelled is None else self.machine.with_text(reader, spelled + b'"', _NOWHERE)
+        return reader
 
     # --- values ---
 
@@ -234,7 +235,7 @@ class _Object:
         """Return the state after a name, before the colon.
 
         concerned: the atoms that depend on the value.
-        again: an earlier name was free too, and may be the same.
+        again: True if an earlier name was free too, since it may be the same.
         """
         if formulas[0] is _FALSE:
             return _NOWHERE
@@ -245,8 +246,8 @@ class _Object:
         )
         sure = {lit.args[0] for lit in _literals(formulas[0]) if lit.op == "fact"} & about
         certain = {atom.value for atom in sure}
-        asked = dict.fromkeys(atom.value for atom in concerned if atom.value not in certain)
-        watched = tuple(value for value in asked if value.atoms)
+        uncertain = dict.fromkeys(atom.value for atom in concerned if atom.value not in certain)
+        watched = tuple(value for value in uncertain if value.atoms)
         demand = self.compiler.demand(needed, watched, self.demand)
         if demand.first is _FALSE:
             return _NOWHERE
@@ -325,16 +326,16 @@ def _atoms_in_order(formula: _Formula) -> list[Any]:
 
 def _applied_schemas(node: _Node) -> list[_Node]:
     """Return all schemas that apply to the same value, each before those it refers to."""
-    found: dict[_Node, None] = {}
+    schemas: dict[_Node, None] = {}
 
     def visit(one: _Node) -> None:
-        if one not in found:
-            found[one] = None
+        if one not in schemas:
+            schemas[one] = None
             for other in one.beside:
                 visit(other)
 
     visit(node)
-    return list(found)
+    return list(schemas)
 
 
 def _declared(node: _Node) -> list[str]:

@@ -41,10 +41,10 @@ class _EvaluatedParts:
     def sees(self, name: str) -> bool:
         if self.everything or name in self.names:
             return True
-        found = [_holds(_pattern_formula(source), name) for source in self.patterns]
-        if None in found:
+        matches = [_holds(_pattern_formula(source), name) for source in self.patterns]
+        if None in matches:
             raise _UnsupportedPattern(f"has patterns that engines read differently for {name!r:.60}")
-        return any(found)
+        return any(matches)
 
 
 def _unevaluated_properties(node: _Node, meaning: _Meaning) -> _Formula:
@@ -82,7 +82,7 @@ def _unevaluated_items(node: _Node, meaning: _Meaning) -> _Formula:
 def _evaluated_parts(
     node: _Node, condition: _Formula, kind: str, meaning: _Meaning, top: bool = True
 ) -> Iterator[_EvaluatedParts]:
-    """Yield what a schema and its subschemas about the same value evaluate."""
+    """Yield the parts that a schema and its subschemas about the same value evaluate."""
     if isinstance(node.schema, bool):
         return
     items, prefix = node.get("items"), len(node.list_of("prefixItems"))

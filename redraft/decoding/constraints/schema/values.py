@@ -45,8 +45,8 @@ class _Demand:
     @property
     def loops(self) -> set[int]:
         """The groups of mutually recursive schemas that apply to the value."""
-        found = {other.loop for node in self.nodes for other in node.cluster}
-        return {loop for loop in found if loop is not None}
+        loops = {other.loop for node in self.nodes for other in node.cluster}
+        return {loop for loop in loops if loop is not None}
 
     @property
     def nested(self) -> bool:
@@ -74,14 +74,14 @@ class _ValueCompiler:
 
     def demand(self, first: _Formula, watched: _Formulas, parent: _Demand | None) -> _Demand:
         """Return the demand on a value inside the value of `parent`."""
-        found = _Demand(first, watched)
+        demand = _Demand(first, watched)
         depth = min(parent.depth + 1 if parent else 0, self.limits.optional_depth or 0)
-        if found.untyped:
+        if demand.untyped:
             levels = parent.levels - 1 if parent and parent.untyped else self.limits.untyped
-        elif not found.loops:
+        elif not demand.loops:
             levels = 0
         else:
-            inherits = parent is not None and bool(parent.loops & found.loops)
+            inherits = parent is not None and bool(parent.loops & demand.loops)
             levels = parent.levels - 1 if parent is not None and inherits else self.limits.recursion
         return _Demand(first, watched, levels, depth)
 

@@ -41,7 +41,7 @@ def _names(names: str) -> list[_Entry]:
 
 
 def _places(where: str, *, spot: str, play: str) -> list[_Entry]:
-    """Returns places of one kind, written "in the park / on the beach", with the same spots and pastimes."""
+    """Return places of one kind, written "in the park / on the beach", with the same spots and pastimes."""
     return [entry(name=at.split()[-1], at=at, spot=spot, play=play) for at in where.split(" / ")]
 
 

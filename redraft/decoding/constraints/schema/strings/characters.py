@@ -19,12 +19,12 @@ _CLASSES = {"d": _DIGITS, "w": _WORD, "s": _SPACES}
 
 
 def _complement(ranges: _Ranges) -> _Ranges:
-    found, begin = [], 0
+    gaps, begin = [], 0
     for first, last in sorted(ranges):
         if first > begin:
-            found.append((begin, first - 1))
+            gaps.append((begin, first - 1))
         begin = max(begin, last + 1)
-    return [*found, (begin, _LAST)] if begin <= _LAST else found
+    return [*gaps, (begin, _LAST)] if begin <= _LAST else gaps
 
 
 def _escape_class(letter: str) -> _Ranges:
@@ -44,13 +44,13 @@ def _disputed_characters(letter: str) -> tuple[tuple[int, int], ...]:
 
 
 def _runs(points: set[int]) -> tuple[tuple[int, int], ...]:
-    found: list[tuple[int, int]] = []
+    runs: list[tuple[int, int]] = []
     for point in sorted(points):
-        if found and found[-1][1] == point - 1:
-            found[-1] = (found[-1][0], point)
+        if runs and runs[-1][1] == point - 1:
+            runs[-1] = (runs[-1][0], point)
         else:
-            found.append((point, point))
-    return tuple(found)
+            runs.append((point, point))
+    return tuple(runs)
 
 
 @lru_cache(1)
@@ -66,8 +66,8 @@ def _matches(pattern: str) -> list[tuple[int, int]]:
 def _unicode_category(name: str) -> tuple[tuple[int, int], ...] | None:
     r"""Return the characters of \p{name} for a general category such as L or Lu; None if there is no such category."""
     short = _LONG_NAMES.get(name, name)
-    found = _runs({point for point in range(_LAST + 1) if unicodedata.category(chr(point)).startswith(short)})
-    return found or None
+    ranges = _runs({point for point in range(_LAST + 1) if unicodedata.category(chr(point)).startswith(short)})
+    return ranges or None
 
 
 _LONG_NAMES = {

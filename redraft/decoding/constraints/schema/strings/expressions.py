@@ -56,9 +56,9 @@ class _Reader:
         return self.source.startswith(text, self.at)
 
     def take(self, text: str) -> bool:
-        found = self.peek(text)
-        self.at += len(text) * found
-        return found
+        matches = self.peek(text)
+        self.at += len(text) * matches
+        return matches
 
     def next(self) -> str:
         if self.at >= len(self.source):
@@ -69,16 +69,16 @@ class _Reader:
     # --- structure ---
 
     def alternatives(self) -> _Expression:
-        found = [self.sequence()]
+        options = [self.sequence()]
         while self.take("|"):
-            found.append(self.sequence())
-        return found[0] if len(found) == 1 else _Expression("or", tuple(found))
+            options.append(self.sequence())
+        return options[0] if len(options) == 1 else _Expression("or", tuple(options))
 
     def sequence(self) -> _Expression:
-        found: list[_Expression] = []
+        parts: list[_Expression] = []
         while self.at < len(self.source) and not self.peek("|") and not self.peek(")"):
-            found.append(self.repeated(self.single()))
-        return found[0] if len(found) == 1 else _Expression("then", tuple(found))
+            parts.append(self.repeated(self.single()))
+        return parts[0] if len(parts) == 1 else _Expression("then", tuple(parts))
 
     def repeated(self, part: _Expression) -> _Expression:
         counts = self.counts()
@@ -146,10 +146,10 @@ class _Reader:
             self.at += len(name) + 1
         elif not self.take("?:") and self.peek("?"):
             raise _UnsupportedPattern("has inline flags or another extension")
-        found = self.alternatives()
+        content = self.alternatives()
         if not self.take(")"):
             raise _UnsupportedPattern("has a ( without a )")
-        return _Expression(op, (found,)) if op else found
+        return _Expression(op, (content,)) if op else content
 
     # --- characters ---
 
@@ -190,20 +190,20 @@ class _Reader:
         name = self.source[self.at + 1 : end] if self.peek("{") and end > 0 else ""
         for prefix in ("General_Category=", "gc="):
             name = name.removeprefix(prefix)
-        found = _unicode_category(name) if name.isidentifier() else None
-        if found is None:
+        ranges = _unicode_category(name) if name.isidentifier() else None
+        if ranges is None:
             raise _UnsupportedPattern(rf"has \{letter}{{{name}}}, which is no general category")
         self.at = end + 1
-        return list(found) if letter == "p" else _complement(list(found))
+        return list(ranges) if letter == "p" else _complement(list(ranges))
 
     def bracket(self) -> _Ranges:
-        inverted, found = self.take("^"), []
+        inverted, ranges = self.take("^"), []
         if self.peek("]"):
             raise _UnsupportedPattern("has an empty [], which engines read differently")
         while not self.take("]"):
             first = self.member()
             if not (self.peek("-") and not self.peek("-]")):
-                found += first
+                ranges += first
                 continue
             before = self.at
             self.at += 1
@@ -211,11 +211,11 @@ class _Reader:
             if len(first) == len(last) == 1 and first[0][0] == first[0][1] and last[0][0] == last[0][1]:
                 if last[0][0] < first[0][0]:
                     raise _UnsupportedPattern("has a range such as z-a, whose end comes before its beginning")
-                found.append((first[0][0], last[0][1]))
+                ranges.append((first[0][0], last[0][1]))
             else:  # [\w-.]: the hyphen means itself
                 self.at = before + 1
-                found += [*first, (45, 45)]
-        return _complement(found) if inverted else found
+                ranges += [*first, (45, 45)]
+        return _complement(ranges) if inverted else ranges
 
     def member(self) -> _Ranges:
         letter = self.next()

@@ -48,16 +48,19 @@ def _leading_lookaheads(branch: _Expression) -> list[_Expression]:
 def _branch_formula(branch: _Expression, source: str, universe: _Formula) -> _Formula:
     looks, begin = _leading_lookaheads(branch), _Expression("begin")
     rest = _Expression("then", (begin, *branch.args[1 + len(looks) :])) if looks else branch
-    found = [_with_universe(_strings_with_match(rest, source), universe).all]
+    formulas = [_with_universe(_strings_with_match(rest, source), universe).all]
     for look in looks:
         ahead = _with_universe(_strings_with_match(_Expression("then", (begin, look.args[0])), source), universe).all
-        found.append(ahead if look.op == "look" else _not(ahead))
-    return _all_of(found)
+        formulas.append(ahead if look.op == "look" else _not(ahead))
+    return _all_of(formulas)
 
 
 @lru_cache(64)
 def _undisputed_strings(disputed: tuple[tuple[int, int], ...], ends: bool) -> _StringSet:
-    """Strings without disputed characters; with $, also without a final line break, before which Python's $ matches."""
+    """Return the strings without disputed characters.
+
+    With $, strings with a final line break are excluded too, since Python's $ also matches before it.
+    """
 
     def step(state: Any, which: int) -> Any | None:
         return None if which == 0 else which == 1 and ends
@@ -147,13 +150,13 @@ class _ExpressionAutomaton:
 
     def closure(self, places: set[int], conditions: tuple[str, ...]) -> frozenset[int]:
         """Return all states reachable without reading a character."""
-        found, queue = set(places), list(places)
+        reached, queue = set(places), list(places)
         while queue:
             for condition, after in self.free[queue.pop()]:
-                if after not in found and (not condition or condition in conditions):
-                    found.add(after)
+                if after not in reached and (not condition or condition in conditions):
+                    reached.add(after)
                     queue.append(after)
-        return frozenset(found)
+        return frozenset(reached)
 
 
 _FOUND = frozenset({-1})
@@ -189,5 +192,5 @@ def _strings_with_match(tree: _Expression, source: str) -> _StringSet:
 
     begun = steps.closure({start}, ("begin",))
     what = f"the pattern {source!r:.60}"
-    table, label = _explore_states(alphabet, _FOUND if last in begun else (True, begun), step, final, what)
-    return _StringSet(alphabet, table, [found >= 0 for found in label])
+    table, labels = _explore_states(alphabet, _FOUND if last in begun else (True, begun), step, final, what)
+    return _StringSet(alphabet, table, [label >= 0 for label in labels])

@@ -111,13 +111,13 @@ class _Utf8Layout:
 
     def _states(self, rows: _Rows, machine: _AutomatonBuilder) -> _Rows:
         """(n, 64) → (n + 1,) a state for each row of continuation bytes, then `_NOWHERE`."""
-        found = np.full(len(rows) + 1, _NOWHERE, np.int32)
+        states = np.full(len(rows) + 1, _NOWHERE, np.int32)
         whole = np.full(256, _NOWHERE, np.int32)
         for i, row in enumerate(rows):
             if (row != _NOWHERE).any():
                 whole[128:192] = row
-                found[i] = machine.state_with(whole)
-        return found
+                states[i] = machine.state_with(whole)
+        return states
 
 
 @lru_cache(256)
@@ -146,7 +146,7 @@ def _distinct_rows(rows: NDArray) -> tuple[NDArray, NDArray[np.int64]]:
     _, first, group = np.unique(hashes, return_index=True, return_inverse=True)
     if bool((rows != rows[first][group]).any()):
         raise RuntimeError("two rows had the same hash; this should never happen")
-    found = rows[first]
-    empty = (found == -1).all(1)
+    distinct = rows[first]
+    empty = (distinct == -1).all(1)
     number = np.where(empty, -1, np.cumsum(~empty) - 1)
-    return found[~empty], number[group]
+    return distinct[~empty], number[group]

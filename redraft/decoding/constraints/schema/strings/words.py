@@ -68,7 +68,7 @@ class _StringSet:
     table: list[list[int]]  # next state by state and class; −1 if there is none
     final: list[bool]
     universe: _Formula = _TRUE  # strings on which all parsers agree about membership
-    counts: bool = False  # True if it only demands a minimum length
+    counts: bool = False  # True if the set only demands a minimum length
 
     @cached_property
     def facts(self) -> list[_Formula]:
@@ -159,8 +159,8 @@ def _strings_by_steps(
     alphabet, member = _alphabet(sets)
     number = [row.index(True) if True in row else -1 for row in member]
     take = lambda kind: lambda state: None if number[kind] < 0 else step(state, number[kind])  # noqa: E731
-    table, label = _explore_states(alphabet, start, take, lambda state: 0 if final(state) else -1)
-    return _StringSet(alphabet, table, [found >= 0 for found in label])
+    table, labels = _explore_states(alphabet, start, take, lambda state: 0 if final(state) else -1)
+    return _StringSet(alphabet, table, [label >= 0 for label in labels])
 
 
 def _single_characters(text: str) -> list[_Ranges]:
@@ -237,21 +237,21 @@ def _label_strings(
     formulas = (_all_of([first, *_universes((first, *watched))]), *watched)
     sets = list(dict.fromkeys(atom.words for formula in formulas for atom in _atoms_in_order(formula)))
     alphabet, kinds = _common_alphabet(sets, letters)
-    found: dict[tuple[bool, ...], int] = {}
+    numbers: dict[tuple[bool, ...], int] = {}
 
     def step(kind: int) -> Callable[[Any], Any | None]:
         return lambda state: _next_formulas(state, memo[kind], place, kinds[kind])
 
     def label(state: Any) -> int:
         ended = [_holds_at_end(formula) for formula in state]
-        return found.setdefault(tuple(ended[1:]), len(found)) if ended[0] else -1
+        return numbers.setdefault(tuple(ended[1:]), len(numbers)) if ended[0] else -1
 
     place = {words: i for i, words in enumerate(sets)}
     memo: list[dict[_Formula, _Formula]] = [{} for _ in kinds]
     if formulas[0] is _FALSE:
         return _LabeledStrings(alphabet, [], [], ())
     table, labels = _explore_states(alphabet, formulas, step, label, "a string with all of its patterns", spend)
-    return _LabeledStrings(alphabet, table, labels, tuple(found))
+    return _LabeledStrings(alphabet, table, labels, tuple(numbers))
 
 
 def _atoms_in_order(formula: _Formula) -> list[_RestAccepted]:
@@ -281,17 +281,17 @@ def _next_formulas(
     state: tuple[_Formula, ...], memo: dict[_Formula, _Formula], place: dict[_StringSet, int], kinds: list[int]
 ) -> tuple[_Formula, ...] | None:
     """Return the formulas after one more character; None if the first one became false."""
-    found = []
+    formulas = []
     for formula in state:
         if formula not in memo:
             changes = {
                 atom: atom.words.facts[atom.words.table[atom.state][kinds[place[atom.words]]]] for atom in formula.atoms
             }
             memo[formula] = _substitute(formula, changes)
-        found.append(memo[formula])
-        if found[0] is _FALSE:
+        formulas.append(memo[formula])
+        if formulas[0] is _FALSE:
             return None
-    return tuple(found)
+    return tuple(formulas)
 
 
 def _holds_at_end(formula: _Formula) -> bool:

@@ -51,6 +51,7 @@ SMALL = {
     "control": ["--steps", "4"],
     "choose": [],
     "correct": [],
+    "audit": ["--rows", "20000", "--resolution", "0.5"],
     "eval": ["--rows", "2", "--draws", "1", "--samples", "1"],
     "compare": [
         "--steps",

@@ -523,7 +523,7 @@ def test_make_tables_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         if file.read_bytes() != (ROOT / file.relative_to(tmp_path)).read_bytes()
     ]
     assert changed == [], "run `make tables`"
-    asked = {word for command in commands for word in command} | {
+    filled = {word for command in commands for word in command} | {
         "docs/bench.md",
         "docs/reliability.md",
         "docs/audit.md",

@@ -44,6 +44,7 @@ from redraft.apps.server.jobs import RequestLimits, _Job
 from redraft.apps.server.metrics import _ServerMetrics
 from redraft.apps.server.request_queue import _QueuedRequest
 from redraft.apps.server.supervisor import Supervisor
+from redraft.tasks.arguments.settings import GenerationSettings
 
 _PAGE = Path(__file__).with_name("playground")
 _SMALL = 1 << 16  # bytes; bodies up to this size arrive with their headers
@@ -322,7 +323,10 @@ class _Routes:
         write = responses._sse if sse else responses._ndjson
 
         async def lines() -> AsyncIterator[bytes]:
-            yield write({"type": "start", "model": job.model["id"], "seed": job.arguments["options"]["seed"]})
+            seed = job.arguments["options"].get(
+                "seed", GenerationSettings.seed
+            )  # options: what differs from defaults
+            yield write({"type": "start", "model": job.model["id"], "seed": seed})
             async for event in self._events(queued):
                 if event is None:
                     yield responses._KEEP_ALIVE if sse else b"\n"

@@ -158,7 +158,7 @@ def test_wishes_and_rules(page: Page) -> None:
     text = finished(page)
     assert " sad" in text
     assert "kite" in text
-    assert "rules obeyed" in page.inner_text("#written .numbers")
+    assert "constraints hold" in page.inner_text("#written .numbers")
     page.fill("#guidance", "2")
     assert page.inner_text("#guidance-is") == "2.0"
 

@@ -323,9 +323,7 @@ class _Routes:
         write = responses._sse if sse else responses._ndjson
 
         async def lines() -> AsyncIterator[bytes]:
-            seed = job.arguments["options"].get(
-                "seed", GenerationSettings.seed
-            )  # options: what differs from defaults
+            seed = job.arguments["options"].get("seed", GenerationSettings.seed)  # options: what differs from defaults
             yield write({"type": "start", "model": job.model["id"], "seed": seed})
             async for event in self._events(queued):
                 if event is None:

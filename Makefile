@@ -45,19 +45,19 @@ tables: setup
 	$(BIN)/python -m bench.table
 	$(BIN)/python -m bench.curve
 	$(BIN)/python -m bench.reliability --table
-	$(BIN)/python recipes/discrete.py tables --write docs/methods.md docs/chat.md docs/infill.md README.md
+	$(BIN)/python recipes/discrete.py tables --write docs/results/methods.md docs/guides/chat.md docs/guides/infill.md README.md
 	$(BIN)/python recipes/pages.py
-	$(BIN)/python recipes/probing.py tables --write docs/probe.md
-	$(BIN)/python recipes/coding.py tables --write docs/coding.md
-	$(BIN)/python recipes/claims.py tables --write docs/claims.md
-	$(BIN)/python recipes/certainty.py tables --write docs/nouns/sampler.md
-	$(BIN)/python recipes/spelling.py --write docs/correct.md
-	$(BIN)/python recipes/own_text.py --write docs/how-long.md
-	$(BIN)/python recipes/candidates.py --table docs/rewrite.md
-	$(BIN)/python recipes/control.py --write docs/pictures/control.svg --table docs/control.md
-	$(BIN)/python recipes/adapt_tables.py --write docs/adapt.md
-	$(BIN)/python recipes/sizes.py --write docs/presets.md
-	$(BIN)/python recipes/drafts.py tables --write docs/speculation.md --picture docs/pictures/speculation.svg
+	$(BIN)/python recipes/probing.py tables --write docs/guides/probe.md
+	$(BIN)/python recipes/coding.py tables --write docs/guides/coding.md
+	$(BIN)/python recipes/claims.py tables --write docs/results/claims.md
+	$(BIN)/python recipes/certainty.py tables --write docs/concepts/sampler.md
+	$(BIN)/python recipes/spelling.py --write docs/guides/correct.md
+	$(BIN)/python recipes/own_text.py --write docs/results/how-long.md
+	$(BIN)/python recipes/candidates.py --table docs/guides/rewrite.md
+	$(BIN)/python recipes/control.py --write docs/pictures/control.svg --table docs/guides/control.md
+	$(BIN)/python recipes/adapt_tables.py --write docs/guides/adapt.md
+	$(BIN)/python recipes/sizes.py --write docs/results/presets.md
+	$(BIN)/python recipes/drafts.py tables --write docs/guides/speculation.md --picture docs/pictures/speculation.svg
 	$(BIN)/python recipes/figures.py
 
 bench: setup

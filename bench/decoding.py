@@ -3,7 +3,7 @@
 Both sides have the same trained weights in fp32 and run in turn, on one thread; seconds are CPU seconds, so other
 programs do not count. The models are those of `bench.models`; models that are not found under --runs are trained first
 and kept there. Rows go to bench/results/decoding.jsonl, from which `python -m bench.table` makes a table in
-docs/bench.md. `python -m bench.picks` measures all picks, `python -m bench.blocks` the exact cache.
+docs/results/bench.md. `python -m bench.picks` measures all picks, `python -m bench.blocks` the exact cache.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`make bench`: the machine's limit, then the quick ratios, one JSON line each.
 
 The lines are also written to bench/results/quick.jsonl, from which `python -m bench.table` makes the table in
-docs/bench.md. A missed goal has "ok": false and sets exit code 1.
+docs/results/bench.md. A missed goal has "ok": false and sets exit code 1.
 """
 
 from __future__ import annotations

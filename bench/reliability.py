@@ -3,7 +3,8 @@
 l2 overload · l5 disconnects · l6 SIGTERM under load · l7 soak · f6 crash and hang of the model process · f7 non-finite
 numbers · i1 strange requests · i2 cost bombs · i3 special tokens in user text · i4 given text, byte for byte · q3 the
 same texts alone and beside other requests · threads: with one thread and two · trace, story: the first frame of a
-trace, by the small model and by the shipped one. The ledger (n1) is checked after each. Rows go to docs/reliability.md.
+trace, by the small model and by the shipped one. The ledger (n1) is checked after each. Rows fill
+docs/results/reliability.md.
 
 Without --model, a small byte model is trained first. Rows are stored by id in bench/results/reliability.jsonl.
 """
@@ -31,7 +32,7 @@ from typing import Any
 from bench.requests import Answer, Client, Plain, bodies, cost_bombs
 
 RESULTS = Path(__file__).parent / "results" / "reliability.jsonl"
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "reliability.md"
 BEGIN, END = "<!-- rows of bench/results/reliability.jsonl: begin -->", "<!-- end -->"
 SHORT: Plain = {"prompt": "The cat", "max_tokens": 8, "diffusion": {"steps": 4}}
 LONG: Plain = {"prompt": "The cat", "max_tokens": 80, "n": 16, "seed": 1}

@@ -1,4 +1,4 @@
-"""`python -m bench.table`: fills the tables of docs/bench.md from the rows in bench/results."""
+"""`python -m bench.table`: fills the tables of docs/results/bench.md from the rows in bench/results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.quick import RESULTS
 from bench.race import Row
 
-PAGE = Path(__file__).parents[1] / "docs" / "bench.md"
+PAGE = Path(__file__).parents[1] / "docs" / "results" / "bench.md"
 BEGIN, END = "<!-- rows of bench/results/quick.jsonl: begin -->", "<!-- end -->"
 OTHERS = {  # by the line of the page that the table follows
     f"<!-- rows of bench/results/{name}.jsonl: begin -->": RESULTS.with_name(f"{name}.jsonl")
@@ -47,7 +47,7 @@ def filled(page: str, rows: Sequence[Row], begins: str = BEGIN) -> str:
     before, begin, rest = page.partition(begins)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"docs/bench.md needs the lines {begins} and {END} around the table")
+        raise ValueError(f"docs/results/bench.md needs the lines {begins} and {END} around the table")
     return f"{before}{begins}\n{table(rows)}\n{END}{after}"
 
 

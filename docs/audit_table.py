@@ -1,4 +1,4 @@
-"""Fills in the table of docs/audit.md: every file of examples/audit, judged by `redraft audit`. Takes a few minutes."""
+"""Fills the table of docs/guides/audit.md: every file of examples/audit, by `redraft audit`, in minutes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = Path(__file__).with_name("audit.md")
+PAGE = ROOT / "docs" / "guides" / "audit.md"
 TABLE = re.compile(r"(<!-- table audit -->\n).*?(<!-- end -->)", re.DOTALL)
 REASONS = re.compile(r"^- `(\w+)`: ", re.MULTILINE)
 

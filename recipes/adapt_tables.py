@@ -1,4 +1,4 @@
-"""`python recipes/adapt_tables.py`: fills the tables and draws the picture of docs/adapt.md, from its rows."""
+"""`python recipes/adapt_tables.py`: fills the tables and draws the picture of docs/guides/adapt.md, from its rows."""
 
 from __future__ import annotations
 
@@ -82,12 +82,12 @@ def _point(row: Row, way: str) -> Point:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--write", type=Path, default=ROOT / "docs" / "adapt.md", help="the page to fill")
+    parser.add_argument("--write", type=Path, default=ROOT / "docs" / "guides" / "adapt.md", help="the page to fill")
     asked = parser.parse_args()
     held = Rows(asked.results / "adapt.jsonl").read()
     page = filled_in(asked.write.read_text("utf-8"), {"holes": table(held), "curve": curve_table(held)})
     asked.write.write_text(with_figures(page, asked.results), "utf-8")
-    (asked.write.parent / "pictures" / "adapt.svg").write_text(picture(held), "utf-8")
+    (asked.write.parents[1] / "pictures" / "adapt.svg").write_text(picture(held), "utf-8")
 
 
 if __name__ == "__main__":

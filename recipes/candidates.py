@@ -2,7 +2,7 @@
 
     redraft train genie_summary_tiny --steps 300 --save-every 100 --keep-checkpoints 3 --out runs/genie_summary
     python recipes/candidates.py --model runs/genie_summary_early --sources 24    # a copy with only step 100
-    python recipes/candidates.py --table docs/rewrite.md
+    python recipes/candidates.py --table docs/guides/rewrite.md
 
 A model trained on pairs answers unseen sources of its own task. Of several candidates, the one most similar to all of
 them is kept, as in DiffuSeq. Rows go to recipes/results/candidates.jsonl; existing rows are not measured again.

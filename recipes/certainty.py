@@ -2,7 +2,7 @@
 
     python recipes/certainty.py                             # ten minutes of one core, including the base model
     python recipes/certainty.py --base runs/mdlm_tiny       # with your own base model
-    python recipes/certainty.py tables --write docs/nouns/sampler.md   # fills the table of that page
+    python recipes/certainty.py tables --write docs/concepts/sampler.md   # fills the table of that page
 
 The base model writes texts, one or a few tokens per step, and the order of writing is recorded. The student starts from
 the base model and sees the partly written canvases. Its loss is the cross-entropy of the tokens that came later, plus

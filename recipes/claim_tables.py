@@ -1,4 +1,4 @@
-"""The tables and pictures of docs/claims.md, from the rows of claims.py, lengths.py, guided.py and predicting.py."""
+"""The tables and pictures of docs/results/claims.md: rows of claims.py, lengths.py, guided.py, predicting.py."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def write_page(page: Path, results: Path) -> None:
     text = filled_in(page.read_text("utf-8"), tables(results))
     page.write_text(with_figures(text, results), "utf-8")
     for name, svg in pictures(results).items():
-        (page.parent / "pictures" / f"{name}.svg").write_text(svg, "utf-8")
+        (page.parents[1] / "pictures" / f"{name}.svg").write_text(svg, "utf-8")
 
 
 def tables(results: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Common claims about autoregressive models, tested on stories whose probabilities are known.
 
     python recipes/claims.py --model runs/mdlm_tiny --model runs/ar_tiny
-    python recipes/claims.py tables --write docs/claims.md
+    python recipes/claims.py tables --write docs/results/claims.md
 
 *Errors by position.* Stories are written from scratch; the grammar finds the first wrong word of each. If errors
 accumulate, the fraction of stories that are correct so far falls faster and faster.

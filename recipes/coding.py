@@ -1,7 +1,7 @@
 """Filling holes in programs: masked diffusion against autoregressive candidates.
 
     python recipes/coding.py                                # trains both, five minutes of one core each, and measures
-    python recipes/coding.py tables --write docs/coding.md
+    python recipes/coding.py tables --write docs/guides/coding.md
 
 The right-hand side of one statement is removed from a program of the test stream: the middle statement, or the last,
 whose value is printed after it. The filled program is right if its types fit and its result is true, by an exact

@@ -8,7 +8,7 @@
     python recipes/control.py --judge runs/ar_tiny --model runs/mdlm_tagger --model runs/ar_tagger …
     redraft train mdlm_attribute_tiny --data.topic who --out runs/mdlm_who             # also mood, where, season
     python recipes/control.py --judge runs/ar_tiny --wishes runs/mdlm_tiny --layer runs/mdlm_who …
-    python recipes/control.py --write docs/pictures/control.svg --table docs/control.md
+    python recipes/control.py --write docs/pictures/control.svg --table docs/guides/control.md
 
 The targets are the parts of speech of held-out stories, from the grammar. Each model writes one text per target, guided
 by a lexicon (x̂ is weighted by p(part of speech | word)^γ at each position) or also by a trained tagger: of noisy tokens

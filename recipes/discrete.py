@@ -3,7 +3,7 @@
     python recipes/discrete.py methods                      # the embedded stories, 5 minutes each
     python recipes/discrete.py ablations                    # MDLM's parts, GIDD's noise
     python recipes/discrete.py remask                       # MDLM, ReMDM, star and G-Star on the same weights
-    python recipes/discrete.py tables --write docs/methods.md README.md   # fills the rows into tables and sentences
+    python recipes/discrete.py tables --write docs/results/methods.md README.md   # fills both pages
 
 Minutes are CPU minutes of one core. Rows go to recipes/results/*.jsonl as they are finished, models to runs/discrete;
 an interrupted recipe continues where it stopped. `--only NAME...` selects rows.
@@ -224,7 +224,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if told.table == "tables" and told.write:
         for page in told.write:
             page.write_text(filled(page.read_text("utf-8"), told.results), "utf-8")
-        pictures = told.write[0].parent / "pictures"
+        pictures = told.write[0].parents[1] / "pictures"
         draw(told.results, pictures / "methods.svg")
         draw_noises(pictures)
     elif told.table == "tables":

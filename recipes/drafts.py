@@ -5,7 +5,7 @@
     redraft adapt runs/ar_tiny --draft beside --data runs/own.jsonl --out runs/beside --steps 400 --batch 32 --lr 3e-3 --temperature 0.2
     redraft adapt runs/ar_tiny --draft self --data runs/own.jsonl --out runs/itself --steps 400 --batch 32 --lr 3e-3 --temperature 0.2
     python -m bench.speculation runs/ar_tiny --stories --draft runs/beside --name "stories, greedy"
-    python recipes/drafts.py tables --write docs/speculation.md --picture docs/pictures/speculation.svg
+    python recipes/drafts.py tables --write docs/guides/speculation.md --picture docs/pictures/speculation.svg
 
 `own` takes any causal model. The model continues prefixes of its training rows, or of --data: three of four greedily, the fourth by
 sampling. With --chat FILE it answers questions instead, greedily. Rows of measurements are in bench/results/speculation.jsonl.

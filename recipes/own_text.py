@@ -1,7 +1,7 @@
 """How long until a model of your own text becomes readable: trains by the page's commands and records samples.
 
     python recipes/own_text.py --data my_texts/                             # measures the rows
-    python recipes/own_text.py --write docs/how-long.md                     # fills them into the page
+    python recipes/own_text.py --write docs/results/how-long.md                     # fills them into the page
 
 Each evaluation is a row of recipes/results/own_text.jsonl: steps, CPU minutes of one core (including evaluations), bits
 per character of held-out text, and all samples, none selected. An interrupted recipe continues where it stopped.

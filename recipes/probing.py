@@ -4,7 +4,7 @@
     python recipes/probing.py --model runs/mdlm_tiny --model runs/mlm_tiny --model runs/ar_tiny
     python recipes/spelling.py --only prose prose_ar --prose PATH   # trains models of real words
     python recipes/probing.py authors --prose PATH --model runs/spelling/prose --model runs/spelling/prose_ar
-    python recipes/probing.py tables --write docs/probe.md
+    python recipes/probing.py tables --write docs/guides/probe.md
 
 *Stories.* Attributes of held-out stories are predicted from the last twenty words alone, which seldom name them: a
 season from what is eaten, a mood from the ending.

@@ -2,7 +2,7 @@
 
     pip install textblob
     python recipes/restaurants.py --e2e PATH                         # trains four models, then measures
-    python recipes/control.py --table docs/control.md                # fills the rows into the page
+    python recipes/control.py --table docs/guides/control.md                # fills the rows into the page
 
 The two word models learn the sentences alone, without their attributes: diffusion for 6 minutes of one core, the
 autoregressive model for 3, since it learns from every word of each sentence. Their taggers train for 24 seconds each.

@@ -1,7 +1,7 @@
 """The cost of each preset: parameters, memory, time of a training step.
 
     python recipes/sizes.py                                 # measures the rows, each in its own process
-    python recipes/sizes.py --write docs/presets.md         # fills them into the page
+    python recipes/sizes.py --write docs/results/presets.md         # fills them into the page
 
 The tiny presets are trained for some steps on one core, in fp32. The published ones are counted, not trained, with
 placeholder tokenizers of the same size.

@@ -2,7 +2,7 @@
 
     python recipes/spelling.py                                              # stories: trains, then measures
     python recipes/spelling.py --prose PATH --wiki PATH                     # and English: books, WikiText-2 (folders)
-    python recipes/spelling.py --write docs/correct.md                      # fills the rows into the page
+    python recipes/spelling.py --write docs/guides/correct.md                      # fills the rows into the page
     python recipes/spelling.py --channel redraft/tasks/correction/channel.json      # learns the error channel
 
 Rows go to recipes/results/spelling.jsonl as they are finished, models to runs/spelling; an interrupted recipe continues

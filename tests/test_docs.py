@@ -47,7 +47,7 @@ def test_examples_run(
 
 def test_there_are_examples() -> None:
     """A page for every noun and method, each with an example of its own."""
-    assert {page.stem for page in EXAMPLES} >= {page.stem for page in (DOCS / "nouns").glob("*.md")}
+    assert {page.stem for page in EXAMPLES} >= {page.stem for page in (DOCS / "concepts").glob("*.md")}
     assert len(EXAMPLES) >= 18
 
 
@@ -78,7 +78,7 @@ def _arguments(cls: type) -> tuple[str, ...]:
     ],
 )
 def test_pages_list_all_kinds(noun: str, found: set[str]) -> None:
-    listed = re.findall(r"^\| `(\w+)\(", (DOCS / "nouns" / f"{noun}.md").read_text("utf-8"), re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)\(", (DOCS / "concepts" / f"{noun}.md").read_text("utf-8"), re.MULTILINE)
     assert len(found) >= 4
     assert found - set(listed) == set()
 

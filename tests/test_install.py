@@ -44,7 +44,7 @@ def test_extras_that_are_named_exist() -> None:
 
 
 def test_what_is_downloaded_is_what_the_page_loads() -> None:
-    page = (ROOT / "docs" / "published-models.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "published-models.md").read_text("utf-8")
     for command in commands("hf"):
         assert command[:2] == ["hf", "download"]
         assert command[-2] == "--local-dir"

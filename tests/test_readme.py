@@ -39,7 +39,8 @@ MAKE = ("make", "--no-print-directory", "-n")  # make names its directory when a
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
-GUIDES = [page for page in sorted((ROOT / "docs").glob("*.md")) if SHELL.search(page.read_text("utf-8"))]
+PLACES = ("docs", "guides", "results")  # pages of concepts and methods show commands that train for minutes
+GUIDES = [page for page in PAGES[1:] if page.parent.name in PLACES and SHELL.search(page.read_text("utf-8"))]
 
 SMALL_NETWORK = ["--model.network.width", "16", "--model.network.layers", "1", "--model.network.heads", "2"]
 SMALL = {

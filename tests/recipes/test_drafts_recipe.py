@@ -1,4 +1,4 @@
-"""The commands of docs/speculation.md that train and measure drafters, with fewer steps; its tables and picture."""
+"""The commands of docs/guides/speculation.md that train and measure drafters, in small; its tables and picture."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "recipes"))
 import drafts  # noqa: E402
 import rows  # noqa: E402
 
-PAGE = (ROOT / "docs" / "speculation.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "guides" / "speculation.md").read_text("utf-8")
 WHO, WHERE = ("Mara", "Ben", "Tilda", "Carl"), ("park", "beach", "pier", "box", "ball", "cake")
 FEW = {"recipes/drafts.py": ["--texts", "40"], "adapt": ["--steps", "2", "--batch", "2", "--quiet"]}
 FEWER = ["--rounds", "1", "--new", "6", "--lengths", "1", "2", "--out", "rows.jsonl"]

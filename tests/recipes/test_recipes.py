@@ -305,18 +305,18 @@ def test_prose_is_plain_text(tmp_path: Path) -> None:
 
 def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they stand: all of their rows are there, so nothing is measured; the page is a copy."""
-    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    page = (ROOT / "docs" / "results" / "methods.md").read_text("utf-8")
     commands = [line for line in page.splitlines() if line.startswith("python recipes/discrete.py")]
     tables_told = [command.split()[2] for command in commands]
     assert tables_told == ["methods", "ablations", "remask", "tables"]
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "methods.md").write_text(page, "utf-8")
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "docs" / "results" / "methods.md").write_text(page, "utf-8")
     (tmp_path / "README.md").write_text((ROOT / "README.md").read_text("utf-8"), "utf-8")
     results = shutil.copytree(ROOT / "recipes" / "results", tmp_path / "recipes" / "results")
     monkeypatch.chdir(tmp_path)
     for command in commands:
         discrete.main(shlex.split(command, comments=True)[2:])
-    assert (tmp_path / "docs" / "methods.md").read_text("utf-8") == tables.filled(page, results)
+    assert (tmp_path / "docs" / "results" / "methods.md").read_text("utf-8") == tables.filled(page, results)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["docs", "recipes"]
     assert (tmp_path / "docs" / "pictures" / "methods.svg").exists()
 
@@ -325,7 +325,7 @@ def test_the_command_of_the_chat_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half_a_minute: list[Run]
 ) -> None:
     """As it stands, but for few questions, and with steps that are said to take half a minute."""
-    page = (ROOT / "docs" / "chat.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "chat.md").read_text("utf-8")
     (command,) = (line for line in page.splitlines() if line.startswith("python recipes/chat.py"))
     monkeypatch.chdir(tmp_path)
     for _ in range(2):  # the second time there is nothing left to do
@@ -524,9 +524,9 @@ def test_make_tables_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ]
     assert changed == [], "run `make tables`"
     filled = {word for command in commands for word in command} | {
-        "docs/bench.md",
-        "docs/reliability.md",
-        "docs/audit.md",
+        "docs/results/bench.md",
+        "docs/results/reliability.md",
+        "docs/guides/audit.md",
     }
     for page in (ROOT / "docs").rglob("*.md"):
         if re.search("^<!-- (table|rows of) ", page.read_text("utf-8"), re.MULTILINE):
@@ -673,8 +673,8 @@ def test_holes_in_programs_are_filled(preset: str, ways: list[int]) -> None:
 def test_the_table_of_probes_is_the_committed_one(tmp_path: Path) -> None:
     """Filled from the rows, with a dash for what is not measured; a row of a small model has all that it needs."""
     shown = probing.probe_table(RESULTS)
-    assert shown in (ROOT / "docs" / "probe.md").read_text("utf-8"), (
-        "python recipes/probing.py tables --write docs/probe.md"
+    assert shown in (ROOT / "docs" / "guides" / "probe.md").read_text("utf-8"), (
+        "python recipes/probing.py tables --write docs/guides/probe.md"
     )
     small = variations._shrunken(presets.mdlm_tiny())
     row = probing.probed(TextModel(DiffusionLM(small.model, small.tokenizer).eval(), small), "mood", 32)
@@ -720,7 +720,8 @@ def test_claims_are_measured_on_known_grammar(preset: str) -> None:
 
 
 def test_the_page_of_claims_is_whole_without_rows(tmp_path: Path) -> None:
-    page = tmp_path / "claims.md"
+    page = tmp_path / "results" / "claims.md"
+    page.parent.mkdir()
     page.write_text("\n".join(f"<!-- table {name} -->\n<!-- end -->" for name in claim_tables.tables(RESULTS)))
     (tmp_path / "pictures").mkdir()
     claims.main(["tables", "--results", str(tmp_path), "--write", str(page)])
@@ -794,7 +795,7 @@ def test_figures_are_shown_with_their_error(tmp_path: Path) -> None:
 
 def test_the_page_is_filled_in(tmp_path: Path) -> None:
     """The document has a place for each table; what stands around them stays."""
-    page = (ROOT / "docs" / "methods.md").read_text("utf-8")
+    page = (ROOT / "docs" / "results" / "methods.md").read_text("utf-8")
     empty = tables.filled_in(page, tables.rendered(tmp_path))
     assert tables.filled_in(empty, tables.rendered(tmp_path)) == empty
     assert all(table in empty for table in tables.tables(tmp_path).split("\n\n"))
@@ -808,7 +809,7 @@ def test_the_page_is_filled_in(tmp_path: Path) -> None:
 
 def told(page: str) -> list[list[str]]:
     """The commands of recipes that a page names."""
-    text = (ROOT / "docs" / page).read_text("utf-8")
+    text = (ROOT / "docs" / "results" / page).read_text("utf-8")
     lines = [line for line in text.splitlines() if line.startswith("python recipes/")]
     return [shlex.split(line, comments=True)[1:] for line in lines]
 
@@ -817,9 +818,9 @@ def test_own_text_is_measured_as_the_page_says(tmp_path: Path, monkeypatch: pyte
     """Both commands of the page, in small: a row for every evaluation, called again no more of them."""
     (script, *measure), (_, *write) = told("how-long.md")
     assert script == "recipes/own_text.py"
-    (tmp_path / "docs").mkdir()
-    page = (ROOT / "docs" / "how-long.md").read_text("utf-8")
-    (tmp_path / "docs" / "how-long.md").write_text(page, "utf-8")
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    page = (ROOT / "docs" / "results" / "how-long.md").read_text("utf-8")
+    (tmp_path / "docs" / "results" / "how-long.md").write_text(page, "utf-8")
     (tmp_path / "PATH").write_text("\n\n".join(f"It was the {n}th day of a windy year." for n in range(400)))
     monkeypatch.chdir(tmp_path)
     network = ["--model.network.width", "16", "--model.network.layers", "1", "--model.network.heads", "2"]
@@ -838,13 +839,13 @@ def test_own_text_is_measured_as_the_page_says(tmp_path: Path, monkeypatch: pyte
     assert len(known) == len(held)
     assert all(told == found for told, found in known)
     own_text.main(write)
-    filled = (tmp_path / "docs" / "how-long.md").read_text("utf-8")
+    filled = (tmp_path / "docs" / "results" / "how-long.md").read_text("utf-8")
     assert f"{held['larger, step 2']['bits_per_char']:.3f}" in filled
 
 
 def test_own_text_has_the_commands_of_the_page() -> None:
     """The page shows the reader the very commands that were measured."""
-    page = (ROOT / "docs" / "how-long.md").read_text("utf-8")
+    page = (ROOT / "docs" / "results" / "how-long.md").read_text("utf-8")
     shown = [shlex.split(line)[2:] for line in page.splitlines() if line.startswith("redraft train")]
     place = {"--data", "--out"}
     bare = [[w for before, w in zip(["", *line], line, strict=False) if not {before, w} & place] for line in shown]
@@ -865,15 +866,15 @@ def test_sizes_are_measured_as_the_page_says(tmp_path: Path, monkeypatch: pytest
     tiny = held["gstar_tiny"]
     assert tiny["seconds_per_step"] != 0  # of one step the difference of two trainings may be anything
     assert tiny["peak_bytes"] > tiny["state_bytes"] > 8 * tiny["parameters"]
-    page = (ROOT / "docs" / "presets.md").read_text("utf-8")
+    page = (ROOT / "docs" / "results" / "presets.md").read_text("utf-8")
     assert page == tables.filled_in(page, sizes.rendered(ROOT / "recipes" / "results")), "run recipes/sizes.py --write"
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "presets.md").write_text(page, "utf-8")
+    (tmp_path / "docs" / "results").mkdir(parents=True)
+    (tmp_path / "docs" / "results" / "presets.md").write_text(page, "utf-8")
     monkeypatch.chdir(tmp_path)
     sizes.main([*write, "--results", str(results)])
-    assert "| `mdlm_owt` | 169.6 M | 512 × 1024 | 50,258 | 1,000,000 | 3.4 GB |" in Path("docs/presets.md").read_text(
-        "utf-8"
-    )
+    assert "| `mdlm_owt` | 169.6 M | 512 × 1024 | 50,258 | 1,000,000 | 3.4 GB |" in Path(
+        "docs/results/presets.md"
+    ).read_text("utf-8")
 
 
 def test_certainty_is_distilled(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -911,7 +912,7 @@ def test_certainty_is_learned_on_canvases_of_the_trajectory(run: Run, tmp_path: 
 
 
 def test_the_page_shows_the_rows_of_the_distillation() -> None:
-    page = (ROOT / "docs" / "nouns" / "sampler.md").read_text("utf-8")
+    page = (ROOT / "docs" / "concepts" / "sampler.md").read_text("utf-8")
     held = rows.Rows(ROOT / "recipes" / "results" / "certainty.jsonl").read()
     assert page == tables.filled_in(page, {"certainty": certainty.table(held)})
 
@@ -924,8 +925,8 @@ def test_the_picture_of_control_is_drawn_from_its_rows() -> None:
 
 
 def test_the_page_of_control_says_what_its_rows_say() -> None:
-    page = (ROOT / "docs" / "control.md").read_text("utf-8")
-    assert page == control.filled(page, RESULTS), "run recipes/control.py --table docs/control.md"
+    page = (ROOT / "docs" / "guides" / "control.md").read_text("utf-8")
+    assert page == control.filled(page, RESULTS), "run recipes/control.py --table docs/guides/control.md"
     held = rows.Rows(RESULTS / "control_wishes.jsonl").read()
     assert held["who, demanded"]["grammatical"] > held["who, demanded in any order"]["grammatical"]
 

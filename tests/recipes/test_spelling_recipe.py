@@ -1,4 +1,4 @@
-"""The recipe behind docs/correct.md: what counts as restored or spoilt, and that the page shows the committed rows."""
+"""The recipe behind docs/guides/correct.md: what counts as restored or spoilt; the page shows the rows."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_text_in_27_letters() -> None:
 
 
 def test_the_page_has_the_committed_rows() -> None:
-    page = (ROOT / "docs" / "correct.md").read_text("utf-8")
+    page = (ROOT / "docs" / "guides" / "correct.md").read_text("utf-8")
     assert page == tables.filled_in(page, spelling.rendered(ROOT / "recipes" / "results")), (
         "run recipes/spelling.py --write"
     )

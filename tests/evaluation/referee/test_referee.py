@@ -23,7 +23,9 @@ from redraft.evaluation.referee.reference import _any_order_probability
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "audit").glob("*.py"))
 QUICK = AuditEffort(batch=4096, draws=6000, resolution=0.3)
-ROWS = dict(re.findall(r"^\| `(\w+)` \| (✓|✗)", (ROOT / "docs" / "audit.md").read_text("utf-8"), re.MULTILINE))
+ROWS = dict(
+    re.findall(r"^\| `(\w+)` \| (✓|✗)", (ROOT / "docs" / "guides" / "audit.md").read_text("utf-8"), re.MULTILINE)
+)
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
@@ -37,7 +39,7 @@ def test_the_table_of_verdicts(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_example_is_explained() -> None:
-    explained = re.findall(r"^- `(\w+)`: ", (ROOT / "docs" / "audit.md").read_text("utf-8"), re.MULTILINE)
+    explained = re.findall(r"^- `(\w+)`: ", (ROOT / "docs" / "guides" / "audit.md").read_text("utf-8"), re.MULTILINE)
     assert sorted(ROWS) == sorted(explained) == [file.stem for file in EXAMPLES]
 
 

@@ -115,10 +115,10 @@ def test_wrong_tokenizers_and_lengths(run: Run, hub: HubTokenizer) -> None:
 
 
 def test_the_page_says_what_was_measured() -> None:
-    """The figures of docs/chat.md are those of the committed row."""
+    """The figures of docs/guides/chat.md are those of the committed row."""
     root = Path(__file__).parents[3]
     row = json.loads((root / "recipes" / "results" / "chat.jsonl").read_text())
-    page = re.sub("<!--.*?-->", "", (root / "docs" / "chat.md").read_text("utf-8"))
+    page = re.sub("<!--.*?-->", "", (root / "docs" / "guides" / "chat.md").read_text("utf-8"))
     for figure in (
         f"--minutes {row['minutes']:.0f}\n",
         f"{row['steps']} steps of {row['batch']} rows",

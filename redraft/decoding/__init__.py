@@ -87,8 +87,10 @@ if TYPE_CHECKING:
     )
     from redraft.decoding.samplers.editing import SDEdit as SDEdit
     from redraft.decoding.samplers.euler import Euler as Euler
+    from redraft.decoding.samplers.gibbs import Gibbs as Gibbs
     from redraft.decoding.samplers.guided import (
         GuidedSampler as GuidedSampler,
+        NoisedPrompt as NoisedPrompt,
         PromptGuidedSampler as PromptGuidedSampler,
     )
     from redraft.decoding.samplers.particles import ParticleSampler as ParticleSampler
@@ -101,7 +103,6 @@ if TYPE_CHECKING:
         GuidedStar as GuidedStar,
         WithRemasking as WithRemasking,
     )
-    from redraft.decoding.samplers.replacement import NoisedPrompt as NoisedPrompt
     from redraft.decoding.samplers.self_correction import SelfCorrection as SelfCorrection
     from redraft.decoding.samplers.unmask import Unmask as Unmask
     from redraft.decoding.solvers.flow import (

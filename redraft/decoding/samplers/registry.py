@@ -6,6 +6,7 @@ from redraft.decoding.picks.adaptive import ConfidenceThreshold, EntropyBound, F
 from redraft.decoding.picks.order import AnyOrder, Confidence, Entropy, LeftToRight, Margin, RequiredFirst
 from redraft.decoding.samplers.ancestral import Ancestral, FirstHitting
 from redraft.decoding.samplers.base import Sampler
+from redraft.decoding.samplers.gibbs import Gibbs
 from redraft.decoding.samplers.unmask import Unmask
 
 SAMPLERS: dict[str, Sampler] = {
@@ -22,4 +23,5 @@ SAMPLERS: dict[str, Sampler] = {
     "entropy-bound": Unmask(None, EntropyBound()),
     "klass": Unmask(None, Klass()),
     "revoke": Unmask(None, WideInNarrowOut()),
+    "gibbs": Gibbs(),
 }

@@ -29,6 +29,7 @@ SamplerName = Literal[
     "entropy-bound",
     "klass",
     "revoke",
+    "gibbs",
 ]
 CacheName = Literal["own", "none", "exact", "prefix", "dual"]
 EndName = Literal["free", "last", "never"]

@@ -18,8 +18,8 @@ from redraft.core.schedules.transforms import PiecewiseLogSnr
 from redraft.core.text.tokenizers import Tokenizer, WordTokenizer
 from redraft.core.vocab import Vocab
 from redraft.decoding.samplers.ancestral import Ancestral
+from redraft.decoding.samplers.guided import NoisedPrompt
 from redraft.decoding.samplers.remask import GuidedStar
-from redraft.decoding.samplers.replacement import NoisedPrompt
 from redraft.models.auxiliary.tagger import TagSet
 from redraft.models.codecs.base import CodecConfig
 from redraft.models.codecs.embedding import Embedding

@@ -44,6 +44,7 @@ from redraft.decoding import (
     FactorThreshold,
     FirstHitting,
     FrechetProfile,
+    Gibbs,
     Guidance,
     GuidedSampler,
     GuidedStar,
@@ -106,6 +107,7 @@ PLAIN: list[Sampler] = [
     *(Ancestral(20), FirstHitting(), Euler(20), PathPlanning(8), GuidedStar(20, guide=ConstantScore())),
     *(Blocks(Ancestral(8), decode_block=4), SlidingWindow(Ancestral(8), window=8, stride=4)),
     *(SubBlocks(Ancestral(8), 3), SDEdit(Ancestral(20), 0.5), WithRemasking(Ancestral(20), CappedRate(0.3))),
+    *(Gibbs(Unmask(1, AnyOrder()), 40), Gibbs(Unmask(6), 40, 2)),
     *(PromptGuidedSampler(Ancestral(8), 1.0), *(GuidedSampler(Unmask(6), guidance) for guidance in GUIDANCE)),
 ]
 WRAPPED: list[Sampler] = [

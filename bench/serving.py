@@ -36,6 +36,7 @@ from redraft.decoding import (
     final_canvas,
 )
 from redraft.models import BlockCausal, DiffusionLM, KeyValueCache, Transformer
+from redraft.models.networks.executors.packed import Packed
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.kv_cache import TokenPositions
 
@@ -65,16 +66,17 @@ def alone(model: DiffusionLM, requests: Sequence[Request], least: int) -> list[T
 
 def together(model: DiffusionLM, requests: Sequence[Request], least: int) -> list[Tensor]:
     found: dict[int, Tensor] = {}
+    board = BatchScheduler(min_rows=least)
+    shared = model.on(Packed(board))
 
     def work(i: int) -> Callable[[], None]:
         def run() -> None:
-            found[i] = one(model, requests[i])
+            found[i] = one(shared, requests[i])
 
         return run
 
-    board = BatchScheduler([model.network], min_rows=least)
     board.run([work(i) for i in range(len(requests))])
-    board.close([model.network])
+    board.close()
     return [found[i] for i in range(len(requests))]
 
 
@@ -120,7 +122,7 @@ def overhead(count: int) -> Row:
     model = build(VOCAB, 64, 1).eval()
     z = torch.zeros(1, 16, dtype=torch.int64)
     asked = ForwardPass(z, None, TokenPositions.of(None, z, KeyValueCache()), None)
-    board = Idle([model.network])
+    board = Idle()
 
     def work() -> None:
         for _ in range(count):
@@ -129,7 +131,7 @@ def overhead(count: int) -> Row:
     begin = time.perf_counter()
     board.run([work] * WRITERS)
     ms = (time.perf_counter() - begin) / board.passes * 1000
-    board.close([model.network])
+    board.close()
     return report("overhead of a merged pass, ms", OVERHEAD_GOAL, ratio=ms)
 
 
@@ -140,19 +142,20 @@ def patience(least: int, count: int) -> Row:
 
     def beside() -> float:
         took: list[float] = []
-        board = BatchScheduler([model.network], min_rows=least)
+        board = BatchScheduler(min_rows=least)
+        shared = model.on(Packed(board))
 
         def run() -> None:
             begin = time.perf_counter()
-            one(model, short)
+            one(shared, short)
             took.append(time.perf_counter() - begin)
 
-        board.start(lambda: one(model, long) and None)
+        board.start(lambda: one(shared, long) and None)
         board.run_round()
         board.start(run)
         while not took:
             board.run_round()
-        board.close([model.network])
+        board.close()
         return took[0]
 
     def by_itself() -> float:

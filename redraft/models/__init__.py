@@ -103,13 +103,7 @@ if TYPE_CHECKING:
         VectorHead as VectorHead,
         WithVariance as WithVariance,
     )
-    from redraft.models.networks.attention import (
-        AttentionPattern as AttentionPattern,
-        BlockCausal as BlockCausal,
-        Causal as Causal,
-        Full as Full,
-        RopeScaling as RopeScaling,
-    )
+    from redraft.models.networks.attention import RopeScaling as RopeScaling
     from redraft.models.networks.config import (
         LoraConfig as LoraConfig,
         NetworkIO as NetworkIO,
@@ -119,6 +113,12 @@ if TYPE_CHECKING:
     from redraft.models.networks.linear import (
         lora_disabled as lora_disabled,
         lora_enabled as lora_enabled,
+    )
+    from redraft.models.networks.patterns import (
+        AttentionPattern as AttentionPattern,
+        BlockCausal as BlockCausal,
+        Causal as Causal,
+        Full as Full,
     )
     from redraft.models.networks.transformer import Transformer as Transformer
     from redraft.models.tagging import (

@@ -14,8 +14,8 @@ from redraft.models.auxiliary.drafter import DraftConfig, DraftNetwork, SelfDraf
 from redraft.models.auxiliary.tagger import FutureTagger, Tagger, TagSet
 from redraft.models.codecs.base import CodecConfig
 from redraft.models.heads import Head, PredictTokens, Shift, Subs, VectorHead
-from redraft.models.networks.attention import BlockCausal, Causal, Full
 from redraft.models.networks.config import NetworkIO, TransformerConfig
+from redraft.models.networks.patterns import BlockCausal, Causal, Full
 from redraft.models.networks.transformer import Transformer
 from redraft.models.time_conditioning import ConditionOnTime, TimeConditioning
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 
 import torch
@@ -32,7 +33,8 @@ from redraft.models.canvas_builder import (
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import VectorHead
 from redraft.models.lazy_prediction import _LazyPrediction
-from redraft.models.networks.attention import BlockCausal, Causal
+from redraft.models.networks.executors.base import Executor
+from redraft.models.networks.patterns import BlockCausal, Causal
 from redraft.models.networks.transformer import Transformer
 
 
@@ -63,6 +65,12 @@ class DiffusionLM(nn.Module):
     @property
     def process(self) -> Process:
         return self.config.process
+
+    def on(self, executor: Executor) -> DiffusionLM:
+        """The same model, whose network another executor runs."""
+        twin = copy(self)
+        twin._modules = self._modules | {"network": self.network.on(executor)}
+        return twin
 
     @property
     def block(self) -> int | None:

@@ -19,7 +19,7 @@ from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import CategoricalGaps, Insertion, PoissonGaps
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.networks.kv_cache import KeyValueCache
-from redraft.models.networks.transformer import Transformer, cached_states
+from redraft.models.networks.transformer import Transformer
 
 
 def _fit_vocab(raw: Tensor, size: int) -> Tensor:
@@ -111,7 +111,7 @@ class _LazyPrediction(Prediction):
         config, z, t, context = self._model.config, self._z, self._t, self._context
         if config.network.gaps is not None:
             return self._states_and_gaps[0][where]
-        if self._model.block == 1 and (cached := cached_states(context)) is not None:
+        if self._model.block == 1 and (cached := KeyValueCache.of(context).states_before(context)) is not None:
             return cached[where]
         if len(z) > 1 or not len(at):
             rows = where.any(-1)

@@ -29,6 +29,8 @@ from redraft.core.batch import Batch
 from redraft.core.hardware.system import free_memory
 from redraft.models.checkpoints import reader, serialization, writer
 from redraft.models.diffusion_lm import DiffusionLM
+from redraft.models.networks.executors.dense import Dense
+from redraft.models.networks.executors.row import Row
 from redraft.training.data.framing import FramedRows
 from redraft.training.data.loader import Loader, first_batches, load_rows, prefetch
 from redraft.training.distributed import (
@@ -72,13 +74,12 @@ def fit(
         _require_memory(run, team)
         _claim_directory(run, out, team)
         choice = _choose_run_precision(run, out, team, quiet)
-        model = _new_model(run).to(team.device)
+        model = _new_model(run).to(team.device).on(Row(Dense(run.recompute)))
         with _show_waiting("reading the text", shown=team.first and not quiet):
             train, valid = _texts(run)
         saved = reader.read_newest(out)
         if run.base is None and saved is None and model.codec is not None:
             model.codec.fit_statistics(partial(first_batches, train))
-        model.network.recompute = run.recompute
         step = team.wrap(TrainStep(model, run.objective), run.shard)
         state = _TrainState(model, _copies(model), build_optimizers(model, run.optimizer, choice.dtype), choice)
         if saved is not None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Optimizer
 
-from redraft.models.networks.transformer import hidden_matrices
+from redraft.models.networks.inspection import hidden_matrices
 from redraft.training.runs.run import OptimizerConfig
 
 

@@ -493,7 +493,7 @@ def test_our_judge_tells_its_model_s_likelihood(build: Build, tokenizer: CharTok
     row = DocumentRows(20).frame(tokenizer.encode(text), vocab, DataStats())
     stream = torch.tensor([[vocab.masked, *row[:-1]]])
     with torch.no_grad():  # the chain rule by hand
-        raw = model.network.logits(model.network._run(stream, None, Context())[0])
+        raw = model.network.logits(model.network(stream, None, Context(pattern=Causal())))
     log_p = raw.index_fill(-1, torch.tensor([vocab.masked]), -torch.inf).log_softmax(-1)[0]
     nll = [-float(log_p[i, token]) for i, token in enumerate(row)][vocab.bos is not None :]
     nats, tokens = ModelJudge(model).nats(text)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from redraft.models import DiffusionLM, NetworkIO, Transformer, TransformerConfig
 from redraft.models.auxiliary.error_head import ErrorHead
-from redraft.models.networks.transformer import hidden_matrices
+from redraft.models.networks.inspection import hidden_matrices
 from redraft.training import (
     Muon,
     OptimizerConfig,

@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import greenlet
 from torch import Tensor
 
+from redraft.models.networks.executors.base import Network
+from redraft.models.networks.executors.packed import project_ragged, run_ragged
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
-from redraft.models.networks.ragged_batch import project_ragged, run_ragged
-from redraft.models.networks.transformer import Transformer
 
 _MAX_WAIT = 0.5  # a request that has waited this many seconds joins the next pass
 _SHORT_PRICE = 0.5  # price per token of a pass, if the largest pending pass costs more than twice as much
@@ -47,7 +47,7 @@ class NonFiniteOutput(RequestEnded):
 class _PendingPass:
     """The network call a request waits for: a pass through the layers, or the output projection of hidden states."""
 
-    network: Transformer
+    network: Network
     call: ForwardPass | Tensor  # a tensor holds hidden states to project
 
     @property
@@ -77,7 +77,9 @@ class ScheduledRequest:
 
 
 class BatchScheduler:
-    """Runs requests concurrently: `run_round` runs pending passes and resumes each request until its next network call.
+    """Runs requests concurrently, for models bound to it by `model.on(Packed(scheduler))`.
+
+    `run_round` runs pending passes and resumes each request until its next network call.
 
     overhead: fixed cost of a pass, in tokens, for the fairness rule.
     min_rows: matrix products have at least this many rows.
@@ -86,7 +88,6 @@ class BatchScheduler:
 
     def __init__(
         self,
-        networks: Iterable[Transformer],
         *,
         min_rows: int = 1,
         overhead: float = 64.0,
@@ -99,15 +100,11 @@ class BatchScheduler:
         self._current: ScheduledRequest | None = None
         self._outside: list[Callable[[int], None]] = []  # row counters for passes outside of any request
         self._main = greenlet.getcurrent()
-        for network in networks:
-            network.executor = _ScheduledExecutor(self, network)
 
-    def close(self, networks: Iterable[Transformer]) -> None:
-        """Cancels the remaining requests and detaches the networks from the scheduler."""
+    def close(self) -> None:
+        """Cancels the remaining requests."""
         for request in list(self.requests):
             self._resume(request, Cancelled())
-        for network in networks:
-            network.executor = None
 
     def start(self, work: Callable[[], None], deadline: float | None = None) -> ScheduledRequest:
         """Starts a request and runs it until its first network call."""
@@ -176,15 +173,15 @@ class BatchScheduler:
             elif request.deadline is not None and now > request.deadline:
                 self._resume(request, DeadlineExceeded())
 
-    def _pass(self, network: Transformer, calls: Sequence[Any]) -> list[PassOutput]:
+    def _pass(self, network: Network, calls: Sequence[Any]) -> list[PassOutput]:
         self.passes, self.merged = self.passes + 1, self.merged + len(calls)
         return run_ragged(network, calls, self.min_rows, self.heartbeat)
 
-    def _project(self, network: Transformer, calls: Sequence[Any]) -> list[Tensor]:
+    def _project(self, network: Network, calls: Sequence[Any]) -> list[Tensor]:
         return project_ragged(network, calls, self.min_rows)
 
     def _answer(
-        self, requests: Sequence[ScheduledRequest], run: Callable[[Transformer, Sequence[Any]], Sequence[Any]]
+        self, requests: Sequence[ScheduledRequest], run: Callable[[Network, Sequence[Any]], Sequence[Any]]
     ) -> None:
         """Runs the pending calls of these requests on one network and resumes each until its next call."""
         calls = [request.pending for request in requests if request.pending is not None]
@@ -216,7 +213,7 @@ class BatchScheduler:
             if request.stack.dead:
                 self.requests.remove(request)
 
-    def ask(self, network: Transformer, call: ForwardPass | Tensor) -> Any:
+    def ask(self, network: Network, call: ForwardPass | Tensor) -> Any:
         """Pauses the current request until its call has run; outside of a request, runs it at once."""
         request = self._current
         if request is None:
@@ -248,21 +245,3 @@ def _by_network(requests: Sequence[ScheduledRequest]) -> list[list[ScheduledRequ
         assert request.pending is not None
         groups.setdefault(id(request.pending.network), []).append(request)
     return list(groups.values())
-
-
-class _ScheduledExecutor:
-    """Pass executor of one network that sends every call to the scheduler."""
-
-    def __init__(self, scheduler: BatchScheduler, network: Transformer) -> None:
-        self._scheduler, self._network = scheduler, network
-
-    def trunk(self, forward_pass: ForwardPass) -> PassOutput:
-        output: PassOutput = self._scheduler.ask(self._network, forward_pass)
-        return output
-
-    def logits(self, h: Tensor) -> Tensor:
-        output: Tensor = self._scheduler.ask(self._network, h)
-        return output
-
-    def counting(self, count: Callable[[int], None]) -> AbstractContextManager[None]:
-        return self._scheduler.counting(count)

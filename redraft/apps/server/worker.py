@@ -15,7 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -36,6 +36,7 @@ from redraft.apps.server.scheduler import (
 )
 from redraft.core.hardware.batch_invariance import batch_invariant_rows
 from redraft.models.diffusion_lm import DiffusionLM
+from redraft.models.networks.executors.packed import Packed
 from redraft.tasks.engine.model import TextModel, open_model
 from redraft.training.data.annotations import as_annotated
 
@@ -78,12 +79,13 @@ class _ModelProcess:
     def __init__(
         self, models: dict[str, TextModel], inbox: queue.SimpleQueue[_JsonObject | None], events: _EventWriter
     ) -> None:
-        self.models, self.inbox, self.events = models, inbox, events
-        networks = [model.lm.network for model in models.values()]
+        self.inbox, self.events = inbox, events
         self.batch_invariant_rows = batch_invariant_rows(
             chain.from_iterable(_shapes(model.lm) for model in models.values())
         )
-        self.scheduler = BatchScheduler(networks, min_rows=self.batch_invariant_rows or 1, heartbeat=events.heartbeat)
+        self.scheduler = BatchScheduler(min_rows=self.batch_invariant_rows or 1, heartbeat=events.heartbeat)
+        packed = Packed(self.scheduler)
+        self.models = {name: replace(model, lm=model.lm.on(packed)) for name, model in models.items()}
         self.requests: dict[int, _ActiveRequest] = {}
         self.compiler = ThreadPoolExecutor(1)
 

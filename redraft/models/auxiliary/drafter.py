@@ -12,11 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.core.vocab import require_range
-from redraft.models.networks.attention import Full, RotaryEmbedding
+from redraft.models.networks.attention import RotaryEmbedding
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.executors.row import peek
 from redraft.models.networks.kv_cache import KeyValue, KeyValueCache, TokenPositions
 from redraft.models.networks.layers import Block, LayerInputs, Norm
 from redraft.models.networks.linear import init_weights, lora_enabled, lora_layers
+from redraft.models.networks.patterns import Full
 from redraft.models.networks.prepacked import PrepackedLinear, output_weights, replace_linears
 from redraft.models.networks.transformer import Transformer
 
@@ -241,7 +243,7 @@ class SelfDrafterNetwork(DraftNetwork):
         slot = torch.arange(past.columns, past.columns + 1 + masks, device=h.device)
         gate = (torch.arange(1 + masks, device=h.device) > 0)[None]
         with lora_enabled(network, gate=gate):
-            return network.peek(self._add_positions(network, h, slot), past)
+            return peek(network, self._add_positions(network, h, slot), past)
 
 
 def gate_lora_to_masks(network: Transformer) -> None:

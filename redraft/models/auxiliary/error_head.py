@@ -7,10 +7,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from redraft.models.networks.attention import AttentionMask, Full, RotaryEmbedding
+from redraft.models.networks.attention import AttentionMask, RotaryEmbedding
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.kv_cache import KeyValueCache, TokenPositions
 from redraft.models.networks.layers import Block, LayerInputs, Norm
+from redraft.models.networks.patterns import Full
 
 
 class ErrorHead(nn.Module):

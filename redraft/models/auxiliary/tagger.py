@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from redraft.core.canvas import Context
 from redraft.core.vocab import require_range
-from redraft.models.networks.attention import Causal, Full
 from redraft.models.networks.config import NetworkIO, TransformerConfig
+from redraft.models.networks.patterns import Causal, Full
 from redraft.models.networks.transformer import Transformer
 
 

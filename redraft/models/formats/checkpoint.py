@@ -16,8 +16,8 @@ from redraft.core.vocab import Vocab
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.formats.layout import _Layout
 from redraft.models.formats.storage.tensors import ForeignSettings, LayoutError
-from redraft.models.networks.attention import AttentionPattern, BlockCausal, Causal, Full
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.patterns import AttentionPattern, BlockCausal, Causal, Full
 
 
 @dataclass(frozen=True)

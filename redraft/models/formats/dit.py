@@ -41,8 +41,8 @@ from redraft.models.formats.layout import (
 )
 from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights, LayoutError
 from redraft.models.heads import Head, Score, Softmax, Subs
-from redraft.models.networks.attention import BlockCausal, Full
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.patterns import BlockCausal, Full
 from redraft.models.time_conditioning import ConditionOnKeep, ConditionOnSigma, ConditionOnTime
 
 _TIME_IGNORED = ConditionOnTime(

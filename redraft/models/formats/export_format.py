@@ -10,8 +10,8 @@ from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.formats.layout import _Layout
 from redraft.models.heads import Shift
-from redraft.models.networks.attention import BlockCausal, Causal, Full
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.patterns import BlockCausal, Causal, Full
 
 _SettingsJson = dict[str, Any]
 

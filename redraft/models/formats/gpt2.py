@@ -13,8 +13,8 @@ from redraft.models.formats.layout import (
     _require_supported,
 )
 from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights
-from redraft.models.networks.attention import Full
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.patterns import Full
 
 _TABLE: _NameTable = {
     "embedding": ("wte",),

@@ -16,8 +16,8 @@ from redraft.models.formats.checkpoint import (
 )
 from redraft.models.formats.storage.tensors import LayoutError
 from redraft.models.heads import Shift, Subs
-from redraft.models.networks.attention import AttentionPattern, Causal, Full
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.patterns import AttentionPattern, Causal, Full
 
 _MASK_IDS = {  # mask ids of published models whose files do not name them
     "diffusionfamily/diffullama": 811,

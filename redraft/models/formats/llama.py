@@ -26,8 +26,9 @@ from redraft.models.formats.layout import (
     _require_supported,
 )
 from redraft.models.formats.storage.tensors import ForeignSettings, ForeignWeights, LayoutError
-from redraft.models.networks.attention import BlockCausal, Full, RopeScaling
+from redraft.models.networks.attention import RopeScaling
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.patterns import BlockCausal, Full
 
 _DEFAULT_ROPE_THETA = 10_000.0  # for old configs without rope_theta, as in the original code
 _TABLE: _NameTable = {

@@ -1,13 +1,12 @@
-"""Attention: patterns and masks, scaled dot-product attention, rotary position embeddings."""
+"""Attention: masks, scaled dot-product attention, rotary position embeddings. Only `attend` calls a kernel."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -18,101 +17,14 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex
 from redraft.core.vocab import FINITE, require_range
 
 
-class AttentionPattern(ABC):
+class Visibility(Protocol):
     """Which keys a query attends to, as a function of their positions in the row."""
 
-    @abstractmethod
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
         """Positions of queries and keys, in shapes that broadcast → bool: whether the query attends to the key."""
 
-    @abstractmethod
     def sees_all(self, first: int, end: int) -> bool:
         """Whether queries at positions first..end − 1 attend to all keys at 0..end − 1, so that no mask is needed."""
-
-
-@dataclass(frozen=True)
-class Full(AttentionPattern):
-    """Full attention: every token attends to every token."""
-
-    def sees(self, query: Tensor, key: Tensor) -> Tensor:
-        return (query >= 0) & (key >= 0)
-
-    def sees_all(self, first: int, end: int) -> bool:
-        return True
-
-
-@dataclass(frozen=True)
-class BlockCausal(AttentionPattern):
-    """A token attends to its own block and to all earlier ones (block diffusion, Arriola et al. 2025).
-
-    Training uses two streams at the same positions: noisy tokens attend to their own noisy block and to the *clean*
-    earlier blocks. With block=1 this is an autoregressive model that reads a mask where the next token will be.
-    """
-
-    block: int = 16
-
-    def __post_init__(self) -> None:
-        if self.block < 1:
-            raise ValueError(f"block={self.block}; a block must have at least one token")
-
-    def sees(self, query: Tensor, key: Tensor) -> Tensor:
-        return query // self.block >= key // self.block
-
-    def sees_all(self, first: int, end: int) -> bool:
-        return first // self.block == (end - 1) // self.block
-
-    def streams(self, pos: Tensor) -> _TwoStreams:
-        """The pattern of the 2L columns [noisy; clean], where both halves have the positions `pos` (L,)."""
-        return _TwoStreams((pos // self.block).repeat(2), torch.arange(2 * len(pos), device=pos.device) >= len(pos))
-
-
-@dataclass(frozen=True)
-class _TwoStreams(AttentionPattern):
-    """Noisy tokens attend to their own noisy block and to clean earlier blocks; clean tokens only to clean ones.
-
-    The fields are tensors rather than a block size and a row length, so that compiled code works for any values.
-    """
-
-    block: Tensor  # (2L,) index of the block that each column belongs to
-    clean: Tensor  # (2L,) bool: True in the clean half
-
-    def sees(self, query: Tensor, key: Tensor) -> Tensor:
-        same, earlier = self.block[query] == self.block[key], self.block[query] > self.block[key]
-        return torch.where(self.clean[key], earlier | same & self.clean[query], same & ~self.clean[query])
-
-    def sees_all(self, first: int, end: int) -> bool:
-        return False
-
-
-@dataclass(frozen=True)
-class Causal(AttentionPattern):
-    """Causal attention, for autoregressive models: slot i reads token i − 1 and predicts token i.
-
-    Slot 0 reads a start token, such as the mask. The network reads the clean tokens in training; in sampling it reads
-    the canvas, which is filled from the left. With the head `Shift` there is no start token (GPT-2, Llama): the network
-    reads the row itself, and the state of token i predicts token i + 1.
-    """
-
-    start: int | None = None  # id of the start token; None for that of the vocabulary
-
-    def sees(self, query: Tensor, key: Tensor) -> Tensor:
-        return query >= key
-
-    def sees_all(self, first: int, end: int) -> bool:
-        return first == end - 1  # a single query at the end attends to everything
-
-
-@dataclass(frozen=True)
-class AnnealedCausal(AttentionPattern):
-    """Causal attention plus some later tokens, a step between causal and full (Gong et al. 2024, Algorithm 1)."""
-
-    open: Tensor  # (L, L) bool: later keys that each query attends to as well
-
-    def sees(self, query: Tensor, key: Tensor) -> Tensor:
-        return (query >= key) | self.open[query, key]
-
-    def sees_all(self, first: int, end: int) -> bool:
-        return False
 
 
 # (Lq, Lk) or (B, 1, Lq, Lk) bool, or the same as tiles for flex_attention; None if no pair is masked
@@ -127,7 +39,7 @@ class AttentionMask:
     block mask of flex_attention.
     """
 
-    pattern: AttentionPattern
+    pattern: Visibility
     query: Tensor  # (Lq,) positions of the queries, or (B, Lq) if rows differ
     keys: int  # number of keys; they are at positions 0, 1, …
     pad: Tensor | None = None  # (B, keys) bool: True on padding; None if there is no padding
@@ -138,9 +50,7 @@ class AttentionMask:
         return allowed if self.pad is None else allowed & ~self.pad[row, key] | (query == key)
 
     @classmethod
-    def of(
-        cls, pattern: AttentionPattern, query: Tensor, first: int, keys: int, pad: Tensor | None
-    ) -> AttentionMask | None:
+    def of(cls, pattern: Visibility, query: Tensor, first: int, keys: int, pad: Tensor | None) -> AttentionMask | None:
         """The mask of queries at these positions, none of which is before `first`; None if no pair is masked."""
         if pad is None and pattern.sees_all(first, keys):
             return None
@@ -193,7 +103,8 @@ def _flex(device: str) -> Callable[..., Any]:
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: _MaskTensor) -> Tensor:
     """Attention: (B, H, Lq, d) queries, (B, Hkv, Lk, d) keys and values → (B, H, Lq, d).
 
-    In bf16 on CPUs, plain matrix products are 20 % faster than the fused kernel; in all other cases the kernel wins.
+    The mask is bool, or added to the scores if it is a float. In bf16 on CPUs, plain matrix products are 20 % faster
+    than the fused kernel; in all other cases the kernel wins.
     """
     if isinstance(mask, BlockMask):
         out: Tensor = _flex(q.device.type)(q, k, v, block_mask=mask, enable_gqa=k.shape[1] != q.shape[1])
@@ -203,7 +114,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: _MaskTensor) -> Tensor:
     if q.device.type == "cpu" and q.dtype == torch.bfloat16:
         score = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2)
         if mask is not None:
-            score = score.masked_fill(~mask, -torch.inf)
+            score = score.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else score + mask
         return score.softmax(-1, dtype=q.dtype) @ v
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 

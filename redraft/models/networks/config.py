@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from redraft.core.vocab import ABOVE_ZERO, BELOW_ONE, FINITE, MAX_WIDTH, require_range
-from redraft.models.networks.attention import AttentionPattern, Causal, Full, RopeScaling
+from redraft.models.networks.attention import RopeScaling
+from redraft.models.networks.patterns import AttentionPattern, Causal, Full
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from redraft.core.canvas import Context
+
 KeyValue = tuple[Tensor, Tensor]  # keys and values of one layer, each (B, Hkv, L, d)
 
 
@@ -113,6 +115,23 @@ class KeyValueCache:
     buffer: _KeyValueBuffer | None = None  # storage that the layers are views of; None if they own their memory
     crops: int = 0  # crop count of the buffer when this cache was made
 
+    @classmethod
+    def of(cls, context: Context) -> KeyValueCache:
+        """The cache of a context; an empty one if it has none."""
+        cache = context.cache if isinstance(context.cache, cls) else cls()
+        if cache.buffer is not None and not cache.buffer.still_holds(cache):
+            raise ValueError("some tokens of this cache were cropped and overwritten; use the cropped cache")
+        return cache
+
+    def states_before(self, context: Context) -> Tensor | None:
+        """(B, L, D) states of a causal network that predict the tokens `context.clean`.
+
+        None if they are not those that the cache has read in its last pass.
+        """
+        if self.outputs is None or context.positions is None or context.clean is None:
+            return None
+        return self.outputs.before(context.positions, context.clean)
+
     @property
     def columns(self) -> int:
         """K: number of columns, including the start token."""
@@ -194,6 +213,18 @@ class TokenPositions:
             if last - first == L - 1 and first <= cached:
                 return cls(B, position[0], max(last + 1, cached), first)
         return cls(B, position.expand(B, -1), max(int(position.max()) + 1, cached), None)
+
+    def embeddable(self, pad: Tensor | None, count: int | None) -> Tensor:
+        """The positions, with 0 for padding; raise if one is beyond the `count` learned positions."""
+        if count is None:
+            return self.values
+        position = self.values
+        if position.dim() == 2 and pad is not None:
+            position = position.masked_fill(pad, 0)
+        last = int((position if position.dim() == 2 else position[-1:]).max()) if position.numel() else -1
+        if last >= count:
+            raise ValueError(f"{last + 1} tokens are too many: this network has {count} positions; use fewer tokens")
+        return position
 
     def join(self, old: KeyValue | None, new: KeyValue) -> KeyValue:
         """Keys and values of all columns: new ones at their positions, cached ones elsewhere."""

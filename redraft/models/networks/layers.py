@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +15,7 @@ from redraft.core import ops
 from redraft.core.ops import dropout
 from redraft.models.networks.attention import AttentionMask, RotaryEmbedding, _MaskTensor, attend
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.forward_pass import _QueryPositions, _TimeEmbeddings
 from redraft.models.networks.kv_cache import KeyValue, TokenPositions
 from redraft.models.networks.linear import _FusedLinear, _init_residual, _make_projection, init_weights
 
@@ -193,14 +193,6 @@ class MLP(nn.Module):
         _init_residual(self.down, self.layers)
 
 
-class _RowExecutor(ABC):
-    """Runs blocks on a single row in a faster way (see `incremental`)."""
-
-    @abstractmethod
-    def run(self, block: Block, h: Tensor) -> tuple[Tensor, KeyValue]:
-        """(1, n, D) states → (1, n, D) after the block, and all keys and values of its layer."""
-
-
 class Block(nn.Module):
     """A transformer block: h += gate·attention(norm(h)), then h += gate·mlp(norm(h)).
 
@@ -219,13 +211,11 @@ class Block(nn.Module):
     def forward(
         self,
         h: Tensor,
-        inputs: LayerInputs | _RowExecutor,
+        inputs: LayerInputs,
         past: KeyValue | None = None,
         at: _QueryPositions | None = None,
     ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → (B, L, D), or (N, D) at query positions; and all keys and values, those in `past` included."""
-        if isinstance(inputs, _RowExecutor):
-            return inputs.run(self, h)
         shift1, scale1, *rest = _modulation(self.modulation, inputs.time, 6)
         mixed, key_values = self.attention(self.norm1(h, shift1, scale1), inputs, past, at)
         if at is not None:
@@ -251,25 +241,6 @@ class Block(nn.Module):
         """The matrices between hidden states, which Muon may train; those that read the time are left out."""
         parts = [part for part in (self.attention, self.mlp, self.cross) if part is not None]
         return [p for part in parts for p in part.parameters() if p.dim() == 2]
-
-
-@dataclass(frozen=True)
-class _TimeEmbeddings:
-    """The embedded times of a batch: its K distinct times, and an index into them for each token.
-
-    adaLN with a time per token would cost a matrix product per token, but distinct times are few (blocks, prompts).
-    """
-
-    embedded: Tensor  # (K, C) embedding of each distinct time
-    index: Tensor  # (B, 1) or (B, L), or (N,) at query positions: index of the token's time among the K
-
-    def __call__(self, layer: nn.Linear) -> Tensor:
-        """(B, 1 or L, features): the layer's output for each token."""
-        return layer(self.embedded)[self.index]
-
-    def at(self, query: _QueryPositions) -> _TimeEmbeddings:
-        """The times of only the query positions."""
-        return replace(self, index=query.take(self.index))
 
 
 def _modulation(layer: nn.Linear | None, time: _TimeEmbeddings | None, parts: int) -> list[Tensor | None]:
@@ -311,56 +282,6 @@ class LayerInputs:
         attention = None if self.attention is None else self.attention.at(query.rectangle)
         mask = None if attention is None else attention.dense()
         return LayerInputs(self.positions, time, rotary, attention, mask, self.source)
-
-
-@dataclass(frozen=True)
-class _QueryPositions:
-    """The N positions of a batch whose states are computed in the last block.
-
-    Token-wise layers compute only these. Attention needs a rectangle (B, M), where M is the largest number of queries
-    in a row; the outputs of its padding are dropped.
-    """
-
-    index: Tensor  # (N,) row · length + column, ordered by row
-    length: int  # L, the number of columns of a row
-    shape: tuple[int, int]  # (B, M), the shape of the rectangle
-    slot: Tensor | None  # (N,) index into the flattened rectangle; None if the queries fill it in order
-
-    @classmethod
-    def of(cls, index: Tensor, rows: int, length: int) -> _QueryPositions:
-        """The positions at `index` (N,), each row · length + column, ordered by row."""
-        if rows == 1 and len(index):
-            return cls(index, length, (1, len(index)), None)
-        row = index // length
-        count = row.bincount(minlength=rows)
-        most = max(1, int(count.max()))
-        if len(index) == rows * most:
-            return cls(index, length, (rows, most), None)
-        rank = torch.arange(len(index), device=index.device) - (count.cumsum(0) - count)[row]
-        return cls(index, length, (rows, most), row * most + rank)
-
-    def take(self, a: Tensor) -> Tensor:
-        """(B, L, …) values per token, or (B, 1, …) per row → (N, …)"""
-        index, columns = self.index, a.shape[1]
-        if columns != self.length:
-            row = index // self.length
-            index = row if columns == 1 else row * columns + index % self.length
-        return a.flatten(0, 1).index_select(0, index)
-
-    def spread(self, a: Tensor) -> Tensor:
-        """(N, …) → (B, M, …), zero in the padding"""
-        if self.slot is not None:
-            a = a.new_zeros(self.shape[0] * self.shape[1], *a.shape[1:]).index_copy(0, self.slot, a)
-        return a.unflatten(0, self.shape)
-
-    def collect(self, a: Tensor) -> Tensor:
-        """(B, M, …) → (N, …), without the padding"""
-        return a.flatten(0, 1) if self.slot is None else a.flatten(0, 1).index_select(0, self.slot)
-
-    @property
-    def rectangle(self) -> Tensor:
-        """(B, M) column of each query."""
-        return self.spread(self.index % self.length)
 
 
 class _TimeEmbedding(nn.Module):

@@ -28,6 +28,8 @@ class PrepackedLinear(nn.Module):
     That may need a minimum number of rows; inputs with fewer are padded.
     """
 
+    batch_invariant = True
+
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         super().__init__()
         if not torch.backends.mkldnn.is_available():
@@ -75,9 +77,8 @@ def prepack(network: Transformer) -> Transformer:
 
 
 def _prepack_output(network: Transformer) -> Transformer:
-    """Pack the output layer and make incremental decoding batch-invariant, in place; return the network."""
-    network.output = PrepackedLinear(*output_weights(network))  # type: ignore[assignment]
-    network.batch_invariant = True
+    """Pack the output layer, which makes `Row` batch-invariant, in place; return the network."""
+    network.replace_output(PrepackedLinear(*output_weights(network)))
     return network
 
 

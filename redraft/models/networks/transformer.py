@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from copy import copy
 from dataclasses import replace
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from redraft.core.canvas import Context
-from redraft.core.ops import dropout
-from redraft.models.networks.attention import (
-    AttentionMask,
-    AttentionPattern,
-    BlockCausal,
-    Causal,
-    Full,
-    RotaryEmbedding,
-)
 from redraft.models.networks.config import NetworkIO, TransformerConfig
-from redraft.models.networks.forward_pass import ForwardPass, PassOutput, _PassExecutor
-from redraft.models.networks.incremental import _grow_buffer, _run_row
-from redraft.models.networks.kv_cache import KeyValue, KeyValueCache, TokenPositions, _CachedStates, _KeyValueBuffer
-from redraft.models.networks.layers import (
-    Block,
-    LayerInputs,
-    Norm,
-    _EncodedSource,
-    _GapHead,
-    _modulation,
-    _QueryPositions,
-    _TimeEmbedding,
-)
+from redraft.models.networks.executors.base import Executor
+from redraft.models.networks.executors.row import Row
+from redraft.models.networks.forward_pass import ForwardPass, PassOutput, Query, _TimeEmbeddings
+from redraft.models.networks.kv_cache import KeyValueCache
+from redraft.models.networks.layers import Block, Norm, _EncodedSource, _GapHead, _modulation, _TimeEmbedding
 from redraft.models.networks.linear import LoraEmbedding, init_weights
+from redraft.models.networks.patterns import AttentionPattern, Causal, Full, read_plainly
 
 
 class Transformer(nn.Module):
@@ -48,9 +32,8 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, io: NetworkIO) -> None:
         super().__init__()
         self.config, self.io = config, io
-        self.recompute = False  # gradient checkpointing; set by the training loop
-        self.executor: _PassExecutor | None = None  # batches the passes of concurrent requests; set by the server
-        self.batch_invariant = False  # a token gets the same bits whatever is read with it; set with packed weights
+        self.executor: Executor = Row()
+        self._counters: list[Callable[[int], None]] = []  # called with the number of rows of each pass
         least = 0 if io.vectors else config.padded_vocab or 0
         self.embedding = _embedding(config, io, max(io.reads, least))
         self.nothing = None if io.cross is None else nn.Parameter(torch.zeros(io.cross))  # the state of "no source"
@@ -77,25 +60,13 @@ class Transformer(nn.Module):
         context: with a cache, `context.positions` gives the positions of the tokens; they replace cached tokens there.
         at: (N,) indices row · L + column, ordered by row; the last block computes only these states.
         """
-        pattern = self.config.pattern
-        if context.label is not None and self.config.classes is None:
-            raise ValueError("this network has no class labels; leave them out, or set classes in its config")
-        if context.source is not None and self.io.cross is None:
-            raise ValueError("this network reads no source; leave it out, or build the model with an encoder")
-        _require_positions(tokens, context)
-        if context.pattern is not None:  # another attention pattern needs no start token and no second stream
-            _require_whole(context)
-            return self._run(tokens, level, context, at)[0]
-        if isinstance(pattern, Causal):
-            return (self._unshifted if self.io.start is None else self._shifted)(tokens, context, at)
-        if isinstance(pattern, BlockCausal) and context.clean is not None:
-            return self._two_streams(tokens, level, context, pattern, at)
-        cached = _past(context).outputs
-        if cached is not None and context.positions is not None:
-            h = cached.reuse(tokens, level, context.positions)
-            if h is not None:
-                return h if at is None else h.flatten(0, 1)[at]
-        return self._run(tokens, level, context, at)[0]
+        query = self._query(tokens, level, context, at)
+        if context.pattern is None:
+            stream = self.config.pattern.stream(query)
+        else:  # another attention pattern needs no start token and no second stream
+            query.require_whole()
+            stream = read_plainly(query, cast(AttentionPattern, context.pattern))
+        return stream.states(None if stream.forward_pass is None else self.run(stream.forward_pass).h)
 
     def with_gaps(self, tokens: Tensor, level: Tensor | None, context: Context = Context()) -> tuple[Tensor, Tensor]:
         """(B, L) ids → (B, L, D) hidden states, and the outputs of `_GapHead` for the gap before each token.
@@ -104,11 +75,12 @@ class Transformer(nn.Module):
         """
         if self.gaps is None:
             raise ValueError("this network has no head for gaps; insertion needs TransformerConfig(gaps=longest gap)")
-        _require_whole(context)
-        positions = TokenPositions.of(None, tokens, KeyValueCache())
-        attention = AttentionMask.of(Full(), positions.values, 0, positions.keys, context.pad)
-        h, time, _ = self._trunk(ForwardPass(tokens, level, positions, attention, context))
-        return self.norm(h, *_modulation(self.modulation, time, 2)), self.gaps(h, time)
+        query = self._query(tokens, level, replace(context, cache=None))
+        query.require_whole()
+        read = read_plainly(query, Full()).forward_pass
+        assert read is not None
+        h, time, *_ = self._trunk(read)
+        return self._normed(h, time), self.gaps(h, time)
 
     @torch.no_grad()
     def absorb(
@@ -121,31 +93,14 @@ class Transformer(nn.Module):
         level: noise levels of the tokens; None if they are clean.
         unfinished: whether a block of a block-causal network will still change, so that its cache is approximate.
         """
-        _require_positions(tokens, context)
-        past, pad, position = _past(context), context.pad, context.positions
-        if isinstance(self.config.pattern, Causal) and self.io.start is not None:
-            tokens, pad, position = _prepend_start(tokens, pad, position, self.io.start, past)
-            past = replace(past, start_columns=1)
-        if tokens.shape[1] == 0:
-            return past
-        if self._can_run_incrementally(tokens, pad, past, position):
-            return self._absorb_row(tokens, past, position)
         level = torch.zeros(tokens.shape[0], 1, device=tokens.device) if level is None else level
-        context = replace(context, pad=pad, cache=past, positions=position)
-        h, key_values, missing = self._run(self._embeddable(tokens), level, context)
-        layers = tuple((k.contiguous(), v.contiguous()) for k, v in key_values)  # a view would keep all of qkv alive
-        if unfinished and isinstance(self.config.pattern, BlockCausal):
-            outputs = _cached_states(tokens, h, position, 0)
-            outputs = outputs and replace(outputs, level=level)
-            return KeyValueCache(layers, missing, past.last_state, exact=False, outputs=outputs)
-        last_state = _last_state(h, pad, past.last_state)
-        if not isinstance(self.config.pattern, Full):
-            causal, start = isinstance(self.config.pattern, Causal), past.start_columns
-            outputs = _cached_states(tokens, h, position, start) if causal else None
-            return KeyValueCache(layers, missing, last_state, start, past.exact, outputs)
-        whole = position is None and tokens.dim() == 2
-        outputs = _CachedStates(tokens, None if self.time is None else level, h) if whole else None
-        return KeyValueCache(layers, missing, last_state, exact=False, outputs=outputs)
+        pattern = self.config.pattern
+        query = pattern.absorbed(self._query(tokens, level, context))
+        if query.tokens.shape[1] == 0:
+            return query.past
+        read = ForwardPass.of(pattern, query.tokens, level, query.context, query.past)
+        read = replace(read, extends_cache=True)
+        return pattern.kept(read, self.run(read), unfinished=unfinished)
 
     def extend(self, tokens: Tensor, past: KeyValueCache = KeyValueCache()) -> tuple[Tensor, KeyValueCache]:
         """(B, L) tokens right after those of a cache → (B, L, D) states, and the cache with these tokens added.
@@ -154,59 +109,78 @@ class Transformer(nn.Module):
         adapter off, these are the states of the causal network.
         """
         position = torch.arange(past.columns, past.columns + tokens.shape[1], device=tokens.device)[None]
-        h, key_values, missing = self._run(tokens, None, Context(cache=past, positions=position, pattern=Causal()))
-        return h, KeyValueCache(tuple(key_values), missing)
+        read = ForwardPass.of(Causal(), tokens, None, Context(positions=position), past)
+        output = self.run(read)
+        return output.h, KeyValueCache(tuple(output.key_values), read.missing)
 
-    def _can_run_incrementally(
-        self, tokens: Tensor, pad: Tensor | None, past: KeyValueCache, position: Tensor | None
-    ) -> bool:
-        """Whether these are the next tokens of a single row of a plain causal network, in fp32 on a CPU."""
-        c, (B, L) = self.config, tokens.shape[:2]
-        plain = isinstance(c.pattern, Causal) and not c.qk_norm and self.io.cross is None and self.executor is None
-        single = (
-            B == 1
-            and pad is None
-            and past.missing is None
-            and tokens.is_cpu
-            and not self.training
-            and not torch.is_autocast_enabled("cpu")
-        )
-        at_end = (0 if position is None else int(position[0, 0])) == past.columns
-        return plain and single and at_end and (self.batch_invariant or L < 65)
+    def on(self, executor: Executor) -> Transformer:
+        """The same weights, run by another executor."""
+        twin = copy(self)
+        twin.executor = executor
+        return twin
 
-    def _absorb_row(self, tokens: Tensor, past: KeyValueCache, position: Tensor | None) -> KeyValueCache:
-        h = self.embedding(self._embeddable(tokens[0]))
-        if self.position is not None:
-            slots = torch.arange(past.columns, past.columns + len(h), device=h.device)
-            h = h + self.position(_require_known_positions(slots, None, self.position.num_embeddings))
-        buffer = _grow_buffer(past, self.config, len(h), h)
-        parts = h[None].split(64, 1) if self.batch_invariant else (h[None],)
-        states = self.norm(torch.cat([self._run_row(part, buffer) for part in parts], 1))
-        layers, start = buffer.layers(), past.start_columns
-        outputs = _cached_states(tokens, states, position, start)
-        return KeyValueCache(layers, None, states[:, -1:], start, past.exact, outputs, buffer, buffer.crops)
+    @property
+    def batch_invariant(self) -> bool:
+        """Whether a token gets the same bits whatever is read with it, as with packed weights."""
+        return bool(getattr(self.output, "batch_invariant", False))
 
-    @torch.no_grad()
-    def peek(self, h: Tensor, past: KeyValueCache) -> Tensor:
-        """(1, n, D) embedded inputs right after the tokens of a cache → (1, n, D) states; the cache is unchanged."""
-        buffer = _grow_buffer(past, self.config, h.shape[1], h)
-        filled = buffer.filled
-        states = self._run_row(h, buffer)
-        buffer.filled = filled
-        return self.norm(states)
+    def run(self, forward_pass: ForwardPass) -> PassOutput:
+        """Run one pass; its states are normed."""
+        output = self._trunk(forward_pass)
+        return output._replace(h=self._normed(output.h, output.time))
 
-    def _run_row(self, h: Tensor, buffer: _KeyValueBuffer) -> Tensor:
-        return _run_row(cast("list[Block]", list(self.blocks)), h, buffer, batch_invariant=self.batch_invariant)
+    def _trunk(self, forward_pass: ForwardPass) -> PassOutput:
+        for count in self._counters:
+            count(len(forward_pass.tokens))
+        return self.executor.trunk(self, forward_pass)
+
+    def _normed(self, h: Tensor, time: _TimeEmbeddings | None) -> Tensor:
+        return cast(Tensor, self.norm(h, *_modulation(self.modulation, time, 2)))
 
     def logits(self, h: Tensor) -> Tensor:
         """(…, D) states → (…, V) logits, possibly batched with those of other requests."""
-        return self.project(h) if self.executor is None else self.executor.logits(h)
+        return self.executor.logits(self, h)
 
     def project(self, h: Tensor) -> Tensor:
         """(…, D) states → (…, V) logits, without batching."""
         return F.linear(h, self.embedding.weight) if self.output is None else self.output(h)
 
-    def _source(self, context: Context, like: Tensor) -> _EncodedSource | None:
+    def replace_output(self, layer: nn.Module) -> None:
+        """Use another form of the output layer's weights, for inference."""
+        self.output = cast(nn.Linear, layer)
+
+    def counting(self, count: Callable[[int], None]) -> AbstractContextManager[None]:
+        """Call `count` with the number of rows of each pass of the caller, while the context is open."""
+        return self.executor.counting(self, count)
+
+    @contextmanager
+    def count_rows(self, count: Callable[[int], None]) -> Iterator[None]:
+        """Call `count` with the number of rows of each pass, while the context is open."""
+        self._counters.append(count)
+        try:
+            yield
+        finally:
+            self._counters.remove(count)
+
+    def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """Tokens at positions of the same shape, or one that broadcasts → their embeddings (…, D).
+
+        In a plain causal network the mask has no embedding; any other id will do, as no token attends to a later mask.
+        """
+        if self.io.start is None:
+            tokens = tokens.clamp(max=self.embedding.weight.shape[0] - 1)
+        h: Tensor = self.embedding(tokens)
+        return h if self.position is None else h + self.position(position)
+
+    def embed_times(self, level: Tensor | None, label: Tensor | None) -> _TimeEmbeddings | None:
+        """Noise levels and labels → their embeddings; None if the network does not see the time."""
+        if self.time is None:
+            return None
+        if level is None:
+            raise ValueError("this network sees the time (adaLN); give it noise levels of shape (B, 1) or (B, L)")
+        return cast(_TimeEmbeddings, self.time(level, label))
+
+    def encoded_source(self, context: Context, like: Tensor) -> _EncodedSource | None:
         """The input of cross attention: the encoded source, or the learned state of "no source"."""
         if self.nothing is None:
             return None
@@ -215,100 +189,14 @@ class Transformer(nn.Module):
         pad = context.source_pad
         return _EncodedSource(context.source, None if pad is None else ~pad[:, None, None])
 
-    def _shifted(self, tokens: Tensor, context: Context, at: Tensor | None) -> Tensor:
-        """Hidden states of a causal network with a start token: slot i holds token i − 1 and predicts token i."""
-        past, pad, position = _past(context), context.pad, context.positions
-        if past.last_state is not None and position is not None:
-            h = past.last_state
-            if tokens.shape[1] > 1:
-                shorter = replace(context, pad=None if pad is None else pad[:, :-1], positions=position[:, :-1] + 1)
-                later = self._run(tokens[:, :-1], None, shorter)[0]
-                h = torch.cat([h.to(later.dtype), later], 1)
-            return h if at is None else h.flatten(0, 1)[at]
-        _require_whole(context)
-        stream = tokens if context.clean is None else context.clean
-        slots = F.pad(stream[:, :-1], (1, 0), value=self.io.start)
-        shifted = replace(context, pad=None if pad is None else F.pad(pad[:, :-1], (1, 0)), cache=None)
-        return self._run(slots, None, shifted, at)[0]
-
-    def _unshifted(self, tokens: Tensor, context: Context, at: Tensor | None) -> Tensor:
-        """Hidden states of a causal network without a start token: slot i holds token i and predicts token i + 1."""
-        stream = tokens if context.clean is None else context.clean
-        return self._run(self._embeddable(stream), None, context, at)[0]
-
-    def _embeddable(self, tokens: Tensor) -> Tensor:
-        """The ids, with the mask replaced by any id if it has no embedding; tokens before it do not attend to it."""
-        return tokens.clamp(max=self.embedding.weight.shape[0] - 1) if self.io.start is None else tokens
-
-    def _two_streams(
-        self, tokens: Tensor, level: Tensor | None, context: Context, pattern: BlockCausal, at: Tensor | None
-    ) -> Tensor:
-        """Hidden states of the noisy half of [noisy; clean], both at positions 0..L−1: block diffusion in one pass."""
-        assert context.clean is not None
-        _require_whole(context)
-        (B, L), pad = tokens.shape[:2], context.pad
-        pos = torch.arange(L, device=tokens.device)
-        if level is not None:
-            level = F.pad(level.expand(B, L), (0, L))
-        columns = torch.arange(2 * L, device=tokens.device)
-        both_pad = None if pad is None else torch.cat([pad, pad], 1)
-        attention = AttentionMask.of(pattern.streams(pos), columns, 0, 2 * L, both_pad)
-        both = torch.cat([tokens, context.clean], 1)
-        at_noisy = torch.arange(B * L, device=tokens.device) if at is None else at
-        query = _QueryPositions.of(self.stream_index(at_noisy, L, pattern.block), B, 2 * L)
-        positions = TokenPositions(B, pos.repeat(2), 2 * L, 0)
-        h = self._layers(ForwardPass(both, level, positions, attention, context, at=query))[0]
-        return h.unflatten(0, (B, L)) if at is None else h
-
-    def stream_index(self, at: Tensor, length: int, block: int) -> Tensor:
-        """(N,) indices row · L + column → indices row · 2L + column in [noisy; clean].
-
-        With `NetworkIO.finished`, the state that predicts the first token of a block is taken from the clean half.
-        """
-        row, column = at // length, at % length
-        clean = (column % block == block - 1) if self.io.finished else torch.zeros_like(at)
-        return row * 2 * length + column + clean * length
-
-    def _run(
-        self, tokens: Tensor, level: Tensor | None, context: Context, at: Tensor | None = None
-    ) -> tuple[Tensor, list[KeyValue], Tensor | None]:
-        """Run one stream; return its states, all keys and values, and (B, keys) the empty columns (None if none is)."""
-        past = _past(context)
-        positions = TokenPositions.of(context.positions, tokens, past)
-        missing = positions.missing(past, context.pad)
-        pattern = context.pattern if isinstance(context.pattern, AttentionPattern) else self.config.pattern
-        attention = AttentionMask.of(pattern, positions.values, positions.first or 0, positions.keys, missing)
-        query = None if at is None else _QueryPositions.of(at, *tokens.shape[:2])
-        h, key_values = self._layers(ForwardPass(tokens, level, positions, attention, context, past, query))
-        return h, key_values, missing
-
-    def _layers(self, forward_pass: ForwardPass) -> tuple[Tensor, list[KeyValue]]:
-        """Normed hidden states (B, L, D), or (N, D) at the query positions, and each layer's keys and values."""
-        h, time, key_values = self._trunk(forward_pass)
-        return self.norm(h, *_modulation(self.modulation, time, 2)), key_values
-
-    def _trunk(self, forward_pass: ForwardPass) -> PassOutput:
-        return self.trunk(forward_pass) if self.executor is None else self.executor.trunk(forward_pass)
-
-    def trunk(self, forward_pass: ForwardPass) -> PassOutput:
-        """Run all layers but the last norm, without batching."""
-        c, positions, context = self.config, forward_pass.positions, forward_pass.context
-        at, attention, h = forward_pass.at, forward_pass.attention, self.embedding(forward_pass.tokens)
-        if self.position is not None:
-            h = h + self.position(_require_known_positions(positions.values, context.pad, self.position.num_embeddings))
-        h = dropout(h, c.dropout, self.training)
-        rotary = (
-            None if c.rotary is None else RotaryEmbedding.of(positions.values, c.head_width, c.rotary, c.rope_scaling)
-        )
-        time = None if self.time is None else self.time(_require_level(forward_pass.level), context.label)
-        mask = None if attention is None else attention.mask(c.head_width)
-        source = self._source(context, forward_pass.tokens)
-        inputs, key_values = LayerInputs(positions, time, rotary, attention, mask, source), []
-        for i, block in enumerate(self.blocks):
-            args = (h, inputs, forward_pass.past.layer(i), at if i == c.layers - 1 else None)
-            h, new = checkpoint(block, *args, use_reentrant=False) if self.recompute else block(*args)
-            key_values.append(new)
-        return PassOutput(h, time if at is None or time is None else time.at(at), key_values)
+    def _query(self, tokens: Tensor, level: Tensor | None, context: Context, at: Tensor | None = None) -> Query:
+        if context.label is not None and self.config.classes is None:
+            raise ValueError("this network has no class labels; leave them out, or set classes in its config")
+        if context.source is not None and self.io.cross is None:
+            raise ValueError("this network reads no source; leave it out, or build the model with an encoder")
+        past = KeyValueCache.of(context)
+        _require_positions(tokens, context, past)
+        return Query(tokens, level, context, past, at, self.io.start, self.io.finished)
 
     @torch.no_grad()
     def initialize(self) -> None:
@@ -347,108 +235,10 @@ def _embedding(config: TransformerConfig, io: NetworkIO, size: int) -> nn.Linear
     return (nn.Linear if io.vectors else nn.Embedding)(size, config.width)
 
 
-@contextmanager
-def record_layer_states(network: Transformer) -> Iterator[list[Tensor]]:
-    """Record the output of each layer, (B, L, D) or (N, D) at query positions, in the list that the context yields.
-
-    The output of the last layer is normed.
-    """
-    states: list[Tensor] = []
-    last = len(network.blocks) - 1
-    hooks = [
-        block.register_forward_hook(
-            lambda _, __, out, i=i: states.append(network.norm(out[0]) if i == last else out[0])
-        )
-        for i, block in enumerate(network.blocks)
-    ]
-    try:
-        yield states
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-@runtime_checkable
-class _HasHiddenMatrices(Protocol):
-    """A module that knows which of its matrices map hidden states to hidden states."""
-
-    def hidden_matrices(self) -> list[nn.Parameter]: ...
-
-
-def hidden_matrices(model: nn.Module) -> list[nn.Parameter]:
-    """The matrices between hidden states, in all networks of a model; Muon trains these."""
-    return [p for module in model.modules() if isinstance(module, _HasHiddenMatrices) for p in module.hidden_matrices()]
-
-
-def _require_known_positions(position: Tensor, pad: Tensor | None, count: int) -> Tensor:
-    """Return the positions, with 0 for padding; raise if one is beyond the `count` learned positions."""
-    if position.dim() == 2 and pad is not None:
-        position = position.masked_fill(pad, 0)
-    last = int((position if position.dim() == 2 else position[-1:]).max()) if position.numel() else -1
-    if last >= count:
-        raise ValueError(f"{last + 1} tokens are too many: this network has {count} positions; use fewer tokens")
-    return position
-
-
-def _past(context: Context) -> KeyValueCache:
-    cache = context.cache if isinstance(context.cache, KeyValueCache) else KeyValueCache()
-    if cache.buffer is not None and not cache.buffer.still_holds(cache):
-        raise ValueError("some tokens of this cache were cropped and overwritten; use the cropped cache")
-    return cache
-
-
-def cached_states(context: Context) -> Tensor | None:
-    """(B, L, D) states of a causal network that predict the tokens `context.clean`, from the cache.
-
-    None if the cache has not read these tokens in its last pass.
-    """
-    outputs = _past(context).outputs
-    if outputs is None or context.positions is None or context.clean is None:
-        return None
-    return outputs.before(context.positions, context.clean)
-
-
-def _require_positions(tokens: Tensor, context: Context) -> None:
+def _require_positions(tokens: Tensor, context: Context, past: KeyValueCache) -> None:
     positions, (B, L) = context.positions, tokens.shape[:2]
     if positions is not None and tuple(positions.shape) not in ((1, L), (B, L)):
         shape = tuple(positions.shape)
         raise ValueError(f"positions has shape {shape}; it must be ({B}, {L}), or (1, {L}) for all rows")
-    if context.positions is None and _past(context).columns:
+    if positions is None and past.columns:
         raise ValueError("the cache already holds tokens; give the positions of the new ones as Context(positions=…)")
-
-
-def _require_whole(context: Context) -> None:
-    if context.positions is not None:
-        raise ValueError("in this mode the network reads whole rows from position 0; leave out Context(positions=…)")
-
-
-def _prepend_start(
-    tokens: Tensor, pad: Tensor | None, position: Tensor | None, start: int, past: KeyValueCache
-) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Tokens, padding and slots with a start token: it takes slot 0 (unless cached), and token i takes slot i + 1."""
-    slot = 1 + (torch.arange(tokens.shape[1], device=tokens.device)[None] if position is None else position)
-    if past.columns:
-        return tokens, pad, slot
-    return F.pad(tokens, (1, 0), value=start), None if pad is None else F.pad(pad, (1, 0)), F.pad(slot, (1, 0))
-
-
-def _cached_states(tokens: Tensor, h: Tensor, slot: Tensor | None, start_columns: int) -> _CachedStates | None:
-    """The states of tokens read in one pass; None if the rows have different positions."""
-    if slot is not None and len(slot) > 1:
-        return None
-    return _CachedStates(tokens, None, h, -start_columns if slot is None else int(slot[0, 0]) - start_columns)
-
-
-def _last_state(h: Tensor, pad: Tensor | None, old: Tensor | None) -> Tensor:
-    """(B, 1, D) the state of the last token of each row; the old one for a row that is all padding."""
-    if pad is None:
-        return h[:, -1:]
-    last = ((~pad).cumsum(1) * ~pad).argmax(1)
-    new = h.take_along_dim(last[:, None, None], 1)
-    return new if old is None else torch.where(pad.all(1)[:, None, None], old.to(new.dtype), new)
-
-
-def _require_level(level: Tensor | None) -> Tensor:
-    if level is None:
-        raise ValueError("this network sees the time (adaLN); give it noise levels of shape (B, 1) or (B, L)")
-    return level

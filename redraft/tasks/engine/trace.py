@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from redraft.core.canvas import Canvas
 from redraft.core.vocab import Vocab
@@ -37,19 +37,8 @@ def count_calls(model: DiffusionLM, counted: _NetworkCalls | None = None) -> Ite
     If the passes of concurrent requests are merged, only those of the current request count.
     """
     counted = counted or _NetworkCalls()
-    if model.network.executor is not None:
-        with model.network.executor.counting(counted.add):
-            yield counted
-        return
-
-    def count(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        counted.add(len(inputs[0]))
-
-    handle = model.network.blocks[0].register_forward_pre_hook(count)
-    try:
+    with model.network.counting(counted.add):
         yield counted
-    finally:
-        handle.remove()
 
 
 def _generated_mask(start: Canvas, end: Canvas, vocab: Vocab) -> Tensor:

@@ -14,9 +14,9 @@ from redraft.core.canvas import Context
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.networks.attention import AnnealedCausal, AttentionPattern, Causal
+from redraft.models.networks.inspection import record_layer_states
 from redraft.models.networks.linear import lora_disabled, lora_parameters
-from redraft.models.networks.transformer import record_layer_states
+from redraft.models.networks.patterns import AnnealedCausal, AttentionPattern, Causal
 from redraft.training.objectives.losses import Bound, LossTerm
 from redraft.training.objectives.objective import _sum_rows
 from redraft.training.objectives.time_samplers import StratifiedTimes, TimeSampler
@@ -108,7 +108,7 @@ def _alignment_loss(model: DiffusionLM, batch: Batch, z: Tensor, states: list[Te
         model.network(batch.tokens[rows], None, Context(pad=pad, pattern=Causal()))
     at = ops.flat_positions(hidden[rows]) - 1  # a token is predicted by the state of the token before it
     distance = torch.zeros(len(at), device=z.device)
-    student_at = at if model.block is None else model.network.stream_index(at, z.shape[1], model.block)
+    student_at = model.config.network.pattern.state_index(at, z.shape[1], model.network.io.finished)
     for student, teacher in zip(states, teacher_states, strict=True):
         student = student if student.dim() == 2 else student.flatten(0, 1)[student_at]
         distance = distance + 1 - F.cosine_similarity(student.float(), teacher.flatten(0, 1)[at].float(), dim=-1)

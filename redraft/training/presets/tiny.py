@@ -18,8 +18,8 @@ from redraft.decoding.samplers.self_correction import SelfCorrection
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import Score
-from redraft.models.networks.attention import BlockCausal, Causal
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.patterns import BlockCausal, Causal
 from redraft.models.time_conditioning import ConditionOnSigma
 from redraft.training.data.corpora.programs import PROGRAM_WORDS, Programs
 from redraft.training.data.corpora.stories import STORY_LANGUAGE

@@ -17,8 +17,8 @@ from redraft.decoding.samplers.self_correction import SelfCorrection
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import Head, Score, Softmax, Subs
-from redraft.models.networks.attention import BlockCausal, Causal, Full
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.patterns import BlockCausal, Causal, Full
 from redraft.models.time_conditioning import ConditionOnKeep, ConditionOnSigma, ConditionOnTime, TimeConditioning
 from redraft.training.data.corpora.benchmarks import Enwik8, Text8
 from redraft.training.data.framing import DocumentRows, Framing, PackedRows

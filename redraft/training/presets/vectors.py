@@ -16,8 +16,8 @@ from redraft.models.codecs.embedding import Embedding
 from redraft.models.codecs.simplex import Simplex
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import PredictEps, PredictTokens
-from redraft.models.networks.attention import BlockCausal
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.patterns import BlockCausal
 from redraft.models.time_conditioning import ConditionOnLogSnr
 from redraft.training.data.corpora.e2e_nlg import e2e_corpus
 from redraft.training.data.corpora.points import GaussianMixtureCorpus

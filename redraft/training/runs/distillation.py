@@ -8,8 +8,8 @@ from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.models.auxiliary.drafter import DraftConfig, SelfDrafter, SideDrafter
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.networks.attention import Causal
 from redraft.models.networks.config import LoraConfig
+from redraft.models.networks.patterns import Causal
 from redraft.training.data.framing import Framing
 from redraft.training.data.sources import Corpus, InfiniteCorpus
 from redraft.training.objectives.distillation import DrafterObjective

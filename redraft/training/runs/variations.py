@@ -26,8 +26,8 @@ from redraft.models.codecs.embedding import Embedding
 from redraft.models.codecs.modules.size import TransformerSize
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import Head, PredictTokens, PredictX, Subs, VectorHead
-from redraft.models.networks.attention import Causal, Full
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.patterns import Causal, Full
 from redraft.training.data.annotations import as_annotated
 from redraft.training.data.framing import DocumentRows, Framing, PackedRows
 from redraft.training.data.pair_framing import EncoderRows, LabeledRows, PairRows, SpanRows

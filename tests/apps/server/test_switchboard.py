@@ -32,7 +32,7 @@ from redraft.models import (
     Full,
     TransformerConfig,
 )
-from redraft.models.networks.ragged_batch import project_ragged
+from redraft.models.networks.executors.packed import Packed, project_ragged
 from redraft.tasks import count_calls
 from tests.conftest import Build
 
@@ -86,19 +86,19 @@ def test_texts_are_the_same_alone_and_in_company(
     asked = requests(kind, vocab)
     alone = [final_canvas(sampler(model, model.process, canvas, rng=keys)).z for sampler, canvas, keys in asked]
     together: dict[int, Tensor] = {}
+    board = BatchScheduler(min_rows=16)
+    shared = model.on(Packed(board))
 
     def work(i: int) -> Callable[[], None]:
         sampler, canvas, keys = asked[i]
 
         def run() -> None:
-            together[i] = final_canvas(sampler(model, model.process, canvas, rng=keys)).z
+            together[i] = final_canvas(sampler(shared, shared.process, canvas, rng=keys)).z
 
         return run
 
-    board = BatchScheduler([model.network], min_rows=16)
     board.run([work(i) for i in range(len(asked))])
-    board.close([model.network])
-    assert model.network.executor is None
+    board.close()
     for i, z in enumerate(alone):
         assert together[i].tolist() == z.tolist(), str(asked[i][0])
     assert board.merged > 3 * board.passes, "passes were merged"
@@ -121,7 +121,8 @@ def writing(
 def test_cancelled_and_late_writers_end_alone(build: Build, vocab: Vocab) -> None:
     model, canvas, found = build().eval(), rows(vocab, 1, 12, 0), dict[int, object]()
     alone = final_canvas(Ancestral(6)(model, model.process, canvas, rng=rng(2, 1))).z.tolist()
-    board = BatchScheduler([model.network])
+    board = BatchScheduler()
+    model = model.on(Packed(board))
     first = board.start(writing(model, canvas, 0, found))
     board.start(writing(model, canvas, 1, found), deadline=time.monotonic() + 1e-9)
     board.start(writing(model, canvas, 2, found))
@@ -129,7 +130,7 @@ def test_cancelled_and_late_writers_end_alone(build: Build, vocab: Vocab) -> Non
     first.cancel()
     while board.requests:
         board.run_round()
-    board.close([model.network])
+    board.close()
     assert found == {0: Cancelled, 1: DeadlineExceeded, 2: alone}
 
 
@@ -139,9 +140,10 @@ def test_numbers_that_are_not_finite_end_one_writer(build: Build, vocab: Vocab) 
     bad = replace(bad, z=torch.full_like(bad.z, 3))
     good = replace(good, z=torch.where(good.z == 3, 2, good.z))
     model.network.embedding.weight[3] = torch.nan
-    board = BatchScheduler([model.network])
+    board = BatchScheduler()
+    model = model.on(Packed(board))
     board.run([writing(model, good, 0, found), writing(model, bad, 1, found), writing(model, good, 2, found)])
-    board.close([model.network])
+    board.close()
     assert found[1] is NonFiniteOutput
     assert isinstance(found[0], list)
     assert isinstance(found[2], list)
@@ -150,9 +152,10 @@ def test_numbers_that_are_not_finite_end_one_writer(build: Build, vocab: Vocab) 
 def test_an_error_in_a_merged_pass_ends_one_writer(build: Build, tiny: TransformerConfig, vocab: Vocab) -> None:
     model, found = build(network=replace(tiny, positions=12)).eval(), dict[int, object]()
     canvases = [rows(vocab, 1, size, 0) for size in (12, 13, 9)]
-    board = BatchScheduler([model.network])
+    board = BatchScheduler()
+    model = model.on(Packed(board))
     board.run([writing(model, canvas, i, found) for i, canvas in enumerate(canvases)])
-    board.close([model.network])
+    board.close()
     assert found[1] is ValueError, "this network has 12 positions"
     assert isinstance(found[0], list)
     assert isinstance(found[2], list)
@@ -161,7 +164,8 @@ def test_an_error_in_a_merged_pass_ends_one_writer(build: Build, tiny: Transform
 def test_a_short_row_does_not_wait_for_a_long_one(build: Build, vocab: Vocab) -> None:
     """While the long row has one pass, the short one has as many as cost twice as much."""
     model, found = build().eval(), dict[int, object]()
-    board = BatchScheduler([model.network], overhead=1)
+    board = BatchScheduler(overhead=1)
+    model = model.on(Packed(board))
     canvas = Canvas(torch.zeros(1, 20, dtype=torch.int64), torch.zeros(1, 20, dtype=torch.bool))
     long = board.start(writing(model, rows(vocab, 4, 60, 0), 0, found))
     short = board.start(writing(model, canvas, 1, found, Unmask(20)))
@@ -170,22 +174,23 @@ def test_a_short_row_does_not_wait_for_a_long_one(build: Build, vocab: Vocab) ->
     assert short.passes > 4 * long.passes
     while board.requests:
         board.run_round()
-    board.close([model.network])
+    board.close()
 
 
 def test_calls_are_counted_for_each_writer(build: Build, vocab: Vocab) -> None:
     model, counts = build().eval(), dict[int, int]()
 
-    def run(i: int) -> None:
+    def run(model: DiffusionLM, i: int) -> None:
         with count_calls(model) as counted:
             final_canvas(Unmask(i)(model, model.process, rows(vocab, i, 9, 0), rng=rng(0, i)))
         counts[i] = counted.rows
 
     for i in (1, 2, 3):
-        run(i)
-    alone, board = dict(counts), BatchScheduler([model.network])
-    board.run([partial(run, i) for i in (1, 2, 3)])
-    board.close([model.network])
+        run(model, i)
+    alone, board = dict(counts), BatchScheduler()
+    shared = model.on(Packed(board))
+    board.run([partial(run, shared, i) for i in (1, 2, 3)])
+    board.close()
     assert counts == alone
     assert board.passes == 3
 

@@ -34,7 +34,7 @@ from redraft.models import (
     TransformerConfig,
 )
 from redraft.models.checkpoints import serialization
-from redraft.models.networks.attention import _TwoStreams
+from redraft.models.networks.patterns import _TwoStreams
 from redraft.training import (
     Bound,
     ImportanceTimes,

@@ -29,8 +29,8 @@ from redraft.models import (
     lora_disabled,
     lora_enabled,
 )
+from redraft.models.networks.inspection import record_layer_states
 from redraft.models.networks.linear import lora_layers, lora_parameters
-from redraft.models.networks.transformer import record_layer_states
 from redraft.tasks.infilling.causal_judge import _CausalJudge
 from redraft.training import (
     AdaptationObjective,

@@ -12,8 +12,8 @@ from redraft.core.ops import token_nll
 from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
 from redraft.models.codecs.modules.size import TransformerSize
-from redraft.models.networks.attention import Causal
 from redraft.models.networks.config import NetworkIO
+from redraft.models.networks.patterns import Causal
 from redraft.models.networks.transformer import Transformer
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from redraft.models.networks.attention import AttentionPattern, Full
 from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.patterns import AttentionPattern, Full
 
 
 @dataclass(frozen=True)

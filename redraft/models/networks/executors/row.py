@@ -1,4 +1,4 @@
-"""Incremental decoding of one row by a causal network, with preallocated keys and values and few small operations.
+"""Row: one row of a causal network, in preallocated keys and values and with few small operations.
 
 Results equal those of the general pass up to rounding. A token costs little more than reading all weights once.
 """
@@ -7,16 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from redraft.models.networks.attention import RotaryEmbedding
+from redraft.models.networks.attention import RotaryEmbedding, attend
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.kv_cache import KeyValue, KeyValueCache, _KeyValueBuffer
-from redraft.models.networks.layers import Block, _Attention, _RowExecutor
+from redraft.models.networks.executors.base import Executor, Network
+from redraft.models.networks.executors.dense import Dense, embedded
+from redraft.models.networks.forward_pass import ForwardPass, PassOutput
+from redraft.models.networks.kv_cache import KeyValueCache, _KeyValueBuffer
+from redraft.models.networks.layers import Block, _Attention
 
 _STEP = 64  # with batch-invariant attention, a token reads its keys in multiples of this
 
@@ -30,18 +32,62 @@ def _grow_buffer(past: KeyValueCache, config: TransformerConfig, new: int, like:
     return _KeyValueBuffer.of(past, (config.layers, config.groups, capacity, config.head_width), like)
 
 
-def _run_row(blocks: Iterable[Block], h: Tensor, buffer: _KeyValueBuffer, *, batch_invariant: bool = False) -> Tensor:
+@dataclass(frozen=True)
+class Row(Executor):
+    """The next tokens of a single row of a plain causal network on a CPU; `inner` runs all other passes."""
+
+    inner: Executor = Dense()
+
+    def trunk(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
+        if not _fits(network, forward_pass):
+            return self.inner.trunk(network, forward_pass)
+        h = embedded(network, forward_pass)
+        buffer = _grow_buffer(forward_pass.past, network.config, h.shape[1], h)
+        parts = h.split(64, 1) if network.batch_invariant else (h,)
+        return PassOutput(torch.cat([_run(network, part, buffer) for part in parts], 1), None, [], buffer)
+
+    def logits(self, network: Network, h: Tensor) -> Tensor:
+        return self.inner.logits(network, h)
+
+
+@torch.no_grad()
+def peek(network: Network, h: Tensor, past: KeyValueCache) -> Tensor:
+    """(1, n, D) embedded inputs right after the tokens of a cache → (1, n, D) states; the cache is unchanged."""
+    buffer = _grow_buffer(past, network.config, h.shape[1], h)
+    filled = buffer.filled
+    states = _run(network, h, buffer)
+    buffer.filled = filled
+    return cast(Tensor, network.norm(states))
+
+
+def _fits(network: Network, forward_pass: ForwardPass) -> bool:
+    """Whether these are the next tokens of a single row of a plain causal network, in fp32 on a CPU."""
+    c, tokens, past = network.config, forward_pass.tokens, forward_pass.past
+    return (
+        forward_pass.extends_cache
+        and c.pattern.causal
+        and not c.qk_norm
+        and network.io.cross is None
+        and len(tokens) == 1
+        and forward_pass.missing is None
+        and tokens.is_cpu
+        and not network.blocks.training
+        and not torch.is_autocast_enabled("cpu")
+        and forward_pass.positions.first == past.columns
+        and (network.batch_invariant or tokens.shape[1] < 65)
+    )
+
+
+def _run(network: Network, h: Tensor, buffer: _KeyValueBuffer) -> Tensor:
     """(1, n, D) embedded tokens right after those in the buffer → (1, n, D) states before the last norm.
 
-    With `batch_invariant`, a token gets the same bits whether it is read alone or together with others.
+    In a batch-invariant network a token gets the same bits whether it is read alone or together with others.
     """
-    first, end = buffer.filled, buffer.filled + h.shape[1]
-    masks = _invariant_masks(first, end, h.device) if batch_invariant else (_mask(first, end, h.device),)
-    rotary: RotaryEmbedding | None = None
-    for i, block in enumerate(blocks):
-        if i == 0:
-            rotary = _rotary(block.attention.config, torch.arange(first, end, device=h.device))
-        h, _ = block(h, _IncrementalRow(buffer.keys[i], buffer.values[i], first, rotary, masks, batch_invariant))
+    first, end, even = buffer.filled, buffer.filled + h.shape[1], network.batch_invariant
+    masks = _invariant_masks(first, end, h.device) if even else (_mask(first, end, h.device),)
+    rotary = _rotary(network.config, torch.arange(first, end, device=h.device))
+    for i, block in enumerate(cast("Iterable[Block]", network.blocks)):
+        h = _Layer(buffer.keys[i], buffer.values[i], first, rotary, masks, even).run(block, h)
     buffer.filled = end
     return h
 
@@ -79,7 +125,7 @@ def _invariant_masks(first: int, end: int, device: torch.device) -> tuple[_RowMa
 
 
 @dataclass(frozen=True)
-class _IncrementalRow(_RowExecutor):
+class _Layer:
     """Runs one block on new tokens of a row, and writes their keys and values into the buffer."""
 
     keys: Tensor  # (Hkv, capacity, d)
@@ -89,11 +135,10 @@ class _IncrementalRow(_RowExecutor):
     masks: tuple[_RowMask, ...]
     batch_invariant: bool
 
-    def run(self, block: Block, h: Tensor) -> tuple[Tensor, KeyValue]:
+    def run(self, block: Block, h: Tensor) -> Tensor:
+        """(1, n, D) → (1, n, D)"""
         h = h + self._attend(block.attention, block.norm1(h[0]))
-        h = h + block.mlp(block.norm2(h))
-        end = self.first + h.shape[1]
-        return h, (self.keys[None, :, :end], self.values[None, :, :end])
+        return h + block.mlp(block.norm2(h))
 
     def _attend(self, attention: _Attention, h: Tensor) -> Tensor:
         """(n, D) → (n, D). Queries that share a key–value head are grouped, so that no keys are repeated."""
@@ -115,7 +160,7 @@ class _IncrementalRow(_RowExecutor):
         _, keys, mask = self.masks[0]
         k, v = self.keys[None, :, :keys], self.values[None, :, :keys]
         mask = None if mask is None else mask.repeat(heads, 1)
-        mixed = F.scaled_dot_product_attention(q.permute(1, 2, 0, 3).reshape(1, groups, heads * n, d), k, v, mask)
+        mixed = attend(q.permute(1, 2, 0, 3).reshape(1, groups, heads * n, d), k, v, mask)
         return mixed.view(groups, heads, n, d).permute(2, 0, 1, 3)
 
     def _attend_per_token(self, q: Tensor) -> Tensor:
@@ -127,7 +172,7 @@ class _IncrementalRow(_RowExecutor):
         for rows, keys, mask in self.masks:
             assert mask is not None
             k, v = (a[None, :, :keys].expand(len(mask), -1, -1, -1) for a in (self.keys, self.values))
-            parts.append(F.scaled_dot_product_attention(q[rows].contiguous(), k, v, mask[:, None, None]))
+            parts.append(attend(q[rows].contiguous(), k, v, mask[:, None, None]))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 

@@ -8,24 +8,52 @@ depend on its number of rows (`redraft.core.batch_invariant_rows`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
+from typing import Any, Protocol, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from redraft.models.networks.attention import RopeScaling, RotaryEmbedding, _MaskTensor, attend
-from redraft.models.networks.forward_pass import ForwardPass, PassOutput
+from redraft.models.networks.executors.base import Executor, Network
+from redraft.models.networks.executors.dense import Dense
+from redraft.models.networks.forward_pass import ForwardPass, PassOutput, _QueryPositions, _TimeEmbeddings
 from redraft.models.networks.kv_cache import KeyValue
-from redraft.models.networks.layers import _QueryPositions, _TimeEmbeddings
-from redraft.models.networks.transformer import Transformer, _require_known_positions
+
+
+class Scheduler(Protocol):
+    """Collects the network calls of concurrent requests and answers each."""
+
+    def ask(self, network: Network, call: ForwardPass | Tensor) -> Any:
+        """The output of a pass, or the logits of states (…, D)."""
+
+    def counting(self, count: Callable[[int], None]) -> AbstractContextManager[None]:
+        """Call `count` with the number of rows of each pass of the current request, while the context is open."""
+
+
+@dataclass(frozen=True)
+class Packed(Executor):
+    """Passes of many requests as one; the scheduler decides when."""
+
+    scheduler: Scheduler
+
+    def trunk(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
+        return cast(PassOutput, self.scheduler.ask(network, forward_pass))
+
+    def logits(self, network: Network, h: Tensor) -> Tensor:
+        return cast(Tensor, self.scheduler.ask(network, h))
+
+    def counting(self, network: Network, count: Callable[[int], None]) -> AbstractContextManager[None]:
+        return self.scheduler.counting(count)
 
 
 def run_ragged(
-    network: Transformer, passes: Sequence[ForwardPass], least: int = 1, each_layer: Callable[[], None] | None = None
+    network: Network, passes: Sequence[ForwardPass], least: int = 1, each_layer: Callable[[], None] | None = None
 ) -> list[PassOutput]:
     """Run passes of a network together; return their outputs in the same order.
 
@@ -38,7 +66,7 @@ def run_ragged(
     outputs: dict[int, PassOutput] = {}
     for indices in groups.values():
         if network.io.cross is not None:  # every pass reads its own source
-            outputs |= {index: network.trunk(passes[index]) for index in indices}
+            outputs |= {index: Dense().trunk(network, passes[index]) for index in indices}
             continue
         order = sorted(indices, key=lambda index: _shape(passes[index]))
         batch = _RaggedBatch.of(network, [passes[index] for index in order], least)
@@ -46,7 +74,7 @@ def run_ragged(
     return [outputs[index] for index in range(len(passes))]
 
 
-def project_ragged(network: Transformer, states: Sequence[Tensor], least: int = 1) -> list[Tensor]:
+def project_ragged(network: Network, states: Sequence[Tensor], least: int = 1) -> list[Tensor]:
     """Apply the output layer to the states of several requests together, each (…, D) → (…, V)."""
     flat = torch.cat([h.reshape(-1, h.shape[-1]) for h in states])
     missing = least - len(flat)
@@ -144,14 +172,14 @@ class _SharedAttention:
 class _RaggedBatch:
     """Concatenated passes, grouped by shape, with padding tokens at the end if there are too few."""
 
-    network: Transformer
+    network: Network
     groups: tuple[_SharedAttention, ...]
     token_count: int  # N, without padding tokens
     padding: int  # number of padding tokens
     least: int  # minimum number of rows of a matrix product
 
     @classmethod
-    def of(cls, network: Transformer, passes: Sequence[ForwardPass], least: int) -> _RaggedBatch:
+    def of(cls, network: Network, passes: Sequence[ForwardPass], least: int) -> _RaggedBatch:
         """The batch of these passes, which must be sorted by `_shape`."""
         groups: list[_SharedAttention] = []
         first = first_query = 0
@@ -168,7 +196,7 @@ class _RaggedBatch:
         h, time = self._embed()[None], self._time()
         inputs = _RaggedInputs(self, time, self._rotary(), self.masks(False))
         key_values: list[list[KeyValue]] = [[] for _ in self.groups]
-        for i, block in enumerate(network.blocks):
+        for i, block in enumerate(cast("Iterable[nn.Module]", network.blocks)):
             last = i == network.config.layers - 1
             h, new = block(h, replace(inputs, layer=i), None, at if last else None)
             for layers, layer in zip(key_values, new, strict=True):
@@ -193,12 +221,8 @@ class _RaggedBatch:
         network, tokens = self.network, torch.cat([p.tokens.flatten(0, 1) for p in self.passes])
         if self.padding:
             tokens = torch.cat([tokens, tokens.new_zeros(self.padding, *tokens.shape[1:])])
-        h: Tensor = network.embedding(tokens)
-        if network.position is None:
-            return h
-        most = network.position.num_embeddings
-        positions = [_require_known_positions(p.positions.values, p.context.pad, most) for p in self.passes]
-        return h + network.position(self._flatten(positions))
+        positions = [p.positions.embeddable(p.context.pad, network.config.positions) for p in self.passes]
+        return network.embed(tokens, self._flatten(positions))
 
     def _rotary(self) -> RotaryEmbedding | None:
         """Rotary embeddings of all tokens, from a table: a vectorized cosine may round differently by index."""
@@ -212,7 +236,7 @@ class _RaggedBatch:
 
     def _time(self) -> _TimeEmbeddings | None:
         """The times of all tokens, (1, N); unused times are added, so that at least `least` of them are distinct."""
-        if self.network.time is None:
+        if self.network.config.time is None:
             return None
         levels = [torch.zeros(1, 1) if p.level is None else p.level for p in self.passes]
         level = self._flatten([level.float() for level in levels])
@@ -221,10 +245,10 @@ class _RaggedBatch:
         level = torch.cat([level, unused])
         if labels[0] is not None:
             label = F.pad(self._flatten([label[:, None] for label in labels if label is not None]), (0, len(unused)))
-            time: _TimeEmbeddings = self.network.time(level[:, None], label)
-            return replace(time, index=time.index[: -len(unused), 0][None])
-        time = self.network.time(level[None])
-        return replace(time, index=time.index[:, : -len(unused)])
+            time = self.network.embed_times(level[:, None], label)
+            return time and replace(time, index=time.index[: -len(unused), 0][None])
+        time = self.network.embed_times(level[None], None)
+        return time and replace(time, index=time.index[:, : -len(unused)])
 
     def _query_positions(self) -> _QueryPositions | None:
         """The query positions of all passes; None if all passes compute the states of all their tokens."""

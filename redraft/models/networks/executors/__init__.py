@@ -1,0 +1,1 @@
+"""Ways to run the layers of a network, chosen by name: `Dense`, `Row`, `Packed`."""

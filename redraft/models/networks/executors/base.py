@@ -1,0 +1,59 @@
+"""The interface of an executor, and what it may read of a network."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from redraft.core.canvas import Context
+from redraft.models.networks.config import NetworkIO, TransformerConfig
+from redraft.models.networks.forward_pass import ForwardPass, PassOutput, _TimeEmbeddings
+from redraft.models.networks.layers import Norm, _EncodedSource
+
+
+class Network(Protocol):
+    """The weights of a transformer, and how it embeds and projects."""
+
+    config: TransformerConfig
+    io: NetworkIO
+    blocks: nn.ModuleList
+    norm: Norm
+
+    @property
+    def batch_invariant(self) -> bool:
+        """Whether a token gets the same bits whatever is read with it."""
+
+    def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
+        """Tokens at learnable positions of the same shape, or one that broadcasts → their embeddings (…, D)."""
+
+    def embed_times(self, level: Tensor | None, label: Tensor | None) -> _TimeEmbeddings | None:
+        """Noise levels and labels → their embeddings; None if the network does not see the time."""
+
+    def encoded_source(self, context: Context, like: Tensor) -> _EncodedSource | None:
+        """What cross attention reads, for rows like these; None without cross attention."""
+
+    def project(self, h: Tensor) -> Tensor:
+        """(…, D) states → (…, V) logits."""
+
+    def count_rows(self, count: Callable[[int], None]) -> AbstractContextManager[None]:
+        """Call `count` with the number of rows of each pass while the context is open."""
+
+
+class Executor(ABC):
+    """Runs the passes of a network. A model is bound to one by `model.on(executor)`."""
+
+    @abstractmethod
+    def trunk(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
+        """All layers but the last norm."""
+
+    def logits(self, network: Network, h: Tensor) -> Tensor:
+        """(…, D) → (…, V): the output layer."""
+        return network.project(h)
+
+    def counting(self, network: Network, count: Callable[[int], None]) -> AbstractContextManager[None]:
+        """Call `count` with the number of rows of each pass of the caller, while the context is open."""
+        return network.count_rows(count)

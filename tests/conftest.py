@@ -54,6 +54,7 @@ pytest_plugins = ["tests.apps.server.served"]  # a second conftest would hide th
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"  # numbers of the originals, see its README
 
+os.environ.setdefault("REDRAFT_CACHE", str(Path(tempfile.gettempdir()) / "redraft-test-cache"))  # keyed by content
 torch.set_num_threads(1)
 choose_precision()  # before the first product: where bf16 traps, the tests of bf16 then run with fewer instructions
 settings.register_profile("redraft", derandomize=True, database=None, deadline=None, max_examples=25)

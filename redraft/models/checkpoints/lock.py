@@ -24,10 +24,10 @@ class DirectoryLocked(CheckpointError):
 
 
 @contextmanager
-def exclusive_lock(directory: Path) -> Iterator[None]:
+def exclusive_lock(directory: Path, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock of a directory, creating the directory if needed.
 
-    Raises `DirectoryLocked`, which names the other process, if the lock is taken.
+    If the lock is taken, wait for it, or raise `DirectoryLocked`, which names the other process.
 
     The lock is `flock` on an open file. The kernel drops it when the process ends, however it ends, so there are no
     stale locks, and a reused process id does no harm. The file itself stays and names the last process that held it.
@@ -36,13 +36,13 @@ def exclusive_lock(directory: Path) -> Iterator[None]:
     path = directory / LOCK_FILE
     with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644), "r+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             if error.errno in _TAKEN:
                 raise DirectoryLocked(_locked_message(directory, file.read(200))) from None
             if error.errno not in _UNKNOWN:
                 raise
-            _log.warning("%s is on a file system without locks; let only one training run write there", directory)
+            _log.warning("%s is on a file system without locks; let only one process write there", directory)
         file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()

@@ -58,7 +58,15 @@ class _LoraWrapper(nn.Module):
         return y.view(len(flat), -1).index_add(0, index, change).view_as(y)
 
 
-class LoraEmbedding(nn.Embedding):
+class Embedding(nn.Embedding):
+    """An embedding that is not initialized on the meta device, where drawing imports the compiler of torch for 2 s."""
+
+    def reset_parameters(self) -> None:
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
+class LoraEmbedding(Embedding):
     """A frozen embedding with a learned change to the mask's row; the change starts at zero and can be switched off."""
 
     def __init__(self, ids: int, width: int, mask: int) -> None:
@@ -116,6 +124,8 @@ def lora_disabled(module: nn.Module) -> Iterator[None]:
 
 def init_weights(layer: nn.Linear | nn.Embedding, std: float | None = None) -> None:
     """Initialize a layer: normal weights with deviation `std` (1/√inputs if None) and zero bias; 0 draws nothing."""
+    if layer.weight.is_meta:
+        return
     if std == 0:
         layer.weight.zero_()
     else:

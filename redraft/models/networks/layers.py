@@ -17,7 +17,7 @@ from redraft.models.networks.attention import AttentionMask, RotaryEmbedding, _M
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.forward_pass import _QueryPositions, _TimeEmbeddings
 from redraft.models.networks.kv_cache import KeyValue, TokenPositions
-from redraft.models.networks.linear import Embedding, _FusedLinear, _init_residual, _make_projection, init_weights
+from redraft.models.networks.linear import _Embedding, _FusedLinear, _init_residual, _make_projection, init_weights
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -296,7 +296,7 @@ class _TimeEmbedding(nn.Module):
         super().__init__()
         self.waves = waves
         self.mlp = nn.Sequential(nn.Linear(waves, width), nn.SiLU(), nn.Linear(width, width))
-        self.label = None if classes is None else Embedding(classes + 1, width, padding_idx=classes)
+        self.label = None if classes is None else _Embedding(classes + 1, width, padding_idx=classes)
 
     def forward(self, level: Tensor, label: Tensor | None = None) -> _TimeEmbeddings:
         """(B, 1) or (B, L) noise levels and (B,) labels → their embeddings."""

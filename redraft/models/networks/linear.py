@@ -58,7 +58,7 @@ class _LoraWrapper(nn.Module):
         return y.view(len(flat), -1).index_add(0, index, change).view_as(y)
 
 
-class Embedding(nn.Embedding):
+class _Embedding(nn.Embedding):
     """An embedding that is not initialized on the meta device, where drawing imports the compiler of torch for 2 s."""
 
     def reset_parameters(self) -> None:
@@ -66,7 +66,7 @@ class Embedding(nn.Embedding):
             super().reset_parameters()
 
 
-class LoraEmbedding(Embedding):
+class LoraEmbedding(_Embedding):
     """A frozen embedding with a learned change to the mask's row; the change starts at zero and can be switched off."""
 
     def __init__(self, ids: int, width: int, mask: int) -> None:

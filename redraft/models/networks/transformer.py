@@ -19,7 +19,7 @@ from redraft.models.networks.executors.row import Row
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput, Query, _TimeEmbeddings
 from redraft.models.networks.kv_cache import KeyValueCache
 from redraft.models.networks.layers import Block, Norm, _EncodedSource, _GapHead, _modulation, _TimeEmbedding
-from redraft.models.networks.linear import Embedding, LoraEmbedding, init_weights
+from redraft.models.networks.linear import LoraEmbedding, _Embedding, init_weights
 from redraft.models.networks.patterns import AttentionPattern, Causal, Full, read_plainly
 
 
@@ -37,7 +37,7 @@ class Transformer(nn.Module):
         least = 0 if io.vectors else config.padded_vocab or 0
         self.embedding = _embedding(config, io, max(io.reads, least))
         self.nothing = None if io.cross is None else nn.Parameter(torch.zeros(io.cross))  # the state of "no source"
-        self.position = Embedding(config.positions, config.width) if config.positions else None
+        self.position = _Embedding(config.positions, config.width) if config.positions else None
         self.time = _TimeEmbedding(config.time, config.classes) if config.time else None
         self.blocks = nn.ModuleList(Block(config, io.cross) for _ in range(config.layers))
         self.norm = Norm(config, config.width)
@@ -232,7 +232,7 @@ class Transformer(nn.Module):
 def _embedding(config: TransformerConfig, io: NetworkIO, size: int) -> nn.Linear | nn.Embedding:
     if config.lora is not None and config.lora.mask_row and io.mask is not None:
         return LoraEmbedding(size, config.width, io.mask)
-    return (nn.Linear if io.vectors else Embedding)(size, config.width)
+    return (nn.Linear if io.vectors else _Embedding)(size, config.width)
 
 
 def _require_positions(tokens: Tensor, context: Context, past: KeyValueCache) -> None:

@@ -164,7 +164,8 @@ def reading_doubt(model: DiffusionLM, z: Tensor) -> Tensor:
 def prefix_doubt(model: DiffusionLM, z: Tensor) -> Tensor:
     """−log p of each word given the words before it."""
     t, where = torch.ones(z.shape, dtype=torch.float64), torch.ones_like(z, dtype=torch.bool)
-    doubt = model(z, t, Context(clean=z)).nll(where, z).float()
+    masked = torch.full_like(z, model.config.vocab.masked)  # a visible token would predict itself
+    doubt = model(masked, t, Context(clean=z)).nll(where, z).float()
     return doubt.masked_fill(z == model.config.vocab.eos, -torch.inf)
 
 

@@ -119,6 +119,7 @@ if TYPE_CHECKING:
         BlockCausal as BlockCausal,
         Causal as Causal,
         Full as Full,
+        FullAfterStart as FullAfterStart,
     )
     from redraft.models.networks.transformer import Transformer as Transformer
     from redraft.models.tagging import (

@@ -76,6 +76,11 @@ class DiffusionLMConfig:
         return isinstance(self.head, Shift) and isinstance(self.network.pattern, Causal)
 
     @property
+    def has_start_token(self) -> bool:
+        """Whether this is an autoregressive model that reads a start token, as the causal presets train it."""
+        return isinstance(self.network.pattern, Causal) and not self.is_plain_causal
+
+    @property
     def source_io(self) -> NetworkIO:
         """The inputs of the encoder; its outputs are its hidden states."""
         return NetworkIO(self.vocab.size)

@@ -25,6 +25,7 @@ class AttentionPattern(ABC):
     """Which keys a query attends to, as a function of their positions in the row."""
 
     causal: ClassVar[bool] = False  # no token attends to a later one, and the network reads finished tokens only
+    columns_before: ClassVar[int] = 0  # columns read before a row under any attention: 1 for a start token
 
     @abstractmethod
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
@@ -42,6 +43,11 @@ class AttentionPattern(ABC):
             if h is not None:
                 return Stream(known=h, at=query.at)
         return read_plainly(query, self)
+
+    def stream_with(self, query: Query, pattern: Visibility) -> Stream:
+        """What answers the query under another pattern of attention; no clean stream is read."""
+        query.require_whole()
+        return read_plainly(query, pattern)
 
     def state_index(self, at: Tensor, length: int, clean_first: bool) -> Tensor:
         """(N,) indices row · length + column → indices of their states in a training pass of the network."""
@@ -76,6 +82,32 @@ class Full(AttentionPattern):
         level = None if output.time is None else read.level
         outputs = _CachedStates(read.tokens, level, output.h) if whole else None
         return replace(super().kept(read, output, unfinished=unfinished), start_columns=0, exact=False, outputs=outputs)
+
+
+@dataclass(frozen=True)
+class FullAfterStart(Full):
+    """Full attention, also to a start token before the row: slot i reads token i − 1 and predicts token i.
+
+    This is `Causal` with its attention opened, for networks adapted from causal ones with a start token. Rows are read
+    whole, without a cache.
+    """
+
+    columns_before = 1
+
+    def stream(self, query: Query) -> Stream:
+        return self.stream_with(query, self)
+
+    def stream_with(self, query: Query, pattern: Visibility) -> Stream:
+        query.require_whole()
+        (B, L), pad = query.tokens.shape[:2], query.context.pad
+        slots = F.pad(query.tokens, (1, 0), value=query.start)
+        context = replace(query.context, pad=None if pad is None else F.pad(pad, (1, 0)), cache=None)
+        at = torch.arange(B * L, device=slots.device) if query.at is None else query.at
+        read = ForwardPass.of(pattern, slots, None, context, KeyValueCache(), at + at // L)
+        return Stream(read, shape=(B, L) if query.at is None else None)
+
+    def absorbed(self, query: Query) -> Query:
+        raise ValueError("a network with full attention after a start token reads whole rows; decode without blocks")
 
 
 @dataclass(frozen=True)

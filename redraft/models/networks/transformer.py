@@ -61,11 +61,8 @@ class Transformer(nn.Module):
         at: (N,) indices row · L + column, ordered by row; the last block computes only these states.
         """
         query = self._query(tokens, level, context, at)
-        if context.pattern is None:
-            stream = self.config.pattern.stream(query)
-        else:  # another attention pattern needs no start token and no second stream
-            query.require_whole()
-            stream = read_plainly(query, cast(AttentionPattern, context.pattern))
+        own, pattern = self.config.pattern, cast("AttentionPattern | None", context.pattern)
+        stream = own.stream(query) if pattern is None else own.stream_with(query, pattern)
         return stream.states(None if stream.forward_pass is None else self.run(stream.forward_pass).h)
 
     def with_gaps(self, tokens: Tensor, level: Tensor | None, context: Context = Context()) -> tuple[Tensor, Tensor]:

@@ -51,6 +51,8 @@ class AdaptationObjective:
                 "pattern: leave anneal out"
             )
         adapters = lora_parameters(model)
+        if self.align and model.config.network.pattern.columns_before:
+            raise ValueError(f"align={self.align} compares states of rows without a start token; leave it out here")
         if self.align and not adapters:
             raise ValueError(
                 "align needs an adapter: without one the model would be its own teacher; also give --lora RANK"
@@ -59,14 +61,15 @@ class AdaptationObjective:
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         for_time, for_noise = rng.split(2)
+        before = model.config.network.pattern.columns_before
         first = torch.zeros(batch.tokens.shape[1], dtype=torch.bool, device=batch.tokens.device)
-        first[0] = True  # nothing predicts the first token of a row
+        first[0] = before == 0  # without a start token, nothing predicts the first token of a row
         batch = replace(batch, learn=batch.learn & ~first)
         given = ~batch.learn if batch.pad is None else ~batch.learn & ~batch.pad
         times = self.loss.grid(self.times(batch, rng=for_time))
         times = times._replace(t=torch.where(given, 0.0, times.t))
         noised = model.process.noise(batch.tokens, times.t, pad=batch.pad, rng=for_noise)
-        context = replace(model.context(batch), pattern=self.pattern(batch))
+        context = replace(model.context(batch), pattern=self.pattern(batch, before))
         with record_layer_states(model.network) as states:
             nats = self.loss(model.process, model(noised.z, noised.t, context), noised, times)
         parts = {"diffusion": _sum_rows(nats, batch.learn)}
@@ -76,21 +79,22 @@ class AdaptationObjective:
             parts["align"] = self.align * _sum_rows(_alignment_loss(model, batch, noised.z, states), batch.learn)
         return Loss.of(batch.learn.sum(-1), total, **parts)
 
-    def pattern(self, batch: Batch) -> AttentionPattern | None:
-        """The attention pattern of this step; None for the network's own."""
+    def pattern(self, batch: Batch, before: int = 0) -> AttentionPattern | None:
+        """The attention pattern of this step; None for the network's own. before: 1 if a start token is read too."""
         if batch.step >= self.anneal:
             return None
-        length = batch.tokens.shape[1]
+        length = batch.tokens.shape[1] + before
         shared = Rng(torch.full_like(batch.tokens[:1, 0], batch.step)).fold(length)  # the same for all rows and workers
         return AnnealedCausal(shared.uniform(length, length)[0] < (batch.step + 1) / self.anneal)
 
 
 def _causal_nats(model: DiffusionLM, batch: Batch) -> Tensor:
-    """(B, L) −log p of each token given those before it, under causal attention; 0 for the first token"""
+    """(B, L) −log p of each token given those before it, under causal attention; 0 if nothing predicts it"""
     states = model.network(batch.tokens, None, Context(pad=batch.pad, pattern=Causal()))
-    logits = model.network.logits(states[:, :-1]).flatten(0, 1)
-    loss = ops.nll(ops.exclude(logits, model.config.vocab.masked), batch.tokens[:, 1:].flatten()).view(len(states), -1)
-    return F.pad(loss, (1, 0))
+    first = 1 - model.config.network.pattern.columns_before  # the first token that a state predicts
+    logits = model.network.logits(states[:, : states.shape[1] - first]).flatten(0, 1)
+    loss = ops.nll(ops.exclude(logits, model.config.vocab.masked), batch.tokens[:, first:].flatten())
+    return F.pad(loss.view(len(states), -1), (first, 0))
 
 
 def _alignment_loss(model: DiffusionLM, batch: Batch, z: Tensor, states: list[Tensor]) -> Tensor:

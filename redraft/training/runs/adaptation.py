@@ -8,14 +8,15 @@ import torch
 
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.decoding.blocks.blocks import Blocks
-from redraft.decoding.picks.order import Confidence
+from redraft.decoding.picks.order import AnyOrder, Confidence
+from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.heads import Shift
 from redraft.models.networks.config import LoraConfig, TransformerConfig
 from redraft.models.networks.linear import LoraEmbedding, LoraLinear, lora_layers
-from redraft.models.networks.patterns import BlockCausal, Causal, Full
+from redraft.models.networks.patterns import AttentionPattern, BlockCausal, Causal, Full, FullAfterStart
 from redraft.training.data.framing import Framing
 from redraft.training.data.sources import Corpus, InfiniteCorpus
 from redraft.training.objectives.adaptation import AdaptationObjective
@@ -39,7 +40,8 @@ def adaptation_run(
     """Returns a run that adapts a causal model: it keeps weights and shift, adds a mask row, and opens the attention.
 
     Args:
-        base: a plain causal model (Llama, GPT-2 …), loaded from `path`, or one with an adapter to train further
+        base: a causal model, loaded from `path`: a plain one (Llama, GPT-2 …), one with a start token as the presets
+            train them, or one with an adapter to train further
         path: directory of the initial weights
         data: the training corpus
         framing: how texts become rows
@@ -53,7 +55,7 @@ def adaptation_run(
     """
     tokenizer = _require_causal(base, path)
     adapter = None if lora is None else LoraConfig(lora, 2.0 * lora, mask_row=True)
-    pattern = Full() if block is None else BlockCausal(block)
+    pattern = _opened_attention(base, path, block)
     network = replace(base.config.network, pattern=pattern, lora=adapter)
     if base.config.network.lora is not None:
         network = _keep_adapter(base.config.network, network, path)
@@ -61,11 +63,22 @@ def adaptation_run(
     if block is not None and isinstance(head, Shift):
         head = replace(head, finished=True)
     model = replace(base.config, network=network, head=head)
-    sampler = Blocks(Unmask(32, Confidence()), decode_block=block or 32, stop=True)
+    sampler: Sampler = Blocks(Unmask(32, Confidence()), decode_block=block or 32, stop=True)
+    if pattern.columns_before:
+        sampler = Unmask(framing.length, AnyOrder())  # whole rows
     optimizer = OptimizerConfig(lr=lr, warmup=steps // 10, floor=0.1, ema=0.0)
     return Run(
         model, data, tokenizer, framing, objective, sampler, optimizer, steps, batch, seed=seed, base=path, samples=1
     )
+
+
+def _opened_attention(base: DiffusionLM, path: str, block: int | None) -> AttentionPattern:
+    """Full or block-causal attention; with the start token if the model has one."""
+    if not base.config.has_start_token and not base.config.network.pattern.columns_before:
+        return Full() if block is None else BlockCausal(block)
+    if block is not None:
+        raise ValueError(f"block={block}: {path} has a start token, which blocks do not read; leave block out")
+    return FullAfterStart()
 
 
 def _keep_adapter(current: TransformerConfig, requested: TransformerConfig, path: str) -> TransformerConfig:
@@ -79,10 +92,10 @@ def _keep_adapter(current: TransformerConfig, requested: TransformerConfig, path
 
 
 def _require_causal(base: DiffusionLM, path: str) -> Tokenizer:
-    has_adapter = isinstance(base.config.head, Shift) and base.config.network.lora is not None
-    if not base.config.is_plain_causal and not has_adapter:
-        kind = "it has a start token" if isinstance(base.config.network.pattern, Causal) else "it already fills masks"
-        raise ValueError(f"{path} cannot be adapted: {kind}; give a plain causal model, such as a Llama or GPT-2")
+    pattern = base.config.network.pattern
+    shifted = isinstance(base.config.head, Shift) or pattern.columns_before == 1
+    if not isinstance(pattern, Causal) and not (shifted and base.config.network.lora is not None):
+        raise ValueError(f"{path} cannot be adapted: it already fills masks; give a causal model")
     if base.tokenizer is None:
         raise ValueError(f"{path} has no tokenizer; put its tokenizer.json there")
     return base.tokenizer

@@ -203,12 +203,41 @@ def test_wrong_words(base: Path, tmp_path: Path, say: Say, more: tuple[object, .
 def test_what_cannot_be_adapted(base: Path, build: Build, tmp_path: Path, say: Say) -> None:
     redraft.export(tmp_path / "full", build(process=Masked(WORDS.vocab), tokenizer=WORDS))
     redraft.export(tmp_path / "start", build(Causal(), process=Masked(WORDS.vocab), tokenizer=WORDS))
-    for name, message in (("full", "it already fills masks"), ("start", "it has a start token")):
-        words = command(base, tmp_path / "run")
+    block = ("--block", 4)
+    for name, more, message in (
+        ("full", (), "it already fills masks"),
+        ("start", block, "has a start token, which blocks do not read"),
+    ):
+        words = command(base, tmp_path / "run", *more)
         words[1] = str(tmp_path / name)
         assert message in say(*words, code=2)[1]
     with pytest.raises(CheckpointError, match="is different; build both"):
         init_from(build(), base / "model")
+
+
+def test_a_model_with_a_start_token_is_adapted_too(base: Path, build: Build, tmp_path: Path, say: Say) -> None:
+    """It begins as the same causal model, whose first token is predicted too; opened, it fills masks."""
+    causal = build(Causal(), process=Masked(WORDS.vocab), tokenizer=WORDS).eval()
+    redraft.export(tmp_path / "start", causal)
+    data = TextFiles((str(base / "text.txt"),))
+    start = str(tmp_path / "start")
+    run = adaptation_run(redraft.load(start), start, data, PackedRows(12), objective=AdaptationObjective(anneal=4))
+    model, (batch,) = adapted(run), first_batches(load_rows(data, "train", WORDS, PackedRows(12)), 2, 2)
+    with torch.no_grad():
+        t = torch.ones(batch.tokens.shape).double()
+        hidden = torch.full_like(batch.tokens, WORDS.vocab.masked)
+        nll = causal(hidden, t, Context(clean=batch.tokens)).nll(torch.ones_like(batch.learn), batch.tokens)
+        torch.testing.assert_close(_causal_nats(model, batch), nll)
+        loss = TrainStep(model, run.objective)(batch, rng(0, batch.sample))
+    assert loss.nats.sum() > 0
+    pattern = run.objective.pattern(batch, 1)
+    assert pattern is not None
+    assert pattern.open.shape == (13, 13)  # type: ignore[attr-defined]
+    words = command(base, tmp_path / "run", "--steps", 3, "--anneal", 2, "--ar", 0.3)
+    words[1] = start
+    say(*words)
+    filled = redraft.infill(redraft.load(tmp_path / "run"), "the cat [[1]] on the mat .", sampler="gibbs")
+    assert len(filled[0].text.split()) == 7
 
 
 def test_infill_by_both_models(base: Path, tmp_path: Path, say: Say) -> None:

@@ -44,7 +44,11 @@ class AdaptModel(Checked):
         "Text to train on: files that end in .txt, .jsonl (field text) or .parquet, or directories of them.",
         metavar=DATA,
     )
-    length: int = setting(128, "Tokens per row; with --draft, a model with a run keeps the rows of that run.", least=2)
+    length: int = setting(
+        128,
+        "Tokens per row; a causal model trained here, or any model with --draft, keeps the rows of its run.",
+        least=2,
+    )
     steps: int = setting(1000, "Training steps.", least=1)
     batch: int = setting(8, "Rows per step.", least=1)
     lr: float = setting(0.0001, "Learning rate; with --lora or --draft ten times as much is usual.")
@@ -144,13 +148,14 @@ class AdaptModel(Checked):
 
         if self.draft is not None:
             return self._drafter_run(self.draft)
-        base = open_model(self.model).lm
+        model = open_model(self.model)
+        framing = model.run.framing if model.run and model.lm.config.has_start_token else PackedRows(self.length)
         loss = TokenCrossEntropy() if self.even else Bound()
         objective = AdaptationObjective(self.anneal, self.ar, self.align, loss, StratifiedTimes(*self.rates))
         run = adaptation_run(
-            base,
+            model.lm,
             str(self.model),
-            *self._text(PackedRows(self.length)),
+            *self._text(framing),
             lora=self.lora,
             block=self.block,
             objective=objective,

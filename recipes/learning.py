@@ -2,14 +2,19 @@
 
     python recipes/learning.py training                 # a minute and a half for each training, three seeds
     python recipes/learning.py training --minutes 5 --only "time seed 0, 5 min"
+    python recipes/learning.py writing                  # ways to spend 64 calls on a text, with the same models
 
 `training` compares `mdlm_tiny` with variations of it: a network that sees time, and further changes on top of that.
 Each row has the bits per character above the truth and the share of right stories that 64 network calls write. All
 trainings take the number of steps that fit into the minutes of the first one, so that the load of the machine does not
 decide; a step with time costs a few per cent more.
 
-Minutes are CPU minutes of one core. Rows go to recipes/results/learning.jsonl as they are finished, models to
-runs/learning; an interrupted recipe continues where it stopped.
+`writing` compares samplers with the same weights and at most 64 network calls per text: plain unmasking, an adaptive
+pick alone and followed by Gibbs steps, ReMDM, star-shaped and guided star-shaped sampling (G-Star, whose error head is
+trained for a fifth of the minutes). "unlikely" positions and G-Star sharpen; the others do not.
+
+Minutes are CPU minutes of one core. Rows go to recipes/results/learning.jsonl and writing.jsonl as they are finished,
+models to runs/learning; an interrupted recipe continues where it stopped.
 """
 
 from __future__ import annotations
@@ -17,14 +22,24 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Budget, Measure, Rows, add_places, measure_all, run_recipe, train_under_budget
+from rows import Budget, Measure, Rows, Trained, add_places, measure_all, run_recipe, train_under_budget, trained
 
-from redraft.decoding import AnyOrder, Unmask
+from redraft.core import CappedRate, StarRate, WindowedRate
+from redraft.decoding import (
+    Ancestral,
+    AnyOrder,
+    EntropyBound,
+    Gibbs,
+    GuidedStar,
+    Sampler,
+    Unmask,
+    WithRemasking,
+)
 from redraft.evaluation import unseen_bits, write_and_judge
 from redraft.training import Objective, Run, TokenCrossEntropy, presets
 from redraft.training.runs import variations
@@ -51,8 +66,12 @@ def runs() -> dict[str, Run]:
     }
 
 
+def made_by(run: Run, out: Path, minutes: float) -> Trained:
+    return train_under_budget(run, out, Budget(minutes=minutes), steps_file=out.parent / "budget.json")
+
+
 def training_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
-    made = train_under_budget(run, out, Budget(minutes=minutes), steps_file=out.parent / "budget.json")
+    made = made_by(run, out, minutes)
     written, _ = write_and_judge(made.model, made.run, Unmask(CALLS, AnyOrder()), WRITTEN)
     return {**made.cost(), **unseen_bits(made.model, made.run, HELD_OUT), "written": written}
 
@@ -60,18 +79,63 @@ def training_row(run: Run, out: Path, minutes: float) -> dict[str, Any]:
 def training(out: Path, minutes: float) -> Iterator[tuple[str, Measure]]:
     for seed in range(SEEDS):
         for name, run in runs().items():
-            row, folder = f"{name} seed {seed}, {minutes:g} min", f"{name.replace(', ', '-')}-{seed}"
-            yield row, partial(training_row, replace(run, seed=seed), out / f"{minutes:g}" / folder, minutes)
+            row = f"{name} seed {seed}, {minutes:g} min"
+            yield row, partial(training_row, replace(run, seed=seed), folder(out, name, seed, minutes), minutes)
+
+
+def folder(out: Path, name: str, seed: int, minutes: float) -> Path:
+    return out / f"{minutes:g}" / f"{name.replace(', ', '-')}-{seed}"
+
+
+# --- writing ---
+
+
+def samplers() -> dict[str, Sampler]:
+    """Return samplers that make at most 64 calls per text; a step of G-Star makes two for half of the time."""
+    draft = Unmask(None, EntropyBound(0.1, temperature=1.0))
+    star = WindowedRate(StarRate(), start_time=0.55, end_time=0.05)
+    return {
+        "unmask": Unmask(CALLS, AnyOrder()),
+        "entropy bound": draft,
+        "gibbs, 1 token": Gibbs(draft, CALLS, 1),
+        "gibbs, 2 tokens": Gibbs(draft, CALLS, 2),
+        "gibbs, 4 tokens": Gibbs(draft, CALLS, 4),
+        "gibbs, 4 unlikely": Gibbs(draft, CALLS, 4, "unlikely"),
+        "remdm": WithRemasking(Ancestral(CALLS), CappedRate(0.05)),
+        "star": WithRemasking(Ancestral(CALLS), star),
+        "gstar": GuidedStar(round(CALLS / 1.5)),
+    }
+
+
+def writing_row(made: Trained, sampler: Sampler) -> dict[str, Any]:
+    written, results = write_and_judge(made.model, made.run, sampler, WRITTEN)
+    return {**made.cost(), **written, "different": len({*results.texts}) / len(results)}
+
+
+def writing(out: Path, minutes: float) -> Iterator[tuple[str, Measure]]:
+    @cache
+    def made(name: str, seed: int) -> Trained:
+        base = folder(out, name, seed, minutes)
+        first = made_by(replace(runs()[name], seed=seed), base, minutes)
+        return trained(variations.with_errors(first.run, str(base)), Path(f"{base}-errors"), minutes / 5, (first,))
+
+    for seed in range(SEEDS):
+        for model in ("preset", "time"):
+            for name, sampler in samplers().items():
+                row = f"{name}; {model} seed {seed}, {minutes:g} min"
+                yield row, lambda m=model, s=seed, sampler=sampler: writing_row(made(m, s), sampler)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["training"])
+    parser.add_argument("table", choices=["training", "writing"])
     parser.add_argument("--minutes", type=float, default=1.5, help="CPU minutes per training")
     add_places(parser, "runs/learning")
     asked = parser.parse_args(argv)
     torch.set_num_threads(1)
-    measure_all(Rows(asked.results / "learning.jsonl"), training(asked.out, asked.minutes), asked.only)
+    file = "learning" if asked.table == "training" else "writing"
+    jobs = (training if asked.table == "training" else writing)(asked.out, asked.minutes)
+    measure_all(Rows(asked.results / f"{file}.jsonl"), jobs, asked.only)
 
 
 if __name__ == "__main__":

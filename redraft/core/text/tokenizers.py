@@ -63,9 +63,18 @@ class Tokenizer(ABC):
     def vocab(self) -> Vocab:
         """All ids, and which of them are special."""
 
+    @property
+    def merges(self) -> bool:
+        """Whether one token may spell the end of one text and the beginning of the next, if they are joined."""
+        return False
+
     @abstractmethod
     def encode(self, text: str) -> list[int]:
         """Ids of the content: no bos or eos is added, and no text becomes a special id."""
+
+    def encode_inside(self, text: str) -> list[int]:
+        """Ids of a text that follows other text; some tokenizers treat the first word of a text differently."""
+        return self.encode(text)
 
     @abstractmethod
     def piece(self, token: int) -> str:
@@ -324,6 +333,20 @@ class HubTokenizer(Tokenizer):
         if self._unknown is None:
             raise ValueError(f"the text spells a special token, and this tokenizer has no unknown token: {text[:80]!r}")
         return [self._unknown if token in self._specials else token for token in ids]
+
+    @cached_property
+    def merges(self) -> bool:  # type: ignore[override]
+        """Whether it is byte-pair or SentencePiece; WordPiece puts the spaces between words itself."""
+        decoder = json.loads(self.definition).get("decoder") or {}
+        kinds = [decoder.get("type"), *(part.get("type") for part in decoder.get("decoders", []))]
+        return any(kind in ("ByteLevel", "Metaspace", "ByteFallback") for kind in kinds)
+
+    def encode_inside(self, text: str) -> list[int]:
+        for anchor in "\n.a":
+            alone, both = self.encode(anchor), self.encode(anchor + text)
+            if both[: len(alone)] == alone:
+                return both[len(alone) :]
+        return self.encode(text)  # the text joins any anchor
 
     def piece(self, token: int) -> str:
         if token in self._specials:

@@ -11,45 +11,18 @@ from torch import Tensor
 from redraft.core.batch import Batch
 from redraft.core.canvas import Canvas
 from redraft.tasks.arguments.setting import ArgumentError
+from redraft.tasks.choice.hole_questions import _HoleQuestion
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.sampler_choice import batch_size
 
 _AnswerScores = dict[tuple[int, int], float]  # (index of the question, index of the answer) → nats
 
 
-@dataclass(frozen=True)
-class _HoleQuestion:
-    """A hole, its possible answers, and the text around it."""
-
-    template: str
-    hole: int
-    answers: tuple[str, ...]
-    ids: tuple[tuple[int, ...], ...]
-    pieces: tuple[str | int, ...]  # the template: texts, and numbers of tokens for holes
-    at: int  # index of the hole among the pieces
-
-    @property
-    def lengths(self) -> set[int]:
-        """Numbers of tokens that answers have."""
-        return set(map(len, self.ids))
-
-    def row(self, size: int, model: TextModel) -> list[str | int]:
-        """The pieces with `size` tokens for the hole, and masked tokens up to the row length that the model needs."""
-        pieces = [size if i == self.at else piece for i, piece in enumerate(self.pieces)]
-        given = [model.token_count(piece) for piece in pieces if isinstance(piece, str)]
-        start = model.lm.config.vocab.bos is not None  # counted in every piece
-        used = sum(given) - (len(given) - 1) * start + sum(piece for piece in pieces if isinstance(piece, int))
-        rest = max(0, (model.full_row_length or 0) - used)
-        return [*pieces, rest] if rest else pieces
-
-
 def _score_bidirectional(model: TextModel, questions: Sequence[_HoleQuestion]) -> tuple[_AnswerScores, int]:
     """Scores each answer by Σ log x̂ over the masked hole; also returns the number of rows read, one per length."""
     rows = [(index, size) for index, question in enumerate(questions) for size in sorted(question.lengths)]
-    pieces = [questions[index].row(size, model) for index, size in rows]
-    length = max(
-        model.token_count("") + sum(p if isinstance(p, int) else model.token_count(p) for p in row) for row in pieces
-    )
+    pieces = [questions[index].row(size, model.full_row_length or 0) for index, size in rows]
+    length = max(sum(p if isinstance(p, int) else len(p) for p in row) for row in pieces)
     batch = batch_size(model, model.sampler, length)
     scores: _AnswerScores = {}
     for begin in range(0, len(rows), batch):
@@ -63,7 +36,9 @@ def _score_bidirectional(model: TextModel, questions: Sequence[_HoleQuestion]) -
     return scores, len(rows)
 
 
-def _predict_holes(model: TextModel, pieces: Sequence[Sequence[str | int]], holes: Sequence[int]) -> list[Tensor]:
+def _predict_holes(
+    model: TextModel, pieces: Sequence[Sequence[tuple[int, ...] | int]], holes: Sequence[int]
+) -> list[Tensor]:
     """For each row (n, V) log x̂ of its hole at time 1, when nothing is written yet."""
     canvas: Canvas = model.lm.compose(pieces)
     free = ~canvas.fixed
@@ -87,10 +62,7 @@ def _score_left_to_right(model: TextModel, questions: Sequence[_HoleQuestion]) -
     blocks share a row.
     """
     rows = [row for index, question in enumerate(questions) for row in _rows(model, index, question)]
-    length = max(
-        model.token_count("") + sum(len(p) if isinstance(p, tuple) else model.token_count(p) for p in row.pieces)
-        for row in rows
-    )
+    length = max(sum(map(len, row.pieces)) for row in rows)
     size, scores = batch_size(model, model.sampler, length), _AnswerScores()
     for begin in range(0, len(rows), size):
         part = rows[begin : begin + size]
@@ -108,26 +80,16 @@ class _Row:
 
     question: int
     answers: tuple[tuple[int, tuple[int, ...]], ...]  # index and ids of each answer
-    pieces: tuple[str | tuple[int, ...], ...]
-    hole: int  # index of the answer among the pieces
+    pieces: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]  # text before the hole, answer, text after it
 
 
 def _rows(model: TextModel, index: int, question: _HoleQuestion) -> Iterator[_Row]:
-    before, after = question.pieces[: question.at], question.pieces[question.at + 1 :]
-    if any(isinstance(piece, int) for piece in before):
-        raise ArgumentError(
-            "templates",
-            f"{question.template!r:.60}: this network reads left to right and cannot predict a hole that follows an "
-            "unfilled one; ask about one hole at a time, the first one first",
-        )
-    prefix = [str(piece) for piece in before]
-    suffix = after[: next((i for i, piece in enumerate(after) if isinstance(piece, int)), len(after))]
-    begin = len(model.tokenizer.encode("".join(prefix))) + (model.lm.config.vocab.bos is not None)
+    prefix, suffix = question.prefix, question.suffix
     groups: dict[tuple[int, ...], list[tuple[int, tuple[int, ...]]]] = {}
     for answer, ids in enumerate(question.ids):
-        groups.setdefault(_group_key(model, ids, begin, bool(suffix and suffix[0])), []).append((answer, ids))
+        groups.setdefault(_group_key(model, ids, len(prefix), bool(suffix)), []).append((answer, ids))
     for answers in groups.values():
-        yield _Row(index, tuple(answers), (*prefix, answers[0][1], *map(str, suffix)), len(prefix))
+        yield _Row(index, tuple(answers), (prefix, answers[0][1], suffix))
 
 
 def _group_key(model: TextModel, ids: tuple[int, ...], begin: int, text_follows: bool) -> tuple[int, ...]:
@@ -151,7 +113,7 @@ def _predict_rows(model: TextModel, rows: Sequence[_Row]) -> list[_ScoredTokens]
     """Predicts the scored tokens of each row from the text to their left."""
     lm = model.lm
     whole: Canvas = lm.compose([row.pieces for row in rows])
-    hole = ~lm.compose([[len(p) if i == row.hole else p for i, p in enumerate(row.pieces)] for row in rows]).fixed
+    hole = ~lm.compose([[before, len(answer), after] for before, answer, after in (row.pieces for row in rows)]).fixed
     pad = torch.zeros_like(hole) if whole.context.pad is None else whole.context.pad
     scored = (hole.cumsum(-1) > 0) & ~pad if lm.block == 1 else hole
     batch = Batch(whole.z, scored, whole.context.pad)

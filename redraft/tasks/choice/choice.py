@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 
 from redraft.models.diffusion_lm import eval_mode
-from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import require_texts
-from redraft.tasks.arguments.templates import HOLE
-from redraft.tasks.choice.answer_scores import _AnswerScores, _HoleQuestion, _score_bidirectional, _score_left_to_right
+from redraft.tasks.choice.answer_scores import _AnswerScores, _score_bidirectional, _score_left_to_right
+from redraft.tasks.choice.hole_questions import _hole_questions, _HoleQuestion
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.result import Results
 
-_EXAMPLE = '"The sky is [[?]]."'
-_MOST_ANSWERS = 10_000
 _ChoiceKind = Literal["masked", "causal", "blocks"]
 
 
@@ -37,7 +34,7 @@ class ChoiceResult:
     log_probs: tuple[float, ...]
     """Score of each answer in nats: the sum of its tokens' log-probabilities (see `ChoiceResults.kind`)."""
     tokens: tuple[int, ...]
-    """Number of tokens of each answer."""
+    """Number of tokens in the hole with each answer. Tokens that all answers share count as given text."""
 
     @property
     def best(self) -> str:
@@ -87,7 +84,11 @@ def choose(
 ) -> ChoiceResults:
     """Compute the probability of each answer in the holes [[?]] of templates: yes or no, a class, a score from 1 to 5.
 
-    For an answer of n tokens, the hole gets n masked tokens; every other hole [[?]] gets as many as its longest answer.
+    The text before the hole, the answer and the text after it are tokenized as a whole: the tokens that all answers
+    share at the beginning and at the end are given, and the n tokens between them are the hole. It does not matter
+    where the hole is cut: "her [[?]]." with "cat" and "her[[?]]." with " cat" have the same score. Every other
+    hole [[?]] gets as many tokens as its longest answer.
+
     The score of the answer is Σ log x̂_i(token_i) over its n positions, from one pass, which treats positions as
     independent. The probabilities of a hole are its normalized scores. If all its answers have the same n, they are
     exactly the network's P(answer | one of the answers); otherwise see `ChoiceResults.comparable`.
@@ -102,7 +103,7 @@ def choose(
     """
     text_model, templates = as_text_model(model), require_texts("templates", templates)
     _require_masks(text_model)
-    questions = [question for template in templates for question in _questions(text_model, template, answers)]
+    questions = [question for template in templates for question in _hole_questions(text_model, template, answers)]
     clock, block = time.perf_counter(), text_model.lm.block
     with eval_mode(text_model.lm), torch.no_grad():
         scores, rows = (_score_bidirectional if block is None else _score_left_to_right)(text_model, questions)
@@ -125,47 +126,3 @@ def _require_masks(model: TextModel) -> None:
         raise ValueError(f"choose needs a model with mask noise, but this one has {type(process).__name__}; use infill")
     if model.lm.encoder is not None or model.needs_source:
         raise ValueError("this model answers a source and cannot fill holes; use redraft generate DIR --source TEXT")
-
-
-def _questions(model: TextModel, template: str, answers: Sequence[Any]) -> Iterator[_HoleQuestion]:
-    parts = HOLE.split(template)
-    holes = [i for i in range(1, len(parts), 2) if parts[i] == "?"]
-    if not holes:
-        raise ArgumentError("templates", f"{template!r:.60} has no hole for the answers; write [[?]], as in {_EXAMPLE}")
-    for hole in parts[1::2]:
-        if hole != "?" and not (hole.isdecimal() and 0 < int(hole[:9]) < 10**6):
-            raise ArgumentError(
-                "templates",
-                f"the hole [[{hole:.20}]] is invalid; write [[?]] for a hole to answer, or [[n]] for n masked tokens",
-            )
-    lists = _answers_of_holes(answers, len(holes))
-    ids = [tuple(tuple(_ids(model, answer)) for answer in hole_answers) for hole_answers in lists]
-    longest = iter([max(map(len, hole_ids)) for hole_ids in ids])
-    pieces = tuple(part if i % 2 == 0 else next(longest) if part == "?" else int(part) for i, part in enumerate(parts))
-    for index, (at, hole_answers, hole_ids) in enumerate(zip(holes, lists, ids, strict=True)):
-        yield _HoleQuestion(template, index, hole_answers, hole_ids, pieces, at)
-
-
-def _answers_of_holes(answers: Sequence[Any], holes: int) -> list[tuple[str, ...]]:
-    """The answers of each hole."""
-    if isinstance(answers, str) or not isinstance(answers, Sequence):
-        raise ArgumentError("answers", f"answers={answers!r:.60}: give a list of texts, or such a list for each hole")
-    nested = [item for item in answers if not isinstance(item, str)]
-    if nested and (len(nested) < len(answers) or len(answers) != holes):
-        raise ArgumentError("answers", f"answers=…: {len(answers)} lists for {holes} holes; give one list for each")
-    lists = [tuple(require_texts("answers", texts)) for texts in (answers if nested else [answers] * holes)]
-    for texts in lists:
-        if len(texts) < 2 or len(set(texts)) < len(texts) or len(texts) > _MOST_ANSWERS:
-            raise ArgumentError(
-                "answers",
-                f"answers={list(texts)!r:.60}: give 2 to {_MOST_ANSWERS:,} answers without duplicates",
-            )
-    return lists
-
-
-def _ids(model: TextModel, answer: str) -> list[int]:
-    model.token_count(answer)  # raises if a word is unknown
-    ids = model.tokenizer.encode(answer)
-    if not ids:
-        raise ArgumentError("answers", f"the answer {answer!r} has no tokens; give one that is not empty")
-    return ids

@@ -1,0 +1,85 @@
+"""`python recipes/cloze.py`: how often `choose` takes the right answer to cloze questions, typed as a user types them.
+
+    redraft import smollm2 --out models/smollm2
+    python recipes/cloze.py --model smol --model models/smollm2
+
+recipes/cloze.txt has questions whose hole follows a space; in recipes/cloze_cuts.txt the hole touches part of a word, a
+quotation mark or a digit. Both were written before any of them was scored. Each question is also scored with the hole
+moved: the space, or the text that touches the hole, is part of the answers instead of the template. The probabilities
+must not change. Rows go to recipes/results/cloze.jsonl, one per model and file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rows import Rows, run_recipe
+
+from redraft.tasks import ChoiceResult, TextModel, choose, open_model
+
+FOLDER = Path(__file__).parent
+GOALS = {"masked": 34 / 40, "causal": 37 / 40}  # of cloze.txt
+
+
+class Question(NamedTuple):
+    template: str
+    answers: tuple[str, ...]  # the first one is right
+
+    def moved(self) -> Question:
+        """The same texts with the characters that touch the hole in the answers, up to the next space on each side."""
+        before, after = self.template.split("[[?]]")
+        left, right = re.search(r" ?[^ ]*$", before), re.search(r"^[^ ]*", after)
+        assert left
+        assert right
+        template = f"{before[: left.start()]}[[?]]{after[right.end() :]}"
+        return Question(template, tuple(f"{left[0]}{answer}{right[0]}" for answer in self.answers))
+
+
+def questions(name: str) -> list[Question]:
+    lines = (FOLDER / f"{name}.txt").read_text("utf-8").splitlines()
+    fields = [[field.strip() for field in line.split("|")] for line in lines if not line.startswith("#")]
+    return [Question(template, tuple(answers)) for template, *answers in fields]
+
+
+def measure(model: TextModel, name: str, asked: str) -> dict[str, Any]:
+    found = [(question, _choose(model, question), _choose(model, question.moved())) for question in questions(name)]
+    right = [typed.best == question.answers[0] for question, typed, _ in found]
+    shift = max(
+        abs(p - q) for _, typed, moved in found for p, q in zip(typed.probabilities, moved.probabilities, strict=True)
+    )
+    kind = choose(model, *found[0][0]).kind
+    return {
+        "model": asked,
+        "run": model.name,
+        "questions": len(found),
+        "right": sum(right),
+        "kind": kind,
+        "goal": GOALS.get(kind) if name == "cloze" else None,
+        "wrong": [question.template for question, ok in zip([q for q, _, _ in found], right, strict=True) if not ok],
+        "largest_difference_if_moved": float(f"{shift:.2g}"),
+        "command": f"python recipes/cloze.py --model {asked}",
+    }
+
+
+def _choose(model: TextModel, question: Question) -> ChoiceResult:
+    return choose(model, question.template, question.answers)[0]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", action="append", help="a model or its directory; may be repeated", default=[])
+    parser.add_argument("--results", type=Path, default=FOLDER / "results")
+    options = parser.parse_args()
+    rows = Rows(options.results / "cloze.jsonl")
+    for asked in options.model or ["smol"]:
+        model = open_model(asked)
+        for name in ("cloze", "cloze_cuts"):
+            rows.add(f"{Path(asked).name}, {name}", partial(measure, model, name, asked))
+
+
+if __name__ == "__main__":
+    run_recipe(main)

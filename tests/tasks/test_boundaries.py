@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -20,7 +21,7 @@ from torch import Tensor
 import redraft
 from redraft.core import Context, HubTokenizer, Masked, TablePrediction, train_bpe
 from redraft.core.text.boundaries import split_given_text, split_joint_tokens
-from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, TransformerConfig
+from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, LoraConfig, Shift, TransformerConfig
 
 PIECES = ["a", "b", ".", "Ġ", "ab", "Ġa", "Ġab", "b."]
 MERGES = [("a", "b"), ("Ġ", "a"), ("Ġ", "ab"), ("b", ".")]
@@ -130,6 +131,20 @@ def test_causal_scores_are_those_of_the_whole_text_wherever_the_hole_is_cut() ->
         assert found.probabilities == pytest.approx(weights, rel=1e-4), template
 
 
+def test_an_adapted_model_scores_with_its_causal_network() -> None:
+    """With the adapter off; two holes, or one at the beginning, are scored from the masks."""
+    causal = model_of(DiffusionLM, pattern=Causal(start=toy().vocab.bos or 0))
+    adapted = model_of(DiffusionLM, lora=LoraConfig(2))
+    adapted = DiffusionLM(replace(adapted.config, head=Shift()), toy()).eval()
+    adapted.load_state_dict(causal.state_dict() | {n: t for n, t in adapted.state_dict().items() if "lora" in n})
+    texts, answers = "b [[?]] b.", ["ab", "a", "b. a"]
+    expected, found = (redraft.choose(model, texts, answers) for model in (causal, adapted))
+    assert (found.kind, found.comparable, found.nfe) == ("causal", True, 3)
+    assert found[0].log_probs == pytest.approx(expected[0].log_probs, abs=1e-4)
+    assert redraft.choose(adapted, "b [[?]] [[1]] b.", answers).kind == "causal"
+    assert redraft.choose(adapted, "b [[1]] [[?]] b.", answers).kind == "masked"
+
+
 @cache
 def trained() -> HubTokenizer:
     return train_bpe(["the red kite and the unbreakable kite, a day by the lake; it is 10 to 90. "] * 4, 340)
@@ -174,3 +189,4 @@ def test_smol_answers_as_typed() -> None:
     found = json.loads(said.stdout)
     assert found["best"] == "umbrella"
     assert math.isclose(sum(found["probabilities"]), 1, abs_tol=1e-6)
+    assert (found["kind"], found["comparable"]) == ("causal", True)

@@ -335,7 +335,7 @@ class HubTokenizer(Tokenizer):
         return [self._unknown if token in self._specials else token for token in ids]
 
     @cached_property
-    def merges(self) -> bool:  # type: ignore[override]
+    def merges(self) -> bool:
         """Whether it is byte-pair or SentencePiece; WordPiece puts the spaces between words itself."""
         decoder = json.loads(self.definition).get("decoder") or {}
         kinds = [decoder.get("type"), *(part.get("type") for part in decoder.get("decoders", []))]

@@ -10,11 +10,14 @@ from torch import Tensor
 
 from redraft.core.batch import Batch
 from redraft.core.canvas import Canvas
+from redraft.models.networks.linear import lora_disabled
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.choice.hole_questions import _HoleQuestion
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.sampler_choice import batch_size
+from redraft.tasks.infilling.causal_judge import _CausalJudge
 
+_ROWS = 64  # batch size
 _AnswerScores = dict[tuple[int, int], float]  # (index of the question, index of the answer) → nats
 
 
@@ -52,6 +55,26 @@ def _predict_holes(
         sizes.append(size)
     t = torch.ones(len(free), 1, dtype=torch.float64, device=free.device)
     return list(model.lm(canvas.z, canvas.time(t), canvas.context).at(where).split(sizes))
+
+
+def _score_without_adapter(model: TextModel, questions: Sequence[_HoleQuestion]) -> tuple[_AnswerScores, int]:
+    """Scores answers by the causal network of an adapted model: log P(answer and the given text after it), exactly.
+
+    Also returns the number of rows read, one per answer; the text before a hole is read once.
+    """
+    lm, scores = model.lm, _AnswerScores()
+    judge, device = _CausalJudge(lm), next(lm.parameters()).device
+    with lora_disabled(lm):
+        for index, question in enumerate(questions):
+            batch_size(model, None, len(question.prefix) + max(question.lengths) + len(question.suffix))
+            prefix = lm.network.extend(torch.tensor([question.prefix], device=device))
+            for size in question.lengths:
+                same = [i for i, ids in enumerate(question.ids) if len(ids) == size]
+                for some in (same[begin : begin + _ROWS] for begin in range(0, len(same), _ROWS)):
+                    rows = torch.tensor([[*question.ids[i], *question.suffix] for i in some], device=device)
+                    log_p = judge.continuation_log_probs(*prefix, rows)
+                    scores.update(((index, i), p) for i, p in zip(some, log_p.tolist(), strict=True))
+    return scores, sum(len(question.ids) for question in questions)
 
 
 def _score_left_to_right(model: TextModel, questions: Sequence[_HoleQuestion]) -> tuple[_AnswerScores, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,12 +11,19 @@ import torch
 
 from redraft.models.diffusion_lm import eval_mode
 from redraft.tasks.arguments.settings import require_texts
-from redraft.tasks.choice.answer_scores import _AnswerScores, _score_bidirectional, _score_left_to_right
+from redraft.tasks.choice.answer_scores import (
+    _AnswerScores,
+    _score_bidirectional,
+    _score_left_to_right,
+    _score_without_adapter,
+)
 from redraft.tasks.choice.hole_questions import _hole_questions, _HoleQuestion
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.result import Results
+from redraft.tasks.infilling.causal_judge import is_adapted
 
 _ChoiceKind = Literal["masked", "causal", "blocks"]
+_Scorer = Callable[[TextModel, Sequence[_HoleQuestion]], tuple[_AnswerScores, int]]
 
 
 @dataclass(frozen=True)
@@ -62,8 +69,9 @@ class ChoiceResults(Results[ChoiceResult]):
     separate canvases, which treats all lengths as equally likely a priori."""
     kind: _ChoiceKind = "masked"
     """How answers were scored. masked: from the masked hole and all text around it, in one pass. causal: answer and
-    given text after it, exactly, by the chain rule, with a row per answer. blocks: from the masked hole, the blocks
-    before it and its own block. In masked and blocks, tokens of an answer in the same block count as independent."""
+    given text after it, exactly, by the chain rule, with a row per answer; also for adapted models. blocks: from the
+    masked hole, the blocks before it and its own block. In masked and blocks, tokens of an answer in the same block
+    count as independent."""
     run: str = ""
     """Digest of the run, or of the model if it has none."""
 
@@ -94,6 +102,8 @@ def choose(
     exactly the network's P(answer | one of the answers); otherwise see `ChoiceResults.comparable`.
 
     A causal network reads each answer and the given text after it; the score is log P(both | the text before), exactly.
+    So does a model adapted from a causal one, such as smol, with its adapter off, if there is text and no other hole
+    before each hole.
     A block-causal network reads the hole after the blocks before it. `ChoiceResults.kind` says which method was used.
 
     Args:
@@ -104,13 +114,22 @@ def choose(
     text_model, templates = as_text_model(model), require_texts("templates", templates)
     _require_masks(text_model)
     questions = [question for template in templates for question in _hole_questions(text_model, template, answers)]
-    clock, block = time.perf_counter(), text_model.lm.block
+    clock, (kind, score) = time.perf_counter(), _scorer(text_model, questions)
     with eval_mode(text_model.lm), torch.no_grad():
-        scores, rows = (_score_bidirectional if block is None else _score_left_to_right)(text_model, questions)
+        scores, rows = score(text_model, questions)
     choices = tuple(_choice(question, index, scores) for index, question in enumerate(questions))
-    comparable = block == 1 or all(len(question.lengths) == 1 for question in questions)
-    kind: _ChoiceKind = "masked" if block is None else "causal" if block == 1 else "blocks"
+    comparable = kind == "causal" or all(len(question.lengths) == 1 for question in questions)
     return ChoiceResults(choices, rows / len(questions), time.perf_counter() - clock, comparable, kind, text_model.name)
+
+
+def _scorer(model: TextModel, questions: Sequence[_HoleQuestion]) -> tuple[_ChoiceKind, _Scorer]:
+    """How the model scores answers. An adapted model is causal too, unless a hole has no text or a hole before it."""
+    block = model.lm.block
+    if block is not None:
+        return ("causal" if block == 1 else "blocks"), _score_left_to_right
+    if is_adapted(model.lm) and all(question.at == 1 and question.prefix for question in questions):
+        return "causal", _score_without_adapter
+    return "masked", _score_bidirectional
 
 
 def _choice(question: _HoleQuestion, index: int, scores: _AnswerScores) -> ChoiceResult:

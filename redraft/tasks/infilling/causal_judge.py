@@ -22,9 +22,8 @@ _REPLACED = ("sampler", "steps", "threshold", "top_k", "top_p", "min_p", "repeti
 def _judged_sampler(model: TextModel, settings: InfillSettings) -> ProposeAndJudge | None:
     """The sampler that fills holes with both models; None for other models, or if settings choose another sampler."""
     lm, defaults = model.lm, InfillSettings()
-    adapted = isinstance(lm.config.head, Shift) and lm.block is None and bool(lora_layers(lm))
     chosen = any(getattr(settings, name) != getattr(defaults, name) for name in _REPLACED)
-    if not adapted or chosen or settings.ruled or settings.alternatives:
+    if not is_adapted(lm) or chosen or settings.ruled or settings.alternatives:
         return None
     judge = _CausalJudge(lm)
     return ProposeAndJudge(
@@ -32,6 +31,11 @@ def _judged_sampler(model: TextModel, settings: InfillSettings) -> ProposeAndJud
         temperature=0.0 if settings.temperature is None else settings.temperature,
         next_token=judge.next_token_log_probs,
     )
+
+
+def is_adapted(model: DiffusionLM) -> bool:
+    """Whether it is a causal model with an adapter that sees both sides; with the adapter off it is causal again."""
+    return isinstance(model.config.head, Shift) and model.block is None and bool(lora_layers(model))
 
 
 class _CausalJudge:

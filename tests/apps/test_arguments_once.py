@@ -12,9 +12,9 @@ from conftest import Say
 from redraft.apps.cli import VERB_GROUPS, VERBS
 from redraft.apps.cli.arguments import parse_verb
 from redraft.apps.cli.parsing import Option, verb_arguments
-from redraft.apps.server.bodies.fields import parse_body, setting_field
-from redraft.apps.server.bodies.schemas import CompletionBody, CorrectBody, InfillBody, ScoreBody
+from redraft.apps.server.bodies.fields import parse_body
 from redraft.apps.server.errors import _ApiError
+from redraft.apps.server.routes import ROUTES
 from redraft.tasks import (
     ArgumentError,
     ControlSettings,
@@ -34,10 +34,10 @@ VERB_OF = {
     "score": ScoreSettings,
     "correct": CorrectSettings,
 }
-BODY_OF: dict[type[Any], type[Any]] = {
-    InfillSettings: InfillBody,
-    ScoreSettings: ScoreBody,
-    CorrectSettings: CorrectBody,
+ROUTE_OF: dict[type[Any], str] = {
+    InfillSettings: "/v1/infill",
+    ScoreSettings: "/v1/score",
+    CorrectSettings: "/v1/correct",
 }
 TOP = {"n": "n", "max_new_tokens": "max_tokens", "seed": "seed", "temperature": "temperature", "top_p": "top_p"}
 
@@ -68,16 +68,16 @@ def in_python(kind: type[Any], argument: Argument, value: Any) -> str:
 
 def over_http(kind: type[Any], argument: Argument, value: Any) -> str | None:
     """The message of the server, under our name for the argument; None if it has its own limit or no such parameter."""
-    field = setting_field(kind, argument.name, TOP.get(argument.name, "")).argument
-    if argument.name in ("lexicon", "classifier", "draws") or field.setting.most != argument.setting.most:
+    name = TOP.get(argument.name, argument.name)
+    if argument.name in ("lexicon", "classifier", "draws", "n", "temperature", "candidates"):
         return None
     if kind in (ScoreSettings, CorrectSettings):
         body = {"texts": "a", argument.name: value}
     else:
         body = {TOP[argument.name]: value} if argument.name in TOP else {"diffusion": {argument.name: value}}
     raw = json.dumps(body).encode()
-    found = sentence(lambda: parse_body(BODY_OF.get(kind, CompletionBody), raw))
-    return found.replace(f"{field.name}=", f"{argument.name}=", 1)
+    found = sentence(lambda: parse_body(ROUTES[ROUTE_OF.get(kind, "/v1/completions")], raw))
+    return found.replace(f"{name}=", f"{argument.name}=", 1)
 
 
 def test_a_wrong_value_gets_the_same_sentence_from_python_shell_and_http(say: Say) -> None:

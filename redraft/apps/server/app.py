@@ -7,7 +7,7 @@ import hmac
 import re
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,19 +19,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from redraft.apps.server import jobs, responses
-from redraft.apps.server.bodies.fields import Body, StrictModel, parse_body
-from redraft.apps.server.bodies.schemas import (
-    ChatBody,
-    ChooseBody,
-    CompletionBody,
-    CorrectBody,
-    FimBody,
-    InfillBody,
-    OpenAIBody,
-    ScoreBody,
-    TraceBody,
-)
+from redraft.apps.server.bodies.fields import StrictModel, parse_body
 from redraft.apps.server.errors import (
     _ApiError,
     _bad_request,
@@ -40,11 +28,13 @@ from redraft.apps.server.errors import (
     _too_large,
     _unavailable,
 )
-from redraft.apps.server.jobs import RequestLimits, _Job
+from redraft.apps.server.jobs import RequestLimits, _chosen_model, _Job
 from redraft.apps.server.metrics import _ServerMetrics
 from redraft.apps.server.request_queue import _QueuedRequest
+from redraft.apps.server.responses import EventStream
+from redraft.apps.server.routes import ROUTES
+from redraft.apps.server.routes.route import Route
 from redraft.apps.server.supervisor import Supervisor
-from redraft.tasks.arguments.settings import GenerationSettings
 
 _PAGE = Path(__file__).with_name("playground")
 _SMALL = 1 << 16  # bytes; bodies up to this size arrive with their headers
@@ -89,8 +79,9 @@ def build_app(
     app.get("/health/live")(routes.live)
     app.get("/health/ready")(routes.is_ready)
     app.get("/metrics")(routes.prometheus)
-    for path, kind, route in routes.posts():
-        app.post(path, openapi_extra=_schema_of(kind), summary=(kind.__doc__ or "").partition("\n")[0])(route)
+    for path, kind in ROUTES.items():
+        summary = (kind.__doc__ or "").partition("\n")[0]
+        app.post(path, openapi_extra=_schema_of(kind), summary=summary)(routes.post(kind))
     for file in _PAGE.iterdir():
         app.get("/" if file.name == "index.html" else f"/{file.name}", include_in_schema=False)(_file_route(file))
     return app
@@ -183,27 +174,19 @@ class _Routes:
     def __init__(self, supervisor: Supervisor, access: AccessPolicy, limits: RequestLimits) -> None:
         self.supervisor, self.queue, self.access, self.limits = supervisor, supervisor.queue, access, limits
         self.metrics = _ServerMetrics(supervisor)
-        self.paths = {path for path, *_ in self.posts()}
 
-    def posts(self) -> list[tuple[str, type[StrictModel], Callable[[Request], Awaitable[Response]]]]:
-        """Returns path, body class and coroutine of every POST route."""
+    def post(self, kind: type[Route]) -> Callable[[Request], Awaitable[Response]]:
+        """Returns the coroutine of a POST route."""
 
-        def route(kind: type[Body], answer: Callable[[Body, Request], Awaitable[Response]]) -> Any:
-            async def post(request: Request) -> Response:
-                return await answer(parse_body(kind, await self._body(request)), request)
+        async def post(request: Request) -> Response:
+            body = parse_body(kind, await self._body(request))
+            job = body.job(self._loaded_models(), self.limits)
+            stream = body.event_stream(job, request.headers.get("accept", ""))
+            if stream is not None:
+                return self._streamed(job, stream)
+            return JSONResponse(body.response(job, await self._record(job, request)))
 
-            return kind, post
-
-        return [
-            ("/v1/completions", *route(CompletionBody, self.completions)),
-            ("/v1/fim/completions", *route(FimBody, self.completions)),
-            ("/v1/chat/completions", *route(ChatBody, self.chat)),
-            ("/v1/infill", *route(InfillBody, self.infill)),
-            ("/v1/choose", *route(ChooseBody, self.choose)),
-            ("/v1/score", *route(ScoreBody, self.score)),
-            ("/v1/correct", *route(CorrectBody, self.correct)),
-            ("/v1/diffusion/trace", *route(TraceBody, self.trace)),
-        ]
+        return post
 
     # --- admission ---
 
@@ -227,7 +210,7 @@ class _Routes:
         Longer bodies are read first, because some clients only read the response after sending the whole body.
         """
         length = request.headers.get("content-length", "")
-        if request.method == "POST" and request.url.path in self.paths and length.isdigit() and int(length) <= _SMALL:
+        if request.method == "POST" and request.url.path in ROUTES and length.isdigit() and int(length) <= _SMALL:
             self.queue.require_capacity()
 
     async def _body(self, request: Request) -> bytes:
@@ -245,13 +228,13 @@ class _Routes:
             return bytes(content)
         raise _too_large("body", f"the body is longer than {self.access.max_body:,} bytes; send less")
 
-    # --- OpenAI's routes ---
+    # --- models ---
 
     async def models(self) -> Response:
         return JSONResponse({"object": "list", "data": [self._card(model) for model in self._loaded_models()]})
 
     async def model(self, name: str) -> Response:
-        return JSONResponse(self._card(jobs._chosen_model(self._loaded_models(), name)))
+        return JSONResponse(self._card(_chosen_model(self._loaded_models(), name)))
 
     def _loaded_models(self) -> list[_JsonObject]:
         if not self.supervisor.model_infos:
@@ -269,75 +252,7 @@ class _Routes:
             "diffusion": own,
         }
 
-    async def completions(self, body: CompletionBody | FimBody, request: Request) -> Response:
-        job = jobs._completion_job(body, self._loaded_models(), self.limits)
-        head = responses._ResponseHeader("cmpl", "text_completion", job.model["id"])
-        prompts = job.arguments.get("prompts") or job.arguments.get("parts", [""])[:1]
-        echo = [text for text in prompts for _ in range(body.n or 1)] if getattr(body, "echo", None) else []
-        if body.stream:
-            return self._streamed(job, responses._CompletionStream(head, False, _stops(body), body, echo), body)
-        return JSONResponse(
-            responses._completion_body(head, await self._record(job, request), body, _stops(body), echo)
-        )
-
-    async def chat(self, body: ChatBody, request: Request) -> Response:
-        job = jobs._chat_job(body, self._loaded_models(), self.limits)
-        head = responses._ResponseHeader(
-            "chatcmpl", "chat.completion.chunk" if body.stream else "chat.completion", job.model["id"]
-        )
-        if body.stream:
-            return self._streamed(job, responses._CompletionStream(head, True, _stops(body), body), body)
-        return JSONResponse(responses._chat_body(head, await self._record(job, request), body, _stops(body)))
-
-    # --- our own routes ---
-
-    async def infill(self, body: InfillBody, request: Request) -> Response:
-        job = jobs._infill_job(body, self._loaded_models(), self.limits)
-        if body.stream:
-            raise _bad_request(
-                "stream", "an infilling cannot be streamed; use /v1/diffusion/trace instead", "unsupported_parameter"
-            )
-        head = responses._ResponseHeader("infill", "infill", job.model["id"])
-        return JSONResponse(responses._infill_body(head, await self._record(job, request)))
-
-    async def choose(self, body: ChooseBody, request: Request) -> Response:
-        job = jobs._choose_job(body, self._loaded_models(), self.limits)
-        head = responses._ResponseHeader("choose", "choose", job.model["id"])
-        return JSONResponse(head.body() | await self._record(job, request))
-
-    async def score(self, body: ScoreBody, request: Request) -> Response:
-        job = jobs._score_job(body, self._loaded_models(), self.limits)
-        head = responses._ResponseHeader("score", "score", job.model["id"])
-        return JSONResponse(head.body() | await self._record(job, request))
-
-    async def correct(self, body: CorrectBody, request: Request) -> Response:
-        job = jobs._correct_job(body, self._loaded_models(), self.limits)
-        head = responses._ResponseHeader("correct", "correct", job.model["id"])
-        return JSONResponse(head.body() | await self._record(job, request))
-
-    async def trace(self, body: TraceBody, request: Request) -> Response:
-        """Streams every canvas as NDJSON, or as SSE if the client asks for that."""
-        job = jobs._trace_job(body, self._loaded_models(), self.limits)
-        sse = body.format == "sse" or (body.format is None and "text/event-stream" in request.headers.get("accept", ""))
-        queued = self._submit(job, frames="trace")
-        write = responses._sse if sse else responses._ndjson
-
-        async def lines() -> AsyncIterator[bytes]:
-            seed = job.arguments["options"].get("seed", GenerationSettings.seed)  # options: what differs from defaults
-            yield write({"type": "start", "model": job.model["id"], "seed": seed})
-            async for event in self._events(queued):
-                if event is None:
-                    yield responses._KEEP_ALIVE if sse else b"\n"
-                elif event["event"] == "frame":
-                    yield write({"type": "frame"} | {k: v for k, v in event.items() if k not in ("event", "id")})
-                elif event["event"] == "done":
-                    yield write({"type": "done", **event["record"], "usage": responses._usage(event["record"])})
-                else:
-                    yield write({"type": "error"} | _from_worker_error(event, dict(job.names)).body)
-            if sse:
-                yield responses._DONE
-
-        return StreamingResponse(lines(), media_type="text/event-stream" if sse else "application/x-ndjson")
+    # --- health ---
 
     async def live(self) -> Response:
         return JSONResponse({"status": "live"})
@@ -356,10 +271,7 @@ class _Routes:
     # --- jobs ---
 
     def _submit(self, job: _Job, frames: str | None = None) -> _QueuedRequest:
-        message = job.message
-        if frames is not None:
-            message["arguments"] = {**message["arguments"], "frames": frames}
-        return self.queue.submit(message, job.cost)
+        return self.queue.submit(job.message | {"arguments": job.arguments | {"frames": frames}}, job.cost)
 
     async def _record(self, job: _Job, request: Request) -> _JsonObject:
         """Returns the finished record; cancels the request if the client disconnects."""
@@ -397,37 +309,29 @@ class _Routes:
         finally:
             self.queue.cancel(queued)
 
-    def _streamed(self, job: _Job, stream: responses._CompletionStream, body: OpenAIBody) -> Response:
-        """Streams a completion as SSE."""
-        queued = self._submit(job, frames="drafts")
+    def _streamed(self, job: _Job, stream: EventStream) -> Response:
+        queued = self._submit(job, stream.frames)
 
-        async def chunks() -> AsyncIterator[bytes]:
+        async def parts() -> AsyncIterator[bytes]:
+            for part in stream.start():
+                yield part
             async for event in self._events(queued):
-                if event is None:
-                    yield responses._KEEP_ALIVE
-                elif event["event"] == "frame":
-                    if (chunk := stream.frame(event)) is not None:
-                        yield responses._sse(chunk)
-                elif event["event"] == "done":
-                    for chunk in stream.last(event["record"]):
-                        yield responses._sse(chunk)
-                    if body.stream_options is not None and body.stream_options.include_usage:
-                        yield responses._sse(
-                            stream.head.body() | {"choices": [], "usage": responses._usage(event["record"])}
-                        )
-                    yield responses._DONE
-                else:
-                    yield responses._sse(_from_worker_error(event, dict(job.names)).body)
-                    yield responses._DONE
+                for part in _stream_event(stream, event, job):
+                    yield part
 
-        return StreamingResponse(chunks(), media_type="text/event-stream")
+        return StreamingResponse(parts(), media_type=stream.media_type)
 
 
-def _stops(body: OpenAIBody) -> list[str]:
-    stops = [body.stop] if isinstance(body.stop, str) else body.stop or []
-    if any(not stop for stop in stops):
-        raise _bad_request("stop", "a stop string is empty; give strings of at least one character")
-    return stops
+def _stream_event(stream: EventStream, event: _JsonObject | None, job: _Job) -> Iterator[bytes]:
+    """Yields what an event adds to a streamed response; None means that a keep-alive is due."""
+    if event is None:
+        yield stream.keep_alive
+    elif event["event"] == "frame":
+        yield from stream.frame(event)
+    elif event["event"] == "done":
+        yield from stream.finish(event["record"])
+    else:
+        yield from stream.fail(_from_worker_error(event, dict(job.names)).body)
 
 
 async def _wait_for_disconnect(request: Request) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from redraft.tasks.arguments.setting import ArgumentError
 
 _JsonObject = dict[str, Any]  # a JSON object
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -55,6 +58,18 @@ def _too_many_requests(seconds: float) -> _ApiError:
 def _unavailable(code: str, message: str) -> _ApiError:
     """Returns a 503 that asks the client to retry after a second."""
     return _ApiError(503, code, None, message, {"Retry-After": "1"})
+
+
+def _from_validation_error(error: Mapping[str, Any], content: _JsonObject) -> _ApiError:
+    """Converts the first error about a body, with the parameter as the client named it."""
+    top, *inner = map(str, error["loc"])
+    param = ".".join([top, *inner[:1]]) if isinstance(content.get(top), dict) else top
+    if error["type"] == "extra_forbidden":
+        return _bad_request(param, f"{param} is not a parameter of this route (a typo?)", "unknown_parameter")
+    if error["type"] == "missing":
+        return _bad_request(param, f"{'.'.join([top, *inner])} is missing; add it", "missing_parameter")
+    reason = error.get("ctx", {}).get("error")
+    return _bad_request(param, str(reason) if isinstance(reason, ArgumentError) else f"{param}: {error['msg']}")
 
 
 def _from_worker_error(event: _JsonObject, names: dict[str, str] | None = None) -> _ApiError:

@@ -6,10 +6,12 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from redraft.apps.server.bodies.schemas import OpenAIBody
 from redraft.apps.server.errors import _JsonObject
 
 
@@ -63,18 +65,17 @@ def _finish_reason(result: _JsonObject, stopped: bool) -> str:
     return "stop" if stopped or result["stop"] != "length" else "length"
 
 
-def _completion_body(
-    head: _ResponseHeader, record: _JsonObject, body: Any, stops: Sequence[str], echo: Sequence[str] = ()
-) -> _JsonObject:
-    """Returns the body of a completion; `echo` holds the prompt of each text if prompts are to be included."""
-    choices = []
+def _texts_body(head: _ResponseHeader, record: _JsonObject, choices: Iterable[_JsonObject]) -> _JsonObject:
+    """Returns the body of a response with one choice per text."""
+    return head.body() | {"choices": [*choices], "usage": _usage(record), "diffusion": _diffusion_info(record)}
+
+
+def _completion_choices(record: _JsonObject, body: OpenAIBody, echo: Sequence[str] = ()) -> Iterator[_JsonObject]:
+    """Yields the choices of a completion; `echo` holds the prompt of each text if prompts are to be included."""
     for index, result in enumerate(record["texts"]):
-        text, stopped = _cut_at_stop(result["new"], stops)
+        text, stopped = _cut_at_stop(result["new"], body.stop or ())
         shown, log = echo[index] + text if echo else text, _logprobs_body(result, len(text), body)
-        choices.append(
-            {"index": index, "text": shown, "logprobs": log, "finish_reason": _finish_reason(result, stopped)}
-        )
-    return head.body() | {"choices": choices, "usage": _usage(record), "diffusion": _diffusion_info(record)}
+        yield {"index": index, "text": shown, "logprobs": log, "finish_reason": _finish_reason(result, stopped)}
 
 
 def _logprobs_body(result: _JsonObject, size: int, body: Any) -> _JsonObject | None:
@@ -104,21 +105,12 @@ def _others(result: _JsonObject, i: int, count: int) -> dict[str, float]:
     return {t: round(math.log(p), 6) for t, p in (top or ())[:count] if p and t != own and (not t or t != own.lstrip())}
 
 
-def _chat_body(head: _ResponseHeader, record: _JsonObject, body: Any, stops: Sequence[str]) -> _JsonObject:
-    choices = []
+def _chat_choices(record: _JsonObject, body: OpenAIBody) -> Iterator[_JsonObject]:
     for index, result in enumerate(record["texts"]):
-        text, stopped = _cut_at_stop(result["new"], stops)
+        text, stopped = _cut_at_stop(result["new"], body.stop or ())
         message = {"role": "assistant", "content": text, "refusal": None}
-        end = _finish_reason(result, stopped)
-        choices.append(
-            {
-                "index": index,
-                "message": message,
-                "logprobs": _logprobs_body(result, len(text), body),
-                "finish_reason": end,
-            }
-        )
-    return head.body() | {"choices": choices, "usage": _usage(record), "diffusion": _diffusion_info(record)}
+        log, end = _logprobs_body(result, len(text), body), _finish_reason(result, stopped)
+        yield {"index": index, "message": message, "logprobs": log, "finish_reason": end}
 
 
 def _chat_logprobs(result: _JsonObject, size: int, top: int) -> _JsonObject:
@@ -135,22 +127,17 @@ def _chat_token(token: str, value: float | None) -> _JsonObject:
     return {"token": token, "logprob": -9999.0 if value is None else value, "bytes": list(token.encode())}
 
 
-def _infill_body(head: _ResponseHeader, record: _JsonObject) -> _JsonObject:
-    """Returns the body of an infilling; given parts come back character for character."""
-    choices = [
-        {
+def _infill_choices(record: _JsonObject) -> Iterator[_JsonObject]:
+    """Yields the choices of an infilling; given parts come back character for character."""
+    for index, result in enumerate(record["texts"]):
+        tokens = zip(result["pieces"], result["steps"], result["logprobs"], strict=True)
+        yield {
             "index": index,
             "text": result["text"],
             "holes": result["fills"],
             "finish_reason": _finish_reason(result, False),
-            "tokens": [
-                {"text": text, "step": step, "logprob": log}
-                for text, step, log in zip(result["pieces"], result["steps"], result["logprobs"], strict=True)
-            ],
+            "tokens": [{"text": text, "step": step, "logprob": log} for text, step, log in tokens],
         }
-        for index, result in enumerate(record["texts"])
-    ]
-    return head.body() | {"choices": choices, "usage": _usage(record), "diffusion": _diffusion_info(record)}
 
 
 def _sse(body: _JsonObject) -> bytes:
@@ -162,47 +149,76 @@ def _ndjson(body: _JsonObject) -> bytes:
 
 
 _DONE = b"data: [DONE]\n\n"
-_KEEP_ALIVE = b": keep-alive\n\n"
 
 
-class _CompletionStream:
+class EventStream(ABC):
+    """Converts the events of a job to the bytes of a streamed response."""
+
+    frames: Literal["drafts", "trace"] = "drafts"  # drafts: new text that no longer changes; trace: whole canvases
+    media_type = "text/event-stream"
+    keep_alive = b": keep-alive\n\n"
+
+    def start(self) -> Iterator[bytes]:
+        """Yields what comes before the first event."""
+        yield from ()
+
+    @abstractmethod
+    def frame(self, event: _JsonObject) -> Iterator[bytes]:
+        """Yields the news of a frame."""
+
+    @abstractmethod
+    def finish(self, record: _JsonObject) -> Iterator[bytes]:
+        """Yields the end of a stream that succeeded."""
+
+    @abstractmethod
+    def fail(self, error: _JsonObject) -> Iterator[bytes]:
+        """Yields the end of a stream that failed."""
+
+
+class _CompletionStream(EventStream):
     """Chunks of a streamed completion. Each holds only new text that can no longer change.
 
     The last chunk of each text carries the log-probabilities of all its tokens.
     """
 
-    def __init__(
-        self, head: _ResponseHeader, chat: bool, stops: Sequence[str], body: Any, echo: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, head: _ResponseHeader, chat: bool, body: OpenAIBody, echo: Sequence[str] = ()) -> None:
         """`echo` holds the prompt of each text if prompts are to be sent; else it is empty."""
-        self.head, self.chat, self.stops, self.body, self.echo = head, chat, stops, body, echo
+        self.head, self.chat, self.stops, self.body, self.echo = head, chat, body.stop or (), body, echo
         self.sent: dict[int, str] = {}
 
-    def frame(self, event: _JsonObject) -> _JsonObject | None:
-        """Returns the chunk for a frame; None if it has no new text."""
+    def frame(self, event: _JsonObject) -> Iterator[bytes]:
         text, stopped = _cut_at_stop(event["new"], self.stops)
-        return self._new_text(event["row"], text if stopped else text[: len(text) - _held_back_chars(text, self.stops)])
+        shown = text if stopped else text[: len(text) - _held_back_chars(text, self.stops)]
+        yield from map(_sse, self._new_text(event["row"], shown))
 
-    def _new_text(self, row: int, text: str) -> _JsonObject | None:
+    def finish(self, record: _JsonObject) -> Iterator[bytes]:
+        yield from map(_sse, self._last(record))
+        if self.body.stream_options is not None and self.body.stream_options.include_usage:
+            yield _sse(self.head.body() | {"choices": [], "usage": _usage(record)})
+        yield _DONE
+
+    def fail(self, error: _JsonObject) -> Iterator[bytes]:
+        yield _sse(error)
+        yield _DONE
+
+    def _new_text(self, row: int, text: str) -> Iterator[_JsonObject]:
+        """Yields the chunk of a text that has grown; nothing if it has not."""
         sent = self.sent.get(row, "")
         if not text.startswith(sent) or len(text) == len(sent):
-            return None
+            return
         first = row not in self.sent
         self.sent[row] = text
-        return self._chunk(row, (self.echo[row] if self.echo and first else "") + text[len(sent) :], None, first)
+        yield self._chunk(row, (self.echo[row] if self.echo and first else "") + text[len(sent) :], None, first)
 
-    def last(self, record: _JsonObject) -> list[_JsonObject]:
-        """Returns the last chunks: the remaining text of each row, then its finish reason."""
-        chunks: list[_JsonObject] = []
+    def _last(self, record: _JsonObject) -> Iterator[_JsonObject]:
+        """Yields the last chunks: the remaining text of each row, then its finish reason."""
         for row, result in enumerate(record["texts"]):
             text, stopped = _cut_at_stop(result["new"], self.stops)
             if not text.startswith(self.sent.get(row, "")):
                 raise RuntimeError("text that was already sent has changed; this should never happen")
-            if (chunk := self._new_text(row, text)) is not None:
-                chunks.append(chunk)
+            yield from self._new_text(row, text)
             log = _logprobs_body(result, len(text), self.body)
-            chunks.append(self._chunk(row, "", _finish_reason(result, stopped), row not in self.sent, log))
-        return chunks
+            yield self._chunk(row, "", _finish_reason(result, stopped), row not in self.sent, log)
 
     def _chunk(self, row: int, text: str, end: str | None, first: bool, log: _JsonObject | None = None) -> _JsonObject:
         if not self.chat:

@@ -13,18 +13,18 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import BinaryIO
 
 import torch
 from torch import nn
 
-from redraft.apps.server.actions import _compile_rules, _failure_event, _prepare_request
 from redraft.apps.server.errors import _JsonObject
 from redraft.apps.server.scheduler import (
     BatchScheduler,
@@ -35,6 +35,7 @@ from redraft.apps.server.scheduler import (
     ScheduledRequest,
 )
 from redraft.core.hardware.batch_invariance import batch_invariant_rows
+from redraft.decoding.constraints.rules import Json, Regex, compile_rule
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.networks.executors.packed import Packed
 from redraft.tasks.engine.model import TextModel, open_model
@@ -119,10 +120,10 @@ class _ModelProcess:
 
     def _start(self, message: _JsonObject) -> None:
         self.requests[message["id"]] = _ActiveRequest(message["id"])
-        if not message["needs_compiling"]:
+        if not message["patterns"] and message["schema"] is None:
             return self._run_request(message)
         # compiling constraints is slow; other requests keep running meanwhile
-        compiling = self.compiler.submit(_compile_rules, message["action"], message["arguments"])
+        compiling = self.compiler.submit(_compile_rules, message["patterns"], message["schema"])
         compiling.add_done_callback(lambda done: self.inbox.put(message | {"do": "run", "compiled": done}))
         return None
 
@@ -139,13 +140,15 @@ class _ModelProcess:
         try:
             if "compiled" in message:
                 message["compiled"].result()
-            run = _prepare_request(self.models[message["model"]], message["action"], message["arguments"])
+            prepare = resolve_name(message["action"])
+            run = prepare(self.models[message["model"]], message["arguments"])
             record = run(lambda frame: self.events.send({"event": "frame", "id": request.number} | frame))
             event = {"event": "done", "record": record}
         except RequestEnded as reason:
             event = {"event": "failed", "kind": _KINDS[type(reason)], "message": ""}
         except ValueError as error:
-            event = {"event": "failed", **_failure_event(error)}
+            param = getattr(error, "argument", None)
+            event = {"event": "failed", "kind": "refused", "param": param, "message": str(error)}
         except Exception as error:
             traceback.print_exception(error, limit=-8)
             event = {"event": "failed", "kind": "internal", "message": type(error).__name__}
@@ -162,6 +165,12 @@ class _ModelProcess:
         request.cancelled = True
         if request.scheduled is not None:
             request.scheduled.cancel()
+
+
+def _compile_rules(patterns: Sequence[str], schema: str | None) -> None:
+    """Compiles the rules of a request into the cache, which may take seconds."""
+    for rule in [*map(Regex, patterns), *([] if schema is None else [Json(schema)])]:
+        compile_rule(rule)
 
 
 def _shapes(lm: DiffusionLM) -> Iterator[tuple[int, int]]:

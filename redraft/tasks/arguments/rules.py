@@ -64,6 +64,7 @@ class _RuleSettings(Checked):
         None,
         "A JSON schema that the generated text must satisfy; on the command line also a file that holds it.",
         metavar="JSON",
+        mapping=True,
         read=_read_schema,
         group="Constraints",
     )

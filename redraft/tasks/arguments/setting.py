@@ -22,8 +22,7 @@ _NOUNS: Mapping[Any, str] = {
     str: "a text",
     Path: "a path",
 }
-
-
+_JSON_TYPES: Mapping[Any, str] = {bool: "boolean", int: "integer", float: "number", str: "string"}
 _ARGUMENTS: dict[type[Any], tuple[Argument, ...]] = {}  # settings class → its arguments
 
 
@@ -41,7 +40,7 @@ class Setting:
 
     about: str  # one or more sentences for --help, OpenAPI and the docs
     least: float | None = None  # smallest valid number
-    most: float | None = None  # largest valid number
+    most: float | None = None  # largest valid number; of a list of texts, the largest number of them
     above: float | None = None  # the number must be larger than this
     otherwise: str = ""  # what is used by default, in words; "" to show the default itself
     metavar: str = ""  # the value in --help; "" to derive it from the type
@@ -52,6 +51,7 @@ class Setting:
     positional: bool = False  # an argument without a flag
     repeats: bool = False  # the flag takes one value and may be given several times
     objects: bool = False  # in Python also an object that is not plain data
+    mapping: bool = False  # also a mapping, which `read` converts to a text of JSON
     read: Callable[[str, Any], Any] | None = None  # converts further forms of the value; gets the argument's name
 
 
@@ -92,9 +92,24 @@ class Argument:
             return self._checked(value)
         if not isinstance(value, tuple | list) or self.count not in (0, len(value)):
             raise self.error(value, f"it must be {f'{self.count} values' if self.count else 'a list'}")
+        if self.kind is str and self.setting.most is not None and len(value) > self.setting.most:
+            raise self.error(value, f"the list has {len(value):,} items; give at most {self.setting.most:,}")
         if self.setting.read is not None:  # it has checked the items
             return value
         return tuple(self._checked(item) for item in value)
+
+    def json_schema(self) -> dict[str, Any]:
+        """What JSON may hold: one value, a list if there may be many, or null for the default."""
+        about, is_number = self.setting, self.kind in (int, float)
+        item: dict[str, Any] = {"type": _JSON_TYPES[self.kind], "enum": [*self.choices] or None}
+        if is_number:
+            item |= {"minimum": about.least, "exclusiveMinimum": about.above, "maximum": about.most}
+        forms = [item]
+        if self.count is not None:
+            forms.append({"type": "array", "items": _known(item), "maxItems": None if is_number else about.most})
+        if about.mapping:
+            forms.append({"type": "object"})
+        return {"anyOf": [*map(_known, forms), {"type": "null"}], "description": about.about}
 
     def error(self, value: Any, reason: str) -> ArgumentError:
         """The error for an invalid value."""
@@ -111,6 +126,10 @@ class Argument:
             if reason := range_error(value, about.least, about.most, about.above):
                 raise self.error(value, reason)
         return value
+
+
+def _known(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in schema.items() if value is not None}
 
 
 class Checked:

@@ -18,25 +18,13 @@ from redraft.apps import (
     Supervisor,
     build_app,
 )
-from redraft.apps.server import jobs
-from redraft.apps.server.bodies import schemas
 from redraft.apps.server.bodies.fields import parse_body
 from redraft.apps.server.errors import (
     _ApiError,
 )
 from redraft.apps.server.jobs import _expanded_length
+from redraft.apps.server.routes import ROUTES
 from tests.apps.server.served import Server
-
-ROUTES: dict[str, tuple[Any, Any]] = {
-    "/v1/completions": (schemas.CompletionBody, jobs._completion_job),
-    "/v1/fim/completions": (schemas.FimBody, jobs._completion_job),
-    "/v1/chat/completions": (schemas.ChatBody, jobs._chat_job),
-    "/v1/infill": (schemas.InfillBody, jobs._infill_job),
-    "/v1/choose": (schemas.ChooseBody, jobs._choose_job),
-    "/v1/score": (schemas.ScoreBody, jobs._score_job),
-    "/v1/correct": (schemas.CorrectBody, jobs._correct_job),
-    "/v1/diffusion/trace": (schemas.TraceBody, jobs._trace_job),
-}
 
 
 def test_what_the_description_allows(server: Server) -> None:
@@ -62,9 +50,8 @@ def test_strange_bodies_are_understood_or_refused() -> None:
     models = [{"id": "bytes", "steps": 64, "length": 96, "block": None}]
     errors: list[_ApiError] = []
     for path, raw in bodies(openapi, 2000, seed=7):
-        kind, job = ROUTES[path]
         try:
-            job(parse_body(kind, raw), models, RequestLimits())
+            parse_body(ROUTES[path], raw).job(models, RequestLimits())
         except _ApiError as error:
             errors.append(error)
     assert {error.status for error in errors} == {400, 404}

@@ -1,8 +1,4 @@
-"""Actions of the model process. Each takes a model and JSON values, sends frames, and returns a JSON record.
-
-The HTTP process has checked the arguments and resolved their aliases. An action first prepares (compiles rules, builds
-canvases), then generates.
-"""
+"""What the model process sends about generated texts: frames while it writes them, and a record of the results."""
 
 from __future__ import annotations
 
@@ -13,20 +9,7 @@ from typing import Any
 from redraft.apps.server.errors import _JsonObject
 from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import token_texts
-from redraft.decoding.constraints.rules import Json, Regex, compile_rule
 from redraft.models.canvas_builder import text_positions
-from redraft.tasks.arguments.settings import (
-    ControlSettings,
-    DecodingSettings,
-    GenerationSettings,
-    InfillSettings,
-    RewriteSettings,
-)
-from redraft.tasks.arguments.templates import Hole, Template
-from redraft.tasks.chat import plan_chat_reply
-from redraft.tasks.choice.choice import choose
-from redraft.tasks.controlled.controlled import plan_control
-from redraft.tasks.correction.correction import correct
 from redraft.tasks.engine.given_text import GivenText
 from redraft.tasks.engine.logprobs import LogprobRecorder
 from redraft.tasks.engine.loop import DecodingLoop
@@ -34,110 +17,10 @@ from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.plan import DecodingPlan
 from redraft.tasks.engine.result import PartialText, TextResult, TextResults
 from redraft.tasks.engine.streaming import StreamView
-from redraft.tasks.generation import plan_generation
-from redraft.tasks.infilling.infilling import plan_infilling
-from redraft.tasks.rewriting import keep_best, plan_rewrite
-from redraft.tasks.scoring import score
+from redraft.tasks.rewriting import keep_best
 
 _SendFrame = Callable[[_JsonObject], None]
 _Work = Callable[[_SendFrame], _JsonObject]
-
-
-def _prepare_request(model: TextModel, action: str, arguments: _JsonObject) -> _Work:
-    """Prepares a request and returns the function that runs it; raises on invalid arguments."""
-    return _ACTIONS[action](model, arguments)
-
-
-def _compile_rules(action: str, arguments: _JsonObject) -> None:
-    """Compiles the rules of a request into the cache, which may take seconds."""
-    kinds: dict[str, type[DecodingSettings]] = {
-        "infill": InfillSettings,
-        "rewrite": RewriteSettings,
-        "control": ControlSettings,
-    }
-    settings = kinds.get(action, GenerationSettings)(**arguments["options"])
-    for pattern in settings.every_pattern:
-        compile_rule(Regex(pattern))
-    if settings.schema is not None:
-        compile_rule(Json(settings.schema))
-
-
-def _generate(model: TextModel, arguments: _JsonObject) -> _Work:
-    """Generates texts that begin with each prompt."""
-    plan = plan_generation(
-        model, arguments["prompts"], GenerationSettings(**_greedy_sampler(model, arguments["options"]))
-    )
-    return lambda send: _run_plans(model, [plan], arguments, send)
-
-
-def _chat(model: TextModel, arguments: _JsonObject) -> _Work:
-    """Generates the next message of a conversation."""
-    plan = plan_chat_reply(
-        model, arguments["messages"], GenerationSettings(**_greedy_sampler(model, arguments["options"]))
-    )
-    return lambda send: _run_plans(model, [plan], arguments, send)
-
-
-def _infill(model: TextModel, arguments: _JsonObject) -> _Work:
-    """Fills the holes between given parts; each hole has a minimum and a maximum length (null if unlimited)."""
-    template = Template(tuple(arguments["parts"]), tuple(Hole(least, most) for least, most in arguments["holes"]))
-    plans = plan_infilling(model, [template], InfillSettings(**_greedy_sampler(model, arguments["options"])))
-    return lambda send: _run_plans(model, plans, arguments, send)
-
-
-def _rewrite(model: TextModel, arguments: _JsonObject) -> _Work:
-    """Edits a text in place."""
-    settings = RewriteSettings(**_greedy_sampler(model, arguments["options"]))
-    plans = plan_rewrite(model, arguments["text"], settings)
-    return lambda send: _run_plans(model, plans, arguments, send, settings.candidates)
-
-
-def _control(model: TextModel, arguments: _JsonObject) -> _Work:
-    """Generates texts with the requested attributes, length and parts of speech."""
-    plan = plan_control(model, ControlSettings(**_greedy_sampler(model, arguments["options"])))
-    return lambda send: _run_plans(model, [plan], arguments, send)
-
-
-def _choose(model: TextModel, arguments: _JsonObject) -> _Work:
-    """Computes the probability of each answer."""
-
-    def run(send: _SendFrame) -> _JsonObject:
-        result = choose(model, arguments["template"], arguments["answers"])
-        return {"choices": result.to_json(), "nfe": result.nfe, "seconds": result.seconds}
-
-    return run
-
-
-def _score(model: TextModel, arguments: _JsonObject) -> _Work:
-    """Computes the bits of each text."""
-
-    def run(send: _SendFrame) -> _JsonObject:
-        result = score(model, arguments["texts"], **arguments["options"])
-        return {"scores": result.to_json(), "is_exact": result.exact, "nfe": result.nfe, "seconds": result.seconds}
-
-    return run
-
-
-def _correct(model: TextModel, arguments: _JsonObject) -> _Work:
-    """Corrects the spelling of each text."""
-
-    def run(send: _SendFrame) -> _JsonObject:
-        result = correct(model, arguments["texts"], words=arguments["words"], **arguments["options"])
-        return {"corrections": result.to_json(), "nfe": result.nfe, "seconds": result.seconds}
-
-    return run
-
-
-_ACTIONS: dict[str, Callable[[TextModel, _JsonObject], _Work]] = {
-    "generate": _generate,
-    "chat": _chat,
-    "infill": _infill,
-    "rewrite": _rewrite,
-    "control": _control,
-    "choose": _choose,
-    "score": _score,
-    "correct": _correct,
-}
 
 
 def _greedy_sampler(model: TextModel, options: _JsonObject) -> _JsonObject:
@@ -270,8 +153,3 @@ def _text(result: TextResult) -> _JsonObject:
 
 def _log(probability: float | None) -> float | None:
     return None if not probability else round(math.log(probability), 6)
-
-
-def _failure_event(error: ValueError) -> _JsonObject:
-    """Returns the failure event for an invalid request."""
-    return {"kind": "refused", "param": getattr(error, "argument", None), "message": str(error)}

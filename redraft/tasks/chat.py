@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from redraft.core.canvas import Canvas
 from redraft.core.text.chat_template import prompt_ids
-from redraft.core.text.tokenizers import HubTokenizer
 from redraft.tasks.arguments.settings import GenerationSettings
 from redraft.tasks.engine.conditions import length_warning, new_token_count
 from redraft.tasks.engine.model import TextModel
@@ -24,7 +23,7 @@ def plan_chat_reply(
     With a chat template, the whole conversation is the prompt. Without one, models trained on pairs answer the last
     message, and other models continue the text of all messages.
     """
-    if isinstance(model.tokenizer, HubTokenizer) and model.tokenizer.template is not None:
+    if model.tokenizer.template is not None:
         return _by_template(model, tuple(prompt_ids(model.tokenizer, messages)), settings)
     if model.needs_source:
         return plan_generation(model, "", replace(settings, source=messages[-1]["content"]))

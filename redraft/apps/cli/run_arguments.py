@@ -185,13 +185,13 @@ def make_tokenizer(choice: str, text: Corpus | InfiniteCorpus) -> Tokenizer:
 
 def warn_of_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
     """Note if more than 5 % of the words are unknown to a word tokenizer, since its figures are then too good."""
-    if not isinstance(tokenizer, WordTokenizer):
+    if tokenizer.unknown is None:
         return
-    ids = [token for text in islice(texts, 1000) for token in tokenizer.encode(text)]
+    ids, known = [token for text in islice(texts, 1000) for token in tokenizer.encode(text)], len(tokenizer.known_words)
     fraction = ids.count(tokenizer.unknown) / max(1, len(ids))
     if fraction > 0.05:
         print_note(
-            f"{fraction:.0%} of the words are not among the tokenizer's {len(tokenizer.words):,}; they all become one "
+            f"{fraction:.0%} of the words are not among the tokenizer's {known:,}; they all become one "
             "unknown token, so bits per character look better than they are; use more words, bpe:N or bytes"
         )
 

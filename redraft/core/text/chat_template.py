@@ -19,7 +19,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from redraft.core.text.tokenizers import HubTokenizer
+from redraft.core.text.tokenizers import Tokenizer
 
 _SECONDS, _BYTES, _MOST = 5, 1 << 29, 1 << 20  # limits: CPU seconds and bytes of the process, characters of a prompt
 _CHILD = """
@@ -143,7 +143,7 @@ class TemplateSandbox:
         self.close()
 
 
-def prompt_ids(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], **options: Any) -> list[int]:
+def prompt_ids(hub: Tokenizer, messages: Sequence[Mapping[str, str]], **options: Any) -> list[int]:
     """The ids of a conversation, up to the point where the model's answer begins.
 
     hub: a tokenizer with a template.
@@ -157,7 +157,7 @@ def prompt_ids(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], **optio
 
 
 def prompt_text(
-    hub: HubTokenizer,
+    hub: Tokenizer,
     messages: Sequence[Mapping[str, str]],
     joint: str,
     render: _Renderer = _render_template,
@@ -168,11 +168,11 @@ def prompt_text(
     joint: a character that occurs in no message; it breaks up spelled-out special tokens.
     render: a `TemplateSandbox`, for many prompts.
     """
-    safe = [{key: _apart(text, hub.specials, joint) for key, text in message.items()} for message in messages]
+    safe = [{key: _apart(text, hub.special_texts, joint) for key, text in message.items()} for message in messages]
     return _prompt(hub, safe, render, **options)
 
 
-def question_encoder(hub: HubTokenizer) -> Callable[[str], list[int]]:
+def question_encoder(hub: Tokenizer) -> Callable[[str], list[int]]:
     """A function from a question to the ids of its prompt: like `prompt_ids` for a single user message, but faster.
 
     The template is rendered once, around a stand-in for the message, whose outer white space is left out.
@@ -181,23 +181,23 @@ def question_encoder(hub: HubTokenizer) -> Callable[[str], list[int]]:
     before, *after = _prompt(hub, [{"role": "user", "content": slot}], _render_template).split(slot)
     if len(after) != 1:
         raise _ChatError("the chat template of this model does not contain each message exactly once and unchanged")
-    return lambda text: encode_rendered(hub, before + _apart(text.strip(), hub.specials, joint) + after[0], joint)
+    return lambda text: encode_rendered(hub, before + _apart(text.strip(), hub.special_texts, joint) + after[0], joint)
 
 
-def encode_rendered(hub: HubTokenizer, text: str, joint: str = "") -> list[int]:
+def encode_rendered(hub: Tokenizer, text: str, joint: str = "") -> list[int]:
     """The ids of a rendered text, in which special tokens are spelled out; `joint` marks those that are plain text."""
     ids: list[int] = []
-    for part in _split(text, hub.specials):
-        token = hub.id_of(part) if part in hub.specials else None
+    for part in _split(text, hub.special_texts):
+        token = hub.id_of(part) if part in hub.special_texts else None
         ids += hub.encode(part.replace(joint, "") if joint else part) if token is None else [token]
     return ids
 
 
-def _prompt(hub: HubTokenizer, messages: Sequence[Mapping[str, str]], render: _Renderer, **options: Any) -> str:
+def _prompt(hub: Tokenizer, messages: Sequence[Mapping[str, str]], render: _Renderer, **options: Any) -> str:
     """The text of a conversation, up to the point where the model's answer begins."""
     if hub.template is None:
         raise _ChatError("this tokenizer has no chat template; give a prompt instead of messages")
-    names = {f"{name}_token": token for name in ("bos", "eos", "pad") if (token := getattr(hub, name)) is not None}
+    names = {f"{name}_token": token for name, token in hub.special_names.items() if name != "mask"}
     return render(hub.template, {"messages": list(messages), "add_generation_prompt": True, **names, **options})
 
 

@@ -84,6 +84,53 @@ class Tokenizer(ABC):
     def join(self, pieces: list[str]) -> str:
         """Join the strings of tokens to a text."""
 
+    @property
+    def known_words(self) -> tuple[str, ...]:
+        """The words and marks of which every text consists; empty if a text may have any words."""
+        return ()
+
+    @property
+    def letters(self) -> str:
+        """The characters of which every text consists, ordered by id; empty if tokens are not characters."""
+        return ""
+
+    @property
+    def unknown(self) -> int | None:
+        """The id of all words outside `known_words`; None if that is empty."""
+        return None
+
+    @property
+    def template(self) -> str | None:
+        """The Jinja template of chats; None if there is none."""
+        return None
+
+    @property
+    def begins(self) -> bool:
+        """Whether every text begins with bos."""
+        return self.vocab.bos is not None
+
+    @property
+    def special_names(self) -> dict[str, str]:
+        """The spellings of bos, eos, pad and mask, of those that have one."""
+        return {}
+
+    @property
+    def special_texts(self) -> tuple[str, ...]:
+        """The spellings of all special tokens."""
+        return ()
+
+    def id_of(self, token: str) -> int | None:
+        """The id of a token, by its spelling; None if there is none, or if tokens have no spelling of their own."""
+        return None
+
+    def special_text(self, token: int) -> str | None:
+        """The spelling of a special token; None if the id is not special, or if special tokens have no spelling."""
+        return None
+
+    def encode_before(self, text: str) -> list[int]:
+        """The ids of a text that a word follows, without a last space that would be part of the word's token."""
+        return self.encode(text)
+
     def decode(self, ids: Iterable[int], mask: str = MASK_GLYPH) -> str:
         """Decode ids to text: bos, eos and pad are left out, masked tokens are shown as `mask`."""
         vocab, pieces = self.vocab, []
@@ -143,6 +190,10 @@ class CharTokenizer(Tokenizer):
     @cached_property
     def _ids(self) -> dict[str, int]:
         return {character: token for token, character in enumerate(self.alphabet)}
+
+    @property
+    def letters(self) -> str:
+        return self.alphabet
 
     def encode(self, text: str) -> list[int]:
         ids = self._ids
@@ -209,8 +260,11 @@ class WordTokenizer(Tokenizer):
         return cls(tuple(word for word, _ in counts.most_common(most)), specials)
 
     @property
+    def known_words(self) -> tuple[str, ...]:
+        return self.words
+
+    @property
     def unknown(self) -> int:
-        """The id of every word outside the list."""
         return len(self.words)
 
     @cached_property
@@ -258,7 +312,7 @@ class HubTokenizer(Tokenizer):
         return cls(definition, **{**_customary(definition), **_stated(beside)}, template=_template(beside))
 
     @property
-    def _names(self) -> dict[str, str]:
+    def special_names(self) -> dict[str, str]:
         return {name: token for name in _SPECIALS if (token := getattr(self, name)) is not None}
 
     @cached_property
@@ -269,10 +323,10 @@ class HubTokenizer(Tokenizer):
     @cached_property
     def _backend(self) -> tokenizers.Tokenizer:
         backend = _parse(self.definition)
-        for name, token in self._names.items():
+        for name, token in self.special_names.items():
             if name != "mask" and backend.token_to_id(token) is None:
                 raise ValueError(f"{name}={token!r} is not a token of this tokenizer; name one that is, or None")
-        backend.add_special_tokens([AddedToken(token, special=True) for token in self._names.values()])
+        backend.add_special_tokens([AddedToken(token, special=True) for token in self.special_names.values()])
         backend.encode_special_tokens = True  # a special token spelled out in text is text
         backend.no_truncation()
         backend.no_padding()
@@ -281,14 +335,14 @@ class HubTokenizer(Tokenizer):
     @cached_property
     def vocab(self) -> Vocab:
         ids = self._backend.get_vocab()
-        return Vocab(max(ids.values()) + 1, **{name: ids[token] for name, token in self._names.items()})
+        return Vocab(max(ids.values()) + 1, **{name: ids[token] for name, token in self.special_names.items()})
 
     @cached_property
     def _unknown(self) -> int | None:
         """The id of unknown text; None also if eos or another named token serves as the unknown one."""
         model, ids = json.loads(self.definition)["model"], self._backend.get_vocab()
         unknown = model["unk_id"] if "unk_id" in model else ids.get(model.get("unk_token"))
-        return None if unknown in [ids[token] for token in self._names.values()] else unknown
+        return None if unknown in [ids[token] for token in self.special_names.values()] else unknown
 
     @cached_property
     def _specials(self) -> frozenset[int]:
@@ -297,7 +351,6 @@ class HubTokenizer(Tokenizer):
         return frozenset(token for token, entry in added.items() if entry.special) - {self._unknown}
 
     def id_of(self, token: str) -> int | None:
-        """The id of a token, by its spelling in the file; None if the file does not have it."""
         return self._file.token_to_id(token)
 
     def token_of(self, token: int) -> str | None:
@@ -310,9 +363,14 @@ class HubTokenizer(Tokenizer):
         return entry is not None and entry.special
 
     @property
-    def specials(self) -> tuple[str, ...]:
-        """The spellings of all special tokens in the file."""
+    def special_texts(self) -> tuple[str, ...]:
         return tuple(entry.content for entry in self._file.get_added_tokens_decoder().values() if entry.special)
+
+    def special_text(self, token: int) -> str | None:
+        return self.token_of(token) if self.is_special(token) else None
+
+    def encode_before(self, text: str) -> list[int]:
+        return self.encode(text.rstrip())  # a word's first token begins with the space before it
 
     def as_file(self, mask: bool = True) -> dict[str, Any]:
         """The contents of its tokenizer.json, with the mask token added unless the file has one or `mask` is False."""

@@ -18,7 +18,7 @@ from redraft.tasks.canvases import sample_canvases
 from redraft.tasks.engine.result import TextResults
 from redraft.training.data.annotations import as_annotated, mean_coverage
 from redraft.training.data.loader import first_batches, load_rows
-from redraft.training.data.pair_framing import ChatRows, PairRows
+from redraft.training.data.pair_framing import PairRows
 from redraft.training.data.pairs import InfinitePairs
 from redraft.training.data.sources import KnownDistribution, Split
 from redraft.training.heldout import (
@@ -152,8 +152,7 @@ def _text_quality(run: Run, results: TextResults) -> dict[str, Any]:
     covers the source completely. Other text is correct if the true distribution gives it a probability above 0.
     """
     if isinstance(run.data, InfinitePairs):
-        in_chat = isinstance(run.framing, ChatRows)  # the text of a result then includes the question
-        texts = [result.new.strip() for result in results] if in_chat else results.texts
+        texts = [result.new.strip() for result in results] if run.framing.in_chat else results.texts
         sources = [run.data.pair("test", index).source for index in range(len(texts))]
         if (coverage := mean_coverage(run.data, sources, texts)) is not None:
             judgments = [as_annotated(run.data).judge(text) for text in texts]

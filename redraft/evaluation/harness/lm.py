@@ -10,7 +10,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import LM
 
 from redraft.core.text.chat_template import TemplateSandbox, encode_rendered, prompt_text
-from redraft.core.text.tokenizers import HubTokenizer
+from redraft.core.text.tokenizers import Tokenizer
 from redraft.evaluation.harness.generation import _AnswerWriter, _TaskGeneration
 from redraft.evaluation.harness.report import Report
 from redraft.evaluation.harness.requests import AnswerRequest, RowLayout
@@ -115,10 +115,10 @@ class _Redraft(LM):
         return hashlib.blake2b(repr(self.layout.lm.tokenizer).encode(), digest_size=8).hexdigest()
 
     @property
-    def _hub(self) -> HubTokenizer:
+    def _hub(self) -> Tokenizer:
         """The tokenizer with its chat template."""
-        tokenizer = self.layout.lm.tokenizer
-        if not isinstance(tokenizer, HubTokenizer) or tokenizer.template is None:
+        tokenizer = self.layout.model.tokenizer
+        if tokenizer.template is None:
             raise ValueError(f"{self.layout.model.display_name} has no chat template; run the task without --chat")
         return tokenizer
 

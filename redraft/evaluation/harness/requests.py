@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from redraft.core.batch import Batch
-from redraft.core.text.tokenizers import HubTokenizer
 from redraft.core.vocab import MAX_WIDTH
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.model import TextModel
 from redraft.training.data.framing import Framing
-from redraft.training.data.pair_framing import ChatRows, EncoderRows, PairRows
 
 _LENGTH = 2048  # tokens per row, for models that have no limit of their own
 
@@ -53,7 +51,7 @@ class RowLayout:
                 f"{self.model.display_name} has no tokenizer, which tasks need; put tokenizer.json into its directory"
             )
         framing, positions = self._framing, self.lm.config.network.positions
-        if framing is not None and framing.conditional and not isinstance(framing, ChatRows | PairRows | EncoderRows):
+        if framing is not None and not framing.answers_texts:
             name = type(framing).__name__
             raise ValueError(
                 f"{self.model.display_name} was trained on rows of {name}, which have no room for the text of a task; "
@@ -100,12 +98,12 @@ class RowLayout:
     @property
     def in_pairs(self) -> bool:
         """Whether the model was trained to answer sources."""
-        return isinstance(self._framing, PairRows | EncoderRows)
+        return self._framing is not None and self._framing.separates_sources
 
     @property
     def in_chat(self) -> bool:
         """Whether the model was trained on chats that a template renders."""
-        return isinstance(self._framing, ChatRows)
+        return self._framing is not None and self._framing.in_chat
 
     @property
     def _has_encoder(self) -> bool:
@@ -144,12 +142,8 @@ class RowLayout:
 
     def _truncate(self, request: AnswerRequest, capacity: int) -> AnswerRequest:
         """Drop the beginning of a context that does not fit."""
-        framing = self._framing
         most = capacity - len(request.answer)
-        if isinstance(framing, PairRows):
-            most = min(most, framing.source)
-        elif isinstance(framing, EncoderRows):
-            most = framing.source - 1
+        most = most if self._framing is None else self._framing.context_room(most)
         return replace(request, context=request.context[max(0, len(request.context) - most) :])
 
     def prefix(self, request: AnswerRequest) -> list[int]:
@@ -157,7 +151,7 @@ class RowLayout:
         start = self._start(request)
         if self._has_encoder:
             return start
-        return [*request.context, *start] if self.in_pairs else [*start, *request.context]
+        return [*start, *request.context] if self._framing is None else self._framing.prompt(request.context, start)
 
     def _start(self, request: AnswerRequest) -> list[int]:
         """Return the start token, if the model was trained with one and the context does not already begin with it.
@@ -168,7 +162,7 @@ class RowLayout:
         vocab, tokenizer, no_context = self.lm.config.vocab, self.lm.tokenizer, not request.context
         if no_context and self.lm.config.is_plain_causal:
             return [token for token in (vocab.bos, vocab.eos) if token is not None][:1]
-        unused = self.model.run is None and isinstance(tokenizer, HubTokenizer) and not tokenizer.begins
+        unused = self.model.run is None and tokenizer is not None and not tokenizer.begins
         if vocab.bos is None or unused or request.context[:1] == (vocab.bos,):
             return []
         return [vocab.bos]

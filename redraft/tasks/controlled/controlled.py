@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from redraft.core.canvas import Canvas
-from redraft.core.text.tokenizers import WordTokenizer, split_words
+from redraft.core.text.tokenizers import split_words
 from redraft.decoding.guidance.token_classifier import TokenClassifier
 from redraft.decoding.picks.order import AnyOrder, Entropy, RequiredFirst
 from redraft.decoding.samplers.base import Sampler
@@ -98,8 +98,7 @@ class ControlRequest:
             )
         tags, tokenizer = self.tagger.config.tags, self.model.tokenizer
         assert tags is not None
-        assert isinstance(tokenizer, WordTokenizer)
-        pairs = zip(tokenizer.words, tags.of, strict=False)
+        pairs = zip(tokenizer.known_words, tags.of, strict=False)
         return {word: tags.names[tag] for word, tag in pairs if tag != tags.none}
 
     @cached_property
@@ -180,9 +179,7 @@ class ControlRequest:
         """(L, V) log p(requested tag | token) at each position; −inf for other tags under hard constraints."""
         model, tokenizer = self.model, self.model.tokenizer
         predicts_words = not model.lm.process.vectors or isinstance(model.lm.config.head, PredictTokens)
-        if not isinstance(tokenizer, WordTokenizer) or not (
-            predicts_words or (self.tagger and self.settings.scale is not None)
-        ):
+        if not tokenizer.known_words or not (predicts_words or (self.tagger and self.settings.scale is not None)):
             raise ArgumentError(
                 "pos", "pos=… needs a model that predicts words, or a tagger for its vectors; this one has neither"
             )
@@ -190,7 +187,7 @@ class ControlRequest:
             raise ArgumentError(
                 "pos", "pos=… needs fixed positions, but this model inserts words; use one with mask noise"
             )
-        tags = [self.lexicon.get(word) for word in tokenizer.words]
+        tags = [self.lexicon.get(word) for word in tokenizer.known_words]
         if missing := [tag for tag in self.tags if tag != "*" and tag not in tags]:
             raise ArgumentError("pos", f"pos=…: no word of this model is {missing[0]}; use another tag, or *")
         tags += [None] * (model.lm.config.vocab.size - len(tags))  # special tokens

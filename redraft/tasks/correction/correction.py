@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from redraft.core.text.tokenizers import CharTokenizer, WordTokenizer
 from redraft.models.diffusion_lm import DiffusionLM, eval_mode
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.setting import ArgumentError
@@ -118,7 +117,7 @@ def correct(
     inputs, own_channel = require_texts("texts", texts), words is None and _is_letter_channel(text_model)
     scorer = None if own_channel else _hole_scorer(text_model, settings.noise)
     lexicon = Lexicon({}) if own_channel else known_lexicon(text_model, words)
-    alphabet = frozenset(text_model.tokenizer.alphabet) if isinstance(text_model.tokenizer, CharTokenizer) else None
+    alphabet = frozenset(text_model.tokenizer.letters) or None
     generator = _CandidateGenerator(
         lexicon, channel or EditChannel.standard(), settings.noise, settings.kept, settings.names, alphabet
     )
@@ -155,9 +154,7 @@ def known_lexicon(model: TextModel, words: Lexicon | Mapping[str, float] | Itera
     if words is not None:
         return _given_words(model, words)
     if model.lm not in _LEXICONS:
-        _LEXICONS[model.lm] = (
-            _vocabulary_words(model) if isinstance(model.tokenizer, WordTokenizer) else _read_words(model)
-        )
+        _LEXICONS[model.lm] = _vocabulary_words(model) if model.tokenizer.known_words else _read_words(model)
     return _LEXICONS[model.lm]
 
 
@@ -165,19 +162,17 @@ def _given_words(model: TextModel, words: Mapping[str, float] | Iterable[str]) -
     counts: dict[str, float] = dict(words) if isinstance(words, Mapping) else dict(Counter(words))
     if not counts or not all(isinstance(word, str) and count > 0 for word, count in counts.items()):
         raise ArgumentError("words", "words=…: give at least one word; all counts must be above zero")
-    own = model.tokenizer.words if isinstance(model.tokenizer, WordTokenizer) else ()
-    return Lexicon({**{word: 1.0 for word in own if WORD.fullmatch(word)}, **counts})
+    return Lexicon({**{word: 1.0 for word in model.tokenizer.known_words if WORD.fullmatch(word)}, **counts})
 
 
 def _vocabulary_words(model: TextModel) -> Lexicon:
     """The vocabulary, with frequencies from x̂ on a fully masked row."""
-    assert isinstance(model.tokenizer, WordTokenizer)
     length = model.run.framing.length if model.run is not None else model.lm.config.network.positions or 32
     canvas = model.lm.compose([[length]])
     t = torch.ones(1, 1, dtype=torch.float64, device=canvas.z.device)
     with eval_mode(model.lm), torch.no_grad():
         probabilities = model.lm(canvas.z, canvas.time(t), canvas.context).at(~canvas.fixed).double().exp().mean(0)
-    pairs = zip(model.tokenizer.words, probabilities.tolist(), strict=False)
+    pairs = zip(model.tokenizer.known_words, probabilities.tolist(), strict=False)
     return Lexicon({word: 1e6 * p + 1e-3 for word, p in pairs if WORD.fullmatch(word)})
 
 

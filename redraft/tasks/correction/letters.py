@@ -19,7 +19,6 @@ from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.insertion import Insertion
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import Remask
-from redraft.core.text.tokenizers import CharTokenizer
 from redraft.tasks.correction.scorers import _error_rate, _longest_row, _time_of_error_rate
 from redraft.tasks.correction.suspects import _WHOLE_WORD, _CandidateGenerator, _Replacement
 from redraft.tasks.engine.model import TextModel
@@ -32,11 +31,7 @@ _NUMBER = re.compile(r"\w*\d\w*")
 def _is_letter_channel(model: TextModel) -> bool:
     """Whether the model's own noise replaces characters by other characters."""
     process = model.lm.process
-    if (
-        not isinstance(model.tokenizer, CharTokenizer)
-        or model.lm.block is not None
-        or not isinstance(process, TokenProcess)
-    ):
+    if not model.tokenizer.letters or model.lm.block is not None or not isinstance(process, TokenProcess):
         return False
     return not isinstance(process, Masked | Remask | Insertion) and _error_rate(process, 0.5) > 0
 
@@ -51,14 +46,13 @@ def _letter_changes(
     process = model.lm.process
     assert isinstance(process, TokenProcess)
     posterior = _LetterPosterior(
-        model.lm, process, _time_of_error_rate(process, generator.noise), _longest_row(model), _alphabet_size(model)
+        model.lm,
+        process,
+        _time_of_error_rate(process, generator.noise),
+        _longest_row(model),
+        len(model.tokenizer.letters),
     )
     return [_changes(model, posterior, generator, text, confidence) if text else [] for text in texts]
-
-
-def _alphabet_size(model: TextModel) -> int:
-    assert isinstance(model.tokenizer, CharTokenizer)  # its characters have the first ids
-    return len(model.tokenizer.alphabet)
 
 
 def _changes(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from redraft.core.text.tokenizers import HubTokenizer, WordTokenizer
 from redraft.tasks.correction.scorers import _HoleScorer, _WordHole
 from redraft.tasks.correction.suspects import _OTHER_CASE, _CandidateGenerator, _Replacement, _SuspectWord
 from redraft.tasks.engine.model import TextModel
@@ -81,9 +80,7 @@ class _CorrectionPasses:
         left = _current_text(text, choices[:at], max(0, suspect.start - reach), suspect.start)
         right = _current_text(text, choices[at + 1 :], suspect.end, min(len(text), suspect.end + reach))
         tokenizer = self.model.tokenizer
-        # subword tokenizers join the space before a word to it
-        before = tokenizer.encode(left.rstrip() if isinstance(tokenizer, HubTokenizer) else left)
-        after = tokenizer.encode(right)
+        before, after = tokenizer.encode_before(left), tokenizer.encode(right)
         rows = [tokenizer.encode(f"{left}{candidate.text}{right}") for candidate in suspect.candidates]
         first = min([_common_prefix(before, row) for row in rows])
         last = min([_common_prefix(after[::-1], row[first:][::-1]) for row in rows])
@@ -101,7 +98,7 @@ class _CorrectionPasses:
 
     @cached_property
     def _vocabulary(self) -> frozenset[str] | None:
-        return frozenset(self.model.tokenizer.words) if isinstance(self.model.tokenizer, WordTokenizer) else None
+        return frozenset(self.model.tokenizer.known_words) or None
 
     @cached_property
     def _log_unknown(self) -> float:

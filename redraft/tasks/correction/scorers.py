@@ -13,11 +13,10 @@ from torch import Tensor
 from redraft.core.batch import Batch
 from redraft.core.processes.base import TokenProcess
 from redraft.core.processes.interpolating import Interpolating
-from redraft.core.text.tokenizers import WordTokenizer
 from redraft.models.canvas_builder import VariableHole
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.sampler_choice import batch_size
-from redraft.training.data.framing import DocumentRows, pad_rows
+from redraft.training.data.framing import pad_rows
 from redraft.training.heldout import likelihood
 
 _MOST_TOKENS = 256  # row length for models without a run
@@ -95,10 +94,10 @@ class _MaskedHoleScorer(_HoleScorer):
         return [[sum(log_probs[q][token] for q, token in _chain(hole, f)) for f in hole.fillings] for hole in holes]
 
     def _mask_unknown(self, ids: tuple[int, ...]) -> tuple[int, ...]:
-        tokenizer, mask = self.model.tokenizer, self.model.lm.config.vocab.mask
-        if not isinstance(tokenizer, WordTokenizer) or mask is None:
+        unknown, mask = self.model.tokenizer.unknown, self.model.lm.config.vocab.mask
+        if unknown is None or mask is None:
             return ids
-        return tuple(mask if token == tokenizer.unknown else token for token in ids)
+        return tuple(mask if token == unknown else token for token in ids)
 
     def _answer(self, answers: dict[_Query, dict[int, float]]) -> None:
         """Replaces the values of the queried tokens by their log-probabilities."""
@@ -127,7 +126,7 @@ class _MaskedHoleScorer(_HoleScorer):
         """Number of masked tokens after the text, for models with rows of fixed length."""
         framing = None if self.model.run is None else self.model.run.framing
         used = len(query.left) + query.hidden + len(query.right)
-        return max(0, framing.length - used) if isinstance(framing, DocumentRows) and framing.fill_with_eos else 0
+        return 0 if framing is None else framing.end_tokens(used)
 
 
 def _chain(hole: _WordHole, filling: tuple[int, ...]) -> Iterator[tuple[_Query, int]]:

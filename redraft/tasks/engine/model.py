@@ -9,8 +9,7 @@ from string import punctuation
 from typing import TypeAlias
 
 from redraft.core.hardware.system import best_device, free_memory
-from redraft.core.text.chat_template import prompt_ids
-from redraft.core.text.tokenizers import UNKNOWN, HubTokenizer, Tokenizer, WordTokenizer
+from redraft.core.text.tokenizers import UNKNOWN, Tokenizer
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler
@@ -19,8 +18,6 @@ from redraft.models.checkpoints import serialization
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.arguments.setting import ArgumentError
-from redraft.training.data.framing import DocumentRows, PackedRows
-from redraft.training.data.pair_framing import ChatRows
 from redraft.training.data.pairs import HasClasses
 from redraft.training.objectives.objective import CodecObjective, Objective
 from redraft.training.runs.loading import load_with_run
@@ -91,16 +88,16 @@ class TextModel:
     def source_turn(self, source: str | None) -> list[tuple[int, ...]]:
         """A list with the ids of the source as a chat message of the user; empty unless trained on chats."""
         framing = None if self.run is None else self.run.framing
-        if source is None or not isinstance(framing, ChatRows) or not isinstance(self.tokenizer, HubTokenizer):
-            return []
-        return [tuple(prompt_ids(self.tokenizer, [{"role": "user", "content": source}]))]
+        turn = None if source is None or framing is None else framing.chat_turn(source, self.tokenizer)
+        return [] if turn is None else [tuple(turn)]
 
     @property
     def turn_ends(self) -> tuple[int, ...]:
         """Ids of the tokenizer's special tokens that end a chat turn."""
-        hub = self.lm.tokenizer
-        specials = hub.specials if isinstance(hub, HubTokenizer) else ()
-        return tuple(token for name in _TURN_ENDS if name in specials and (token := hub.id_of(name)) is not None)  # type: ignore[union-attr]
+        if (tokenizer := self.lm.tokenizer) is None:
+            return ()
+        ids = [tokenizer.id_of(name) for name in _TURN_ENDS if name in tokenizer.special_texts]
+        return tuple(token for token in ids if token is not None)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -128,8 +125,7 @@ class TextModel:
         bare = [word.strip(punctuation) for word in unknown[:5]]  # without punctuation, unless it alone is unknown
         words = [inner if is_unknown(inner) else word for inner, word in zip(bare, unknown, strict=False)]
         more = f" and {len(unknown) - 5} more words" if len(unknown) > 5 else ""
-        vocabulary = tokenizer.words if isinstance(tokenizer, WordTokenizer) else ()
-        close = [match for word in words for match in get_close_matches(word, vocabulary, n=2)]
+        close = [match for word in words for match in get_close_matches(word, tokenizer.known_words, n=2)]
         advice = f"such as {', '.join(close)}" if close else "`redraft generate` without a prompt shows some"
         if unknown:
             raise ValueError(
@@ -142,16 +138,13 @@ class TextModel:
         ids, vocab = self.tokenizer.encode(text), self.lm.config.vocab
         framing = None if self.run is None else self.run.framing
         bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
-        row = ids if isinstance(framing, PackedRows) else [*bos, *ids, *eos]
+        try:
+            row = [*bos, *ids, *eos] if framing is None else framing.text_row(ids, vocab)
+        except ValueError as error:
+            raise ArgumentError(argument, f"{argument}=…: {error}") from None
         if not row[len(bos) :]:
             raise ArgumentError(argument, f"{argument}=…: {text!r:.60} has no tokens; give a text that is not empty")
-        tail = isinstance(framing, DocumentRows) and framing.fill_with_eos
-        if framing is not None and tail and len(row) > framing.length:
-            raise ArgumentError(
-                argument,
-                f"{argument}=…: a text of {len(ids):,} tokens is longer than the rows of this model, {framing.length}",
-            )
-        return row + eos * (framing.length - len(row)) if framing is not None and tail else row
+        return row
 
     def hole(self, size: int) -> int | VariableHole:
         """A hole of `size` tokens; for insertion models, of at most `size`."""

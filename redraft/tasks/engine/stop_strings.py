@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from redraft.core.canvas import Canvas
-from redraft.core.text.tokenizers import HubTokenizer, Tokenizer, token_texts
+from redraft.core.text.tokenizers import Tokenizer, token_texts
 from redraft.tasks.engine.result import TextResult
 
 
@@ -71,15 +71,11 @@ class StopStrings:
         """The text of ids, with special tokens spelled out."""
         text, plain = "", list[int]()
         for token in ids:
-            if (special := self._special(token)) is None:
+            if (special := self.tokenizer.special_text(token)) is None:
                 plain.append(token)
             else:
                 text, plain = text + self.tokenizer.decode(plain) + special, []
         return text + self.tokenizer.decode(plain)
-
-    def _special(self, token: int) -> str | None:
-        hub = self.tokenizer
-        return hub.token_of(token) if isinstance(hub, HubTokenizer) and hub.is_special(token) else None
 
     def truncate(self, result: TextResult) -> TextResult:
         """The result up to the first stop string; a token that begins before it is kept."""
@@ -103,7 +99,7 @@ class StopStrings:
 
     def _before(self, tokens: Sequence[int], pieces: Sequence[str]) -> tuple[int, str]:
         """Number of tokens that begin before the first stop string, and the text before it."""
-        spelled = [self._special(token) or piece for token, piece in zip(tokens, pieces, strict=True)]
+        spelled = [self.tokenizer.special_text(token) or piece for token, piece in zip(tokens, pieces, strict=True)]
         left = self.find("".join(spelled)) or 0
         size, text = 0, ""
         for piece, shown in zip(spelled, pieces, strict=True):

@@ -26,6 +26,9 @@ class Framing(ABC):
 
     length: int
     conditional = False  # True if every row depends on a given source or label
+    answers_texts = True  # False if rows have no room for a text to answer
+    separates_sources = False  # True if source and target are encoded apart from each other
+    in_chat = False  # True if a chat template renders the source, which is then part of the text of a result
 
     @property
     @abstractmethod
@@ -35,6 +38,27 @@ class Framing(ABC):
     @abstractmethod
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         """Returns the rows of one split."""
+
+    def text_row(self, ids: list[int], vocab: Vocab) -> list[int]:
+        """Returns the row of one text without padding; raises if the model cannot read a text of this length."""
+        bos, eos = ([] if token is None else [token] for token in (vocab.bos, vocab.eos))
+        return [*bos, *ids, *eos, *eos * self.end_tokens(len([*bos, *ids, *eos]))]
+
+    def end_tokens(self, used: int) -> int:
+        """Returns how many learned end tokens fill a row after its first `used` tokens."""
+        return 0
+
+    def prompt(self, context: Sequence[int], start: Sequence[int]) -> list[int]:
+        """Returns what precedes an answer in its row: the context and the start token."""
+        return [*start, *context]
+
+    def context_room(self, capacity: int) -> int:
+        """Returns how many tokens of a context the model reads if `capacity` tokens of the row are left."""
+        return capacity
+
+    def chat_turn(self, source: str, tokenizer: Tokenizer) -> list[int] | None:
+        """Returns the ids of a source as the first turn of a chat; None if rows are no chats."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -74,6 +98,15 @@ class DocumentRows(Framing):
 
         return FramedRows(None, row, self, vocab, tally)
 
+    def text_row(self, ids: list[int], vocab: Vocab) -> list[int]:
+        row = super().text_row(ids, vocab)
+        if self.fill_with_eos and len(row) > self.length:
+            raise ValueError(f"a text of {len(ids):,} tokens is longer than the rows of this model, {self.length}")
+        return row
+
+    def end_tokens(self, used: int) -> int:
+        return max(0, self.length - used) if self.fill_with_eos else 0
+
     def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[_Ids, _Offsets]:
         """Returns all rows, without padding, in one array, and the offset of each row."""
         framed = [np.asarray(self.frame(ids, vocab, tally), np.int32) for ids in documents]
@@ -109,6 +142,9 @@ class PackedRows(Framing):
         if isinstance(source, InfiniteCorpus):
             raise _infinite_error(source, self)
         return _finite(source, split, tokenizer, self)
+
+    def text_row(self, ids: list[int], vocab: Vocab) -> list[int]:
+        return ids
 
     def lay(self, documents: Iterable[list[int]], vocab: Vocab, tally: DataStats) -> tuple[_Ids, _Offsets]:
         """Returns all rows in one array, and the offset of each row."""

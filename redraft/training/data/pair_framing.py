@@ -7,15 +7,15 @@ of a few names, it can be the class of the target instead (`LabeledRows`, as in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
 from redraft.core import randomness
-from redraft.core.text.chat_template import question_encoder
-from redraft.core.text.tokenizers import HubTokenizer, Tokenizer
+from redraft.core.text.chat_template import prompt_ids, question_encoder
+from redraft.core.text.tokenizers import Tokenizer
 from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
 from redraft.training.data.framing import DocumentRows, FramedRows, Framing, _require_some_rows, _Row
 from redraft.training.data.pairs import HasClasses, InfinitePairs, Pair, PairCorpus
@@ -43,7 +43,7 @@ class PairRows(Framing):
     source: int = 64  # maximum number of source tokens
     fill_with_eos: bool = True
     joint: bool = False
-    conditional = True
+    conditional = separates_sources = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
@@ -55,6 +55,12 @@ class PairRows(Framing):
     @property
     def padded(self) -> bool:
         return not self.fill_with_eos
+
+    def prompt(self, context: Sequence[int], start: Sequence[int]) -> list[int]:
+        return [*context, *start]
+
+    def context_room(self, capacity: int) -> int:
+        return min(capacity, self.source)
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if tokenizer.vocab.bos is None:
@@ -80,7 +86,7 @@ class ChatRows(Framing):
     length: int
     shorten: float = 0.01
     seed: int = 0
-    conditional = True
+    conditional = in_chat = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
@@ -91,7 +97,7 @@ class ChatRows(Framing):
         return self.shorten > 0
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
-        if not isinstance(tokenizer, HubTokenizer) or tokenizer.template is None or tokenizer.vocab.eos is None:
+        if tokenizer.template is None or tokenizer.vocab.eos is None:
             raise DataError(
                 "ChatRows needs a tokenizer with a chat template and eos; use the tokenizer.json of a chat model"
             )
@@ -101,6 +107,9 @@ class ChatRows(Framing):
             return self.frame(index, prompt(pair.source), tokenizer.encode(pair.target), tokenizer.vocab, tally)
 
         return _framed(self, frame, source, split, tokenizer.vocab)
+
+    def chat_turn(self, source: str, tokenizer: Tokenizer) -> list[int]:
+        return prompt_ids(tokenizer, [{"role": "user", "content": source}])
 
     def frame(self, index: int, prompt: list[int], answer: list[int], vocab: Vocab, tally: DataStats) -> _Row:
         """Returns the row of pair `index` without padding."""
@@ -124,7 +133,7 @@ class EncoderRows(Framing):
     length: int
     source: int = 64  # maximum number of source tokens, including eos
     fill_with_eos: bool = True
-    conditional = True
+    conditional = separates_sources = True
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length", "source")
@@ -132,6 +141,9 @@ class EncoderRows(Framing):
     @property
     def padded(self) -> bool:
         return not self.fill_with_eos
+
+    def context_room(self, capacity: int) -> int:
+        return self.source - 1
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         return _of_pairs(self, source, split, tokenizer)
@@ -150,6 +162,7 @@ class LabeledRows(Framing):
     length: int
     fill_with_eos: bool = True
     conditional = True
+    answers_texts = False
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
@@ -191,6 +204,7 @@ class SpanRows(Framing):
     fill_with_eos: bool = True
     seed: int = 0
     conditional = True
+    answers_texts = False
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")

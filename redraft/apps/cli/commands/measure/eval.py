@@ -233,7 +233,6 @@ class Eval(Checked):
         from redraft.tasks.canvases import sample_canvases
         from redraft.training.data.annotations import mean_coverage
         from redraft.training.data.loader import first_batches, load_rows
-        from redraft.training.data.pair_framing import ChatRows
         from redraft.training.data.pairs import InfinitePairs
         from redraft.training.data.sources import KnownDistribution
         from redraft.training.samples import blank_canvases
@@ -249,8 +248,7 @@ class Eval(Checked):
             yield "grammatical", fraction_possible(results.texts, run.data), details
         if isinstance(data, InfinitePairs):
             sources = [data.pair(self.split, index).source for index in range(len(results.texts))]
-            in_chat = isinstance(run.framing, ChatRows)  # the text of a result then includes the question
-            answers = [result.new.strip() for result in results] if in_chat else results.texts
+            answers = [result.new.strip() for result in results] if run.framing.in_chat else results.texts
             if (coverage := mean_coverage(data, sources, answers)) is not None:
                 yield "facts", coverage.share, details
                 yield "exact", coverage.exact, details

@@ -103,6 +103,11 @@ class Prediction(ABC):
         return IndependentDraw(self.at(where), u.to(where.device).take(ops.flat_positions(where)), temperature)
 
     @property
+    def vectors(self) -> VectorPrediction | None:
+        """The prediction itself if it is one of vectors; None if it is one of tokens."""
+        return None
+
+    @property
     def steers(self) -> bool:
         """Whether guidance acts on the distribution of z_s instead of x̂ (UDLM); `next_law` then computes it."""
         return False
@@ -186,6 +191,10 @@ class VectorPrediction(Prediction):
     log_weights: Tensor | None = None  # (B, N, V) of tokens, if the network predicts tokens (SSD-LM)
     spread: Tensor | None = None  # (B, N, D) learned step variance: 0 for the smallest, 1 for the largest
     table: Tensor | None = None  # (V, D) token vectors for `nll`; None if they are the corners of a simplex
+
+    @property
+    def vectors(self) -> VectorPrediction:
+        return self
 
     @property
     def x(self) -> Tensor:

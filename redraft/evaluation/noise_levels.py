@@ -250,6 +250,4 @@ def _codec(model: DiffusionLM) -> Codec:
 
 
 def _gaussian(model: DiffusionLM) -> Gaussian:
-    if not isinstance(model.process, Gaussian):
-        raise ValueError(f"this model has the process {type(model.process).__name__}; noise levels need Gaussian noise")
-    return model.process
+    return model.process.as_gaussian("this diagnosis")

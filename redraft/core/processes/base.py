@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -16,6 +16,10 @@ from redraft.core.canvas import Canvas
 from redraft.core.prediction import Prediction
 from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
+
+if TYPE_CHECKING:
+    from redraft.core.processes.gaussian import Gaussian
+    from redraft.core.processes.masked import Masked
 
 
 class _HeldOutRows(Protocol):
@@ -79,10 +83,25 @@ class Process(ABC):
         """
         return torch.stack([held_out.by_time(strata, rng=rng) for rng in rngs])
 
+    def evidence(self, z: Tensor, t: Tensor) -> Tensor:
+        """(B, L) log q_t(z | x = z) − log q_t(z | x ≠ z), the log-odds that z is the clean token; ∞ if it must be.
+
+        Constraints need it (`Constrained`). It exists only for noise that treats all tokens x ≠ z alike.
+        """
+        raise ValueError(f"{type(self).__name__} noise cannot obey rules: it does not treat all other tokens alike")
+
     @property
     def fills_masks(self) -> bool:
         """Whether a reverse step only replaces masks by tokens, in place; all other tokens stay as they are."""
         return not (self.vectors or self.grows or self.moves)
+
+    def as_masked(self, user: str, instead: str) -> Masked:
+        """The process as mask noise, which `user` needs; any other raises an error that says what to use instead."""
+        raise ValueError(f"{user} is for mask noise, not {type(self).__name__}; {instead}")
+
+    def as_gaussian(self, user: str, instead: str = "use a diffusion of vectors, such as Diffusion-LM") -> Gaussian:
+        """The process as Gaussian noise, which `user` needs; any other raises an error that says what to use instead."""
+        raise ValueError(f"{user} is for Gaussian noise, not {type(self).__name__}; {instead}")
 
     @property
     def base(self) -> Process:
@@ -129,13 +148,6 @@ class TokenProcess(Process):
         times, index = t.unique(return_inverse=True)
         tables = torch.stack([self.marginal(float(time)).to(z.device) for time in times])  # (times, V, V)
         return tables[index, :, z].log()
-
-    def evidence(self, z: Tensor, t: Tensor) -> Tensor:
-        """(B, L) log q_t(z | x = z) − log q_t(z | x ≠ z), the log-odds that z is the clean token; ∞ if it must be.
-
-        Constraints need it (`Constrained`). It exists only for noise that treats all tokens x ≠ z alike.
-        """
-        raise ValueError(f"{type(self).__name__} noise cannot obey rules: it does not treat all other tokens alike")
 
     @abstractmethod
     def transition(self, s: float, t: float) -> Tensor:

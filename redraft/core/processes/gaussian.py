@@ -17,7 +17,7 @@ from torch import Tensor
 from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.ops import widest_float
-from redraft.core.prediction import Prediction, VectorPrediction
+from redraft.core.prediction import Prediction
 from redraft.core.processes.base import Process, require_vectors
 from redraft.core.randomness import Rng, normal_like
 from redraft.core.schedules.base import Schedule
@@ -211,6 +211,8 @@ class StraightPath(NoisePath):
 class ReverseVariance(ABC):
     """σ² of p(z_s | z_t), between the posterior's c·s_s² (right for a known x) and c·s_t² (right for x ~ N(0, I))."""
 
+    bound_converges = False  # whether the bound has a limit as the number of steps grows
+
     @abstractmethod
     def excess(self, pred: Prediction, widest: Tensor) -> Tensor:
         """ln(σ²/(c·s_s²)), from 0 to `widest` = ln(s_t²/s_s²)."""
@@ -219,6 +221,8 @@ class ReverseVariance(ABC):
 @dataclass(frozen=True)
 class PosteriorVariance(ReverseVariance):
     """The posterior variance c·s_s²: the only one whose bound converges as the number of steps grows."""
+
+    bound_converges = True
 
     def excess(self, pred: Prediction, widest: Tensor) -> Tensor:
         return torch.zeros_like(widest)
@@ -237,11 +241,11 @@ class LearnedVariance(ReverseVariance):
     """Learned: the network interpolates between the logarithms of both (Nichol & Dhariwal 2021, eq. 15)."""
 
     def excess(self, pred: Prediction, widest: Tensor) -> Tensor:
-        if not isinstance(pred, VectorPrediction) or pred.spread is None:
+        if pred.vectors is None or pred.vectors.spread is None:
             raise ValueError(
                 "a learned variance needs a head that predicts it (WithVariance); or use PosteriorVariance"
             )
-        return pred.spread * widest
+        return pred.vectors.spread * widest
 
 
 # --- the process ---
@@ -260,6 +264,9 @@ class Gaussian(Process):
     path: NoisePath = VariancePreserving()
     variance: ReverseVariance = PosteriorVariance()
     vectors = True
+
+    def as_gaussian(self, user: str, instead: str = "") -> Gaussian:
+        return self
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         require_vectors(canvas.z)
@@ -320,7 +327,7 @@ class Gaussian(Process):
 
     @property
     def continuous(self) -> bool:
-        return isinstance(self.variance, PosteriorVariance)
+        return self.variance.bound_converges
 
     @property
     def jump(self) -> bool:

@@ -144,6 +144,9 @@ class Masked(TokenProcess):
     schedule: Schedule = Linear()
     moves = False
 
+    def as_masked(self, user: str, instead: str) -> Masked:
+        return self
+
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         return canvas.write(torch.full_like(canvas.z, self.vocab.masked))
 

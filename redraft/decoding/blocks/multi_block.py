@@ -58,8 +58,9 @@ class MultiBlock(Sampler):
         return self.stop
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        self._require_supported(denoise, process)
-        assert isinstance(process, Masked)
+        process = process.as_masked("MultiBlock", "use Blocks")
+        if denoise.block is not None:
+            raise ValueError("this network cannot read unfinished blocks; use Blocks(sampler), one block after another")
         canvas = process.prior(canvas, rng=rng)
         yield canvas
         block = _block_index(canvas, self.decode_block)
@@ -102,12 +103,6 @@ class MultiBlock(Sampler):
         t = process.moment(masked.to(ops.widest_float(masked.device))).gather(1, block)
         pred, hidden = denoise(canvas.z, others_fixed.time(t), canvas.context), process.hidden(others_fixed)
         return pred.evaluated(hidden)
-
-    def _require_supported(self, denoise: Denoiser, process: Process) -> None:
-        if not isinstance(process, Masked):
-            raise ValueError(f"MultiBlock is for mask noise, not {type(process).__name__}; use Blocks")
-        if denoise.block is not None:
-            raise ValueError("this network cannot read unfinished blocks; use Blocks(sampler), one block after another")
 
 
 def _block_index(canvas: Canvas, size: int) -> Tensor:

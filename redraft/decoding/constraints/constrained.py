@@ -11,8 +11,7 @@ from torch import Tensor
 from redraft.core import ops, randomness
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Draw, Prediction, VectorPrediction
-from redraft.core.processes.base import Process, TokenProcess
-from redraft.core.processes.gaussian import Gaussian
+from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
 from redraft.core.vocab import FINITE, require_range
 from redraft.decoding.constraints.automaton import _Ints
@@ -46,8 +45,6 @@ class Constrained(Guidance):
     scale: float = 1.0  # γ, for vectors; with 0 the rule only affects their decoding
 
     def __post_init__(self) -> None:
-        if not isinstance(self.process, TokenProcess | Gaussian):
-            raise ValueError(f"process={type(self.process).__name__}; constraints support TokenProcess and Gaussian")
         require_range(self, 0, FINITE, "scale")
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
@@ -64,9 +61,8 @@ class _ConstrainedDenoiser(DenoiserWrapper):
         pred = self.denoise(z, t, replace(context, rules=None))
         if not context.rules.parts or not self.guidance.scale:  # unconstrained rows, or vectors without guidance
             return pred
-        if isinstance(pred, VectorPrediction):
-            return _guide_vectors(pred, context.rules, self.guidance.scale)
-        assert isinstance(self.guidance.process, TokenProcess)
+        if pred.vectors is not None:
+            return _guide_vectors(pred.vectors, context.rules, self.guidance.scale)
         return ConstrainedPrediction(pred, z, self.guidance.process.evidence(z, t.expand_as(z)), context.rules)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:

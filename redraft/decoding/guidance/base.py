@@ -10,7 +10,7 @@ from torch import Tensor
 
 from redraft.core import ops
 from redraft.core.canvas import Cache, Context
-from redraft.core.prediction import Denoiser, Prediction, VectorPrediction
+from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.interpolating import StateLogProbs, reverse_log_probs
 
 
@@ -34,13 +34,13 @@ def _mix_predictions(
     unconditional: Prediction, conditional: Prediction, scale: float, posteriors: bool = False
 ) -> Prediction:
     """Return (1 − γ)·unconditional + γ·conditional: mixes x̂ of vectors, or log-probabilities of tokens."""
-    if not (isinstance(unconditional, VectorPrediction) and isinstance(conditional, VectorPrediction)):
+    before, after = unconditional.vectors, conditional.vectors
+    if before is None or after is None:
         return _MixedPrediction(unconditional, conditional, scale, posteriors)
-    mean = (1 - scale) * unconditional.mean + scale * conditional.mean
-    if unconditional.log_weights is None or conditional.log_weights is None:
-        return replace(conditional, mean=mean)
-    log_weights = ops.extrapolate(unconditional.log_weights, conditional.log_weights, scale)
-    return replace(conditional, mean=mean, log_weights=log_weights)
+    mean = (1 - scale) * before.mean + scale * after.mean
+    if before.log_weights is None or after.log_weights is None:
+        return replace(after, mean=mean)
+    return replace(after, mean=mean, log_weights=ops.extrapolate(before.log_weights, after.log_weights, scale))
 
 
 @dataclass(frozen=True)

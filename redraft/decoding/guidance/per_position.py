@@ -45,16 +45,15 @@ class _PositionGuidedDenoiser(DenoiserWrapper):
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
-        if not pred.normalized or (
-            isinstance(pred, VectorPrediction) and (pred.log_weights is None or pred.table is None)
-        ):
+        vectors = pred.vectors
+        if not pred.normalized or (vectors is not None and (vectors.log_weights is None or vectors.table is None)):
             raise ValueError(
                 "PositionClassifier needs normalized token probabilities, which this network lacks; use GradientControl"
             )
         position = torch.arange(z.shape[1], device=z.device)[None] if context.positions is None else context.positions
-        if not isinstance(pred, VectorPrediction):
+        if vectors is None:
             return _PositionGuidedPrediction(pred, self.classifier, position.expand_as(z))
-        return _reweighted_mean(pred, self.classifier.reweight(pred.log_weights, position.expand(z.shape[:2])))  # type: ignore[arg-type]
+        return _reweighted_mean(vectors, self.classifier.reweight(vectors.log_weights, position.expand(z.shape[:2])))  # type: ignore[arg-type]
 
 
 def _reweighted_mean(pred: VectorPrediction, log_weights: Tensor) -> VectorPrediction:

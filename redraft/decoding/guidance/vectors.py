@@ -81,11 +81,11 @@ class _GradientGuidedDenoiser(DenoiserWrapper):
 
 
 def _require_vectors(pred: Prediction) -> VectorPrediction:
-    if not isinstance(pred, VectorPrediction):
+    if pred.vectors is None:
         raise ValueError(
             f"{type(pred).__name__} is a prediction of tokens; this guidance is only for vectors (Gaussian)"
         )
-    return pred
+    return pred.vectors
 
 
 def _detach(pred: VectorPrediction) -> VectorPrediction:

@@ -13,7 +13,6 @@ from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.processes.insertion import Insertion
-from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import Sampler, SamplerWrapper, time_column
 
@@ -45,7 +44,7 @@ class SDEdit(SamplerWrapper):
         """Return the canvas with the noised draft on it, ready for the sampler."""
         if isinstance(process, Insertion):
             return replace(_insertion_canvas(process, canvas, noised), start_time=self.strength)
-        if isinstance(process, Masked):  # visible tokens never change, so only the holes are left to write
+        if process.fills_masks:  # visible tokens never change, so only the holes are left to write
             fixed = canvas.fixed | (noised.z != process.vocab.masked)
             return replace(canvas, fixed=fixed, context=_with_following_text(canvas, fixed, process))
         if denoise.block is not None:

@@ -108,8 +108,7 @@ class GuidedStar(Sampler):
             )
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        if not isinstance(process, Masked):
-            raise ValueError(f"GuidedStar is for mask noise, not {type(process).__name__}; use SelfCorrection()")
+        process = process.as_masked("GuidedStar", "use SelfCorrection()")
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
         for i, (t, s) in enumerate(pairwise(_time_grid(canvas, self.steps, self.warp))):

@@ -67,16 +67,14 @@ class Unmask(Sampler):
         return None if pick is None else replace(self, pick=pick)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        if not isinstance(process, Masked | Insertion):
-            raise ValueError(f"Unmask is for mask noise, not {type(process).__name__}; use Ancestral(steps)")
-        canvas = initial_canvas(denoise, process, canvas, rng=rng)
-        yield canvas
-        if isinstance(process, Masked):
-            yield from self._unmask(denoise, process, canvas, rng)
-        else:
+        if isinstance(process, Insertion):
             yield from self._unmask_and_insert(denoise, process, canvas, rng)
+        else:
+            yield from self._unmask(denoise, process.as_masked("Unmask", "use Ancestral(steps)"), canvas, rng)
 
     def _unmask(self, denoise: Denoiser, process: Masked, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:
+        canvas = initial_canvas(denoise, process, canvas, rng=rng)
+        yield canvas
         pick, hidden = self.pick, process.hidden(canvas)
         left, times = hidden.sum(-1, keepdim=True), self._times(process, hidden.sum(-1, keepdim=True))
         for i, key in zip(count() if self.steps is None else range(self.steps), rng.steps(), strict=False):
@@ -119,7 +117,8 @@ class Unmask(Sampler):
                 f"steps={self.steps}, stop={self.stop}; insertion needs a number of steps and no stop: "
                 "Unmask(steps, pick)"
             )
-        pick = self.pick
+        canvas, pick = initial_canvas(denoise, process, canvas, rng=rng), self.pick
+        yield canvas
         for i, (t, s) in enumerate(pairwise(map(process.moment, _time_grid(canvas, self.steps)))):
             with torch.no_grad():
                 pred = denoise(canvas.z, canvas.time(t), canvas.context)

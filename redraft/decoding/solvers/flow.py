@@ -17,7 +17,7 @@ from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import time_column
 from redraft.decoding.solvers.grids import UniformLogSnrGrid
 from redraft.decoding.solvers.ode import Heun
-from redraft.decoding.solvers.step import SolverStep, _require_gaussian, noise_scales
+from redraft.decoding.solvers.step import SolverStep, noise_scales
 
 
 def encode_to_noise(
@@ -27,7 +27,7 @@ def encode_to_noise(
 
     Steps are equal in log-SNR. Self-conditioning is not used, because the flow must depend on z and t alone.
     """
-    path = _require_gaussian(process).path
+    path = process.as_gaussian("a solver", "use Ancestral(steps)").path
     times = UniformLogSnrGrid()(path, steps + 1)[-2::-1]
     canvas = canvas.write(noise_scales(path, times[0]).signal * canvas.z)
     yield times[0], canvas
@@ -47,7 +47,7 @@ def flow_log_likelihood(
     estimated as vᵀJv with one v ∈ {±1}ⁿ for the whole path (Hutchinson). The result is the density of z/a at the clean
     end, where a little noise is left. A density of vectors is not a likelihood of tokens.
     """
-    path, free = _require_gaussian(process).path, ~canvas.fixed[..., None]
+    path, free = process.as_gaussian("a solver", "use Ancestral(steps)").path, ~canvas.fixed[..., None]
     probes = free * (_unit_vectors(canvas.z) if exact else randomness.sign_like(canvas.z, rng)[None])
     count = free.expand_as(canvas.z).sum((1, 2)).to(ops.widest_float(canvas.z.device))
     rates, log_ratios = [], []

@@ -25,7 +25,6 @@ from redraft.decoding.solvers.step import (
     SolverStep,
     _extrapolate_midpoint,
     _float64_scalar,
-    _require_gaussian,
     _StepRule,
     run_steps,
 )
@@ -53,7 +52,7 @@ class Solver(Sampler):
         self, rule: _StepRule, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng
     ) -> Iterator[Canvas]:
         """Sample with another step rule at the times of this solver."""
-        path = _require_gaussian(process).path
+        path = process.as_gaussian("a solver", "use Ancestral(steps)").path
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
         times = [start_time(canvas) * t for t in self.grid(path, self.steps)]

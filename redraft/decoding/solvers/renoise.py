@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core import ops, randomness
-from redraft.core.prediction import Prediction, VectorPrediction
+from redraft.core.prediction import Prediction
 from redraft.core.randomness import Rng
 from redraft.decoding.solvers.ode import Solver
 from redraft.decoding.solvers.step import SolverStep
@@ -67,7 +67,7 @@ class MultiHotProjection:
 
     def __call__(self, pred: Prediction, *, rng: Rng) -> Tensor:
         log_p = _require_token_weights(pred)
-        if isinstance(pred, VectorPrediction) and pred.table is not None:
+        if pred.vectors is not None and pred.vectors.table is not None:
             raise ValueError(
                 "MultiHotProjection is for tokens at the corners of a simplex; this model has token vectors, "
                 "so use NucleusProjection"
@@ -77,15 +77,15 @@ class MultiHotProjection:
 
 def _require_token_weights(pred: Prediction) -> Tensor:
     """(B, N, V) log-weights of tokens; raises if the network does not predict tokens."""
-    if not isinstance(pred, VectorPrediction) or pred.log_weights is None:
+    if pred.vectors is None or pred.vectors.log_weights is None:
         raise ValueError("this network predicts no tokens to project to; use Renoise(project=KeepMean()), or Ddim")
-    return pred.log_weights
+    return pred.vectors.log_weights
 
 
 def _token_vectors(pred: Prediction, tokens: Tensor) -> Tensor:
     """(B, N) ids → (B, N, D) vectors: rows of the table, or corners of the simplex in ±1."""
     log_p = _require_token_weights(pred)
-    table = pred.table if isinstance(pred, VectorPrediction) else None
+    table = None if pred.vectors is None else pred.vectors.table
     return 2 * F.one_hot(tokens, log_p.shape[-1]).to(log_p.dtype) - 1 if table is None else F.embedding(tokens, table)
 
 

@@ -15,8 +15,7 @@ from torch import Tensor
 from redraft.core import randomness
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser, Prediction
-from redraft.core.processes.base import Process
-from redraft.core.processes.gaussian import Gaussian, NoisePath, eps_from_x
+from redraft.core.processes.gaussian import NoisePath, eps_from_x
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import time_column
 
@@ -128,13 +127,6 @@ def run_steps(
             canvas = canvas.write(rule(step), previous=step.x)
             previous = _PreviousStep(step.x, step.h)
         yield canvas
-
-
-def _require_gaussian(process: Process) -> Gaussian:
-    """Return the process; raises unless it is Gaussian, since solvers need vectors."""
-    if not isinstance(process, Gaussian):
-        raise ValueError(f"solvers are for Gaussian noise, not {type(process).__name__}; use Ancestral(steps)")
-    return process
 
 
 def _extrapolate_midpoint(step: SolverStep) -> Tensor:

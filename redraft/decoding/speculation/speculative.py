@@ -76,12 +76,13 @@ class SpeculativeSampler(Sampler):
         return "exact"
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        if denoise.block != 1 or not isinstance(process, Masked):
+        if denoise.block != 1 or not process.fills_masks:
             raise ValueError(
                 "speculative decoding is for causal models, which write one token per pass; other models write several "
                 "already: use Unmask"
             )
         require_unconstrained(canvas, self, "it draws several tokens from one pass")
+        process = process.as_masked("SpeculativeSampler", "use Unmask")
         canvas = process.prior(canvas, rng=rng)
         yield canvas
         for row in range(len(canvas.z)):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from redraft.core import ops
 from redraft.core.canvas import Canvas, Context
-from redraft.core.prediction import Denoiser, DenoiserWrapper, Draw, GapPrediction, Prediction, VectorPrediction
+from redraft.core.prediction import Denoiser, DenoiserWrapper, Draw, GapPrediction, Prediction
 from redraft.core.randomness import Rng
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.decoding.guidance.base import Guidance
@@ -97,7 +97,7 @@ class _RecordedDenoiser(DenoiserWrapper):
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         pred = self.denoise(z, t, context)
-        if isinstance(pred, VectorPrediction) or pred.steers:
+        if pred.vectors is not None or pred.steers:
             return pred
         if pred.joint:
             self.recorder.record_joint(pred, z, context.positions)

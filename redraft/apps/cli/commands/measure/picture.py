@@ -63,13 +63,11 @@ class Picture(Checked):
 
     def _scene(self) -> ScoreScene:
         from redraft.apps.reports.score_field import exact_scene, learned_scene
-        from redraft.core.processes.gaussian import Gaussian
         from redraft.training.presets.vectors import points_tiny
 
         if self.model is None:
-            process = (run := points_tiny()).model.process
-            assert isinstance(process, Gaussian)
-            return exact_scene(self._mixture(run), process, self.toward)
+            run = points_tiny()
+            return exact_scene(self._mixture(run), run.model.process.as_gaussian("a picture"), self.toward)
         from redraft.apps.cli.models import open_model
 
         model = open_model(self.model, self.model_flags)

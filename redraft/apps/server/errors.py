@@ -63,7 +63,7 @@ def _unavailable(code: str, message: str) -> _ApiError:
 def _from_validation_error(error: Mapping[str, Any], content: _JsonObject) -> _ApiError:
     """Converts the first error about a body, with the parameter as the client named it."""
     top, *inner = map(str, error["loc"])
-    param = ".".join([top, *inner[:1]]) if isinstance(content.get(top), dict) else top or "body"
+    param = (".".join([top, *inner[:1]]) if isinstance(content.get(top), dict) else top) or "body"
     if error["type"] == "extra_forbidden":
         return _bad_request(param, f"{param} is not a parameter of this route (a typo?)", "unknown_parameter")
     if error["type"] == "missing":

@@ -96,11 +96,11 @@ class Process(ABC):
         return not (self.vectors or self.grows or self.moves)
 
     def as_masked(self, user: str, instead: str) -> Masked:
-        """The process as mask noise, which `user` needs; any other raises an error that says what to use instead."""
+        """The process as mask noise, which `user` needs; any other raises an error that says what to use."""
         raise ValueError(f"{user} is for mask noise, not {type(self).__name__}; {instead}")
 
     def as_gaussian(self, user: str, instead: str = "use a diffusion of vectors, such as Diffusion-LM") -> Gaussian:
-        """The process as Gaussian noise, which `user` needs; any other raises an error that says what to use instead."""
+        """The process as Gaussian noise, which `user` needs; any other raises an error that says what to use."""
         raise ValueError(f"{user} is for Gaussian noise, not {type(self).__name__}; {instead}")
 
     @property

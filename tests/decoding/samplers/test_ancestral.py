@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,10 +17,10 @@ from redraft.core import (
     Context,
     Cosine,
     Exponential,
+    Interpolating,
     Linear,
     Masked,
     Prediction,
-    Process,
     Rng,
     Schedule,
     TablePrediction,
@@ -170,4 +169,4 @@ def test_a_sampler_needs_a_step(steps: int) -> None:
 def test_first_hitting_knows_mask_noise_only(build: Build) -> None:
     canvas = Canvas(torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"is for mask noise.*use Ancestral"):
-        next(FirstHitting()(build(), Mock(spec=Process), canvas, rng=rng(0)))
+        next(FirstHitting()(build(), Interpolating(Vocab(2)), canvas, rng=rng(0)))

@@ -16,10 +16,10 @@ from redraft.core import (
     Canvas,
     Context,
     IndependentReveal,
+    Interpolating,
     Masked,
     Pick,
     Prediction,
-    Process,
     Rng,
     Schedule,
     TablePrediction,
@@ -233,4 +233,4 @@ def test_errors(build: Build) -> None:
         Unmask(0)
     canvas = Canvas(torch.zeros(1, 2, dtype=torch.int64), torch.zeros(1, 2, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"is for mask noise.*use Ancestral"):
-        next(Unmask()(build(), Mock(spec=Process), canvas, rng=rng(0)))
+        next(Unmask()(build(), Interpolating(Vocab(2)), canvas, rng=rng(0)))

@@ -250,4 +250,4 @@ def _codec(model: DiffusionLM) -> Codec:
 
 
 def _gaussian(model: DiffusionLM) -> Gaussian:
-    return model.process.as_gaussian("this diagnosis")
+    return model.process.narrowed(Gaussian, "this diagnosis", "use a diffusion of vectors")

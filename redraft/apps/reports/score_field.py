@@ -74,7 +74,7 @@ def exact_scene(mixture: Mixture, process: Gaussian, toward: int) -> ScoreScene:
 
 def learned_scene(mixture: Mixture, model: DiffusionLM, toward: int) -> ScoreScene:
     """Returns a scene with a trained model: classifier-free guidance if it has classes, else the exact classifier."""
-    process = model.process.as_gaussian("a picture")
+    process = model.process.narrowed(Gaussian, "a picture", "use a diffusion of vectors")
     classifier = ModeClassifier(mixture, process.path, toward)
 
     def guided(scale: float) -> tuple[Denoiser, Context]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,9 +17,7 @@ from redraft.core.prediction import Prediction
 from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
 
-if TYPE_CHECKING:
-    from redraft.core.processes.gaussian import Gaussian
-    from redraft.core.processes.masked import Masked
+_P = TypeVar("_P", bound="Process")
 
 
 class _HeldOutRows(Protocol):
@@ -47,6 +45,7 @@ class Process(ABC):
     """
 
     vocab: Vocab  # vocabulary of the text, even if the process noises vectors
+    title: ClassVar[str] = "any noise"  # what it is called in messages
     vectors: ClassVar[bool] = False  # whether x and z are vectors that a codec makes
     grows: ClassVar[bool] = False  # whether a reverse step inserts tokens, so that later ones change their position
     moves: ClassVar[bool] = True  # whether a reverse step may change a visible token
@@ -95,13 +94,11 @@ class Process(ABC):
         """Whether a reverse step only replaces masks by tokens, in place; all other tokens stay as they are."""
         return not (self.vectors or self.grows or self.moves)
 
-    def as_masked(self, user: str, instead: str) -> Masked:
-        """The process as mask noise, which `user` needs; any other raises an error that says what to use."""
-        raise ValueError(f"{user} is for mask noise, not {type(self).__name__}; {instead}")
-
-    def as_gaussian(self, user: str, instead: str = "use a diffusion of vectors, such as Diffusion-LM") -> Gaussian:
-        """The process as Gaussian noise, which `user` needs; any other raises an error that says what to use."""
-        raise ValueError(f"{user} is for Gaussian noise, not {type(self).__name__}; {instead}")
+    def narrowed(self, kind: type[_P], user: str, instead: str) -> _P:
+        """The process as the kind that `user` needs; any other raises an error that says what to use instead."""
+        if isinstance(self, kind):
+            return self
+        raise ValueError(f"{user} is for {kind.title}, not {type(self).__name__}; {instead}")
 
     @property
     def base(self) -> Process:

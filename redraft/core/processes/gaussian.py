@@ -263,10 +263,8 @@ class Gaussian(Process):
     vocab: Vocab
     path: NoisePath = VariancePreserving()
     variance: ReverseVariance = PosteriorVariance()
+    title = "Gaussian noise"
     vectors = True
-
-    def as_gaussian(self, user: str, instead: str = "") -> Gaussian:
-        return self
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         require_vectors(canvas.z)

@@ -142,10 +142,8 @@ class Masked(TokenProcess):
 
     vocab: Vocab
     schedule: Schedule = Linear()
+    title = "mask noise"
     moves = False
-
-    def as_masked(self, user: str, instead: str) -> Masked:
-        return self
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         return canvas.write(torch.full_like(canvas.z, self.vocab.masked))

@@ -58,7 +58,7 @@ class MultiBlock(Sampler):
         return self.stop
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        process = process.as_masked("MultiBlock", "use Blocks")
+        process = process.narrowed(Masked, "MultiBlock", "use Blocks")
         if denoise.block is not None:
             raise ValueError("this network cannot read unfinished blocks; use Blocks(sampler), one block after another")
         canvas = process.prior(canvas, rng=rng)

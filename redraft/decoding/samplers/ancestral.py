@@ -12,7 +12,7 @@ from torch import Tensor
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
-from redraft.core.processes.masked import Pick, PickResult
+from redraft.core.processes.masked import Masked, Pick, PickResult
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import (
     EvenWarp,
@@ -62,7 +62,7 @@ class FirstHitting(Sampler):
     writes_once = draws_exactly = True
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        process = process.as_masked("FirstHitting", "use Ancestral(steps)")
+        process = process.narrowed(Masked, "FirstHitting", "use Ancestral(steps)")
         canvas, t = initial_canvas(denoise, process, canvas, rng=rng), time_column(canvas, start_time(canvas))
         yield canvas
         for i in range(int(process.hidden(canvas).sum(-1).max())):

@@ -60,7 +60,7 @@ class Gibbs(SamplerWrapper):
         return Sampler.with_total_steps(self, steps, length, at_once)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        process = process.as_masked("Gibbs", "use SelfCorrection(sampler)")
+        process = process.narrowed(Masked, "Gibbs", "use SelfCorrection(sampler)")
         for_sampler, for_gibbs = rng.split(2)
         drafts = self.sampler(denoise, process, canvas, rng=for_sampler)
         yield (canvas := next(drafts))

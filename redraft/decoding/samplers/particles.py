@@ -12,6 +12,7 @@ from torch import Tensor
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
+from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
 from redraft.decoding.constraints.constrained import ConstrainedPrediction
 from redraft.decoding.picks.order import AnyOrder
@@ -42,7 +43,7 @@ class ParticleSampler(Sampler):
             raise ValueError(f"count={self.count}; it must be at least one particle")
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        process = process.as_masked("ParticleSampler", "use Ancestral(steps)")
+        process = process.narrowed(Masked, "ParticleSampler", "use Ancestral(steps)")
         rows = len(canvas.z)
         particles = canvas.rows(torch.arange(rows, device=canvas.z.device).repeat_interleave(self.count))
         particles, keys = initial_canvas(denoise, process, particles, rng=rng), _particle_keys(rng, self.count)

@@ -12,7 +12,7 @@ from redraft.core import ops
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
-from redraft.core.processes.masked import Pick, PickResult
+from redraft.core.processes.masked import Masked, Pick, PickResult
 from redraft.core.randomness import Rng
 from redraft.decoding.picks.order import drawn_confidence, require_temperature, round_scores, scatter_scores
 from redraft.decoding.samplers.base import Sampler, initial_canvas, require_steps, time_column
@@ -37,7 +37,7 @@ class PathPlanning(Sampler):
         require_temperature(self.temperature)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        process = process.as_masked("PathPlanning", "use SelfCorrection()")
+        process = process.narrowed(Masked, "PathPlanning", "use SelfCorrection()")
         canvas = initial_canvas(denoise, process, canvas, rng=rng)
         yield canvas
         for i in range(self.steps):

@@ -108,7 +108,7 @@ class GuidedStar(Sampler):
             )
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        process = process.as_masked("GuidedStar", "use SelfCorrection()")
+        process = process.narrowed(Masked, "GuidedStar", "use SelfCorrection()")
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
         for i, (t, s) in enumerate(pairwise(_time_grid(canvas, self.steps, self.warp))):

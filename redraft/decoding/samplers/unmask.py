@@ -70,7 +70,7 @@ class Unmask(Sampler):
         if isinstance(process, Insertion):
             yield from self._unmask_and_insert(denoise, process, canvas, rng)
         else:
-            yield from self._unmask(denoise, process.as_masked("Unmask", "use Ancestral(steps)"), canvas, rng)
+            yield from self._unmask(denoise, process.narrowed(Masked, "Unmask", "use Ancestral(steps)"), canvas, rng)
 
     def _unmask(self, denoise: Denoiser, process: Masked, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:
         canvas = initial_canvas(denoise, process, canvas, rng=rng)

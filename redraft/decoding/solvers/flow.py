@@ -13,6 +13,7 @@ from redraft.core import ops, randomness
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
+from redraft.core.processes.gaussian import Gaussian
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import time_column
 from redraft.decoding.solvers.grids import UniformLogSnrGrid
@@ -27,7 +28,7 @@ def encode_to_noise(
 
     Steps are equal in log-SNR. Self-conditioning is not used, because the flow must depend on z and t alone.
     """
-    path = process.as_gaussian("a solver", "use Ancestral(steps)").path
+    path = process.narrowed(Gaussian, "a solver", "use Ancestral(steps)").path
     times = UniformLogSnrGrid()(path, steps + 1)[-2::-1]
     canvas = canvas.write(noise_scales(path, times[0]).signal * canvas.z)
     yield times[0], canvas
@@ -47,7 +48,7 @@ def flow_log_likelihood(
     estimated as vᵀJv with one v ∈ {±1}ⁿ for the whole path (Hutchinson). The result is the density of z/a at the clean
     end, where a little noise is left. A density of vectors is not a likelihood of tokens.
     """
-    path, free = process.as_gaussian("a solver", "use Ancestral(steps)").path, ~canvas.fixed[..., None]
+    path, free = process.narrowed(Gaussian, "a solver", "use Ancestral(steps)").path, ~canvas.fixed[..., None]
     probes = free * (_unit_vectors(canvas.z) if exact else randomness.sign_like(canvas.z, rng)[None])
     count = free.expand_as(canvas.z).sum((1, 2)).to(ops.widest_float(canvas.z.device))
     rates, log_ratios = [], []

@@ -17,7 +17,7 @@ from torch import Tensor
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
-from redraft.core.processes.gaussian import eps_from_x
+from redraft.core.processes.gaussian import Gaussian, eps_from_x
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import Sampler, initial_canvas, require_steps, start_time
 from redraft.decoding.solvers.grids import NoiseGrid, UniformTimeGrid
@@ -52,7 +52,7 @@ class Solver(Sampler):
         self, rule: _StepRule, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng
     ) -> Iterator[Canvas]:
         """Sample with another step rule at the times of this solver."""
-        path = process.as_gaussian("a solver", "use Ancestral(steps)").path
+        path = process.narrowed(Gaussian, "a solver", "use Ancestral(steps)").path
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
         times = [start_time(canvas) * t for t in self.grid(path, self.steps)]

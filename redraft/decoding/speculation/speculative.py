@@ -82,7 +82,7 @@ class SpeculativeSampler(Sampler):
                 "already: use Unmask"
             )
         require_unconstrained(canvas, self, "it draws several tokens from one pass")
-        process = process.as_masked("SpeculativeSampler", "use Unmask")
+        process = process.narrowed(Masked, "SpeculativeSampler", "use Unmask")
         canvas = process.prior(canvas, rng=rng)
         yield canvas
         for row in range(len(canvas.z)):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from redraft.core.batch import Batch
+from redraft.core.processes.gaussian import Gaussian
 from redraft.decoding.samplers.base import Sampler
 from redraft.evaluation.comparison.row_file import cpu_timer
 from redraft.evaluation.judges import Judge, generative_perplexity
@@ -95,7 +96,7 @@ def _best_end(model: DiffusionLM, batches: Sequence[Batch], draws: int, *, seed:
 
     It depends on the dimension: vectors of many coordinates still give their words away under much noise.
     """
-    noisiest = model.process.as_gaussian("the best end").path.noisiest
+    noisiest = model.process.narrowed(Gaussian, "the best end", "use a diffusion of vectors").path.noisiest
     ends, noisier = ([end for end in candidates if end > noisiest] for candidates in (_ENDS, _NOISIER))
     best, result = best_token_bound(model, batches, ends, draws=draws, seed=seed)
     for lower in noisier if best == min(ends) else ():

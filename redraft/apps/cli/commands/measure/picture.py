@@ -63,11 +63,13 @@ class Picture(Checked):
 
     def _scene(self) -> ScoreScene:
         from redraft.apps.reports.score_field import exact_scene, learned_scene
+        from redraft.core.processes.gaussian import Gaussian
         from redraft.training.presets.vectors import points_tiny
 
         if self.model is None:
             run = points_tiny()
-            return exact_scene(self._mixture(run), run.model.process.as_gaussian("a picture"), self.toward)
+            process = run.model.process.narrowed(Gaussian, "a picture", "use a diffusion of vectors")
+            return exact_scene(self._mixture(run), process, self.toward)
         from redraft.apps.cli.models import open_model
 
         model = open_model(self.model, self.model_flags)

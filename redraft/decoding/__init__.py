@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     )
     from redraft.decoding.picks.pace import EvenPace as EvenPace, Pace as Pace, TimePace as TimePace
     from redraft.decoding.picks.planned import Critic as Critic, CriticPick as CriticPick
+    from redraft.decoding.registry import SAMPLERS as SAMPLERS, SOLVERS as SOLVERS
     from redraft.decoding.samplers.ancestral import Ancestral as Ancestral, FirstHitting as FirstHitting
     from redraft.decoding.samplers.base import (
         EvenWarp as EvenWarp,
@@ -95,7 +96,6 @@ if TYPE_CHECKING:
     )
     from redraft.decoding.samplers.particles import ParticleSampler as ParticleSampler
     from redraft.decoding.samplers.planning import PathPlanning as PathPlanning
-    from redraft.decoding.samplers.registry import SAMPLERS as SAMPLERS
     from redraft.decoding.samplers.remask import (
         ConstantScore as ConstantScore,
         ErrorHeadScore as ErrorHeadScore,

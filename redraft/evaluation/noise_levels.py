@@ -121,7 +121,9 @@ def _scale_to_unit(values: Tensor) -> Tensor:
 
 
 def _interpolate(x: Tensor, y: Tensor, at: float) -> float:
-    """Interpolate linearly between the points (x, y), with x increasing; return y where x is `at`."""
+    """Interpolate linearly between the points (x, y), with x never falling; return y where x is first `at`."""
+    if at <= float(x[0]):
+        return float(y[0])
     i = int(torch.searchsorted(x, at).clamp(1, len(x) - 1))
     return float(torch.lerp(y[i - 1], y[i], (at - x[i - 1]) / (x[i] - x[i - 1])))
 

@@ -132,6 +132,15 @@ def test_retiming_of_a_line_changes_nothing() -> None:
     assert found == pytest.approx([8 - 2 * k for k in range(9)])
 
 
+def test_levels_that_share_a_log_snr_do_not_break_the_schedule() -> None:
+    """Clamped schedules have several times with the same noise at either end, so the curve is flat there."""
+    table = [level(8, 0.0), level(8, 0.0), level(2, 0.0), level(-2, 3.0), level(-8, 3.0), level(-8, 3.0)]
+    schedule = diagnose.fit_schedule(table, points=8)
+    assert schedule.logsnrs == diagnose.fit_schedule(table[1:-1], points=8).logsnrs
+    flat = diagnose.fit_schedule([level(8, 1.0), level(0, 1.0), level(-8, 1.0)], points=4, even=0.0)
+    assert flat.logsnrs[0] == 8
+
+
 def test_how_well_an_encoder_guesses() -> None:
     codec = Contextual(MaskedLM(8, TransformerSize(8, 1, 2), mask_fraction=0.5), 8, TransformerSize(8, 1, 2))
     network = TransformerConfig(width=8, layers=1, heads=2)

@@ -30,6 +30,14 @@ SamplerName = Literal[
     "klass",
     "revoke",
     "gibbs",
+    "remdm",
+    "star",
+    "ddim",
+    "ode-euler",
+    "heun",
+    "dpm++",
+    "dpm++-sde",
+    "euler-maruyama",
 ]
 CacheName = Literal["own", "none", "exact", "prefix", "dual"]
 EndName = Literal["free", "last", "never"]
@@ -53,7 +61,8 @@ class DecodingSettings(_RuleSettings):
     )
     sampler: SamplerName = setting(
         "own",
-        "Sampler by name; own: the one of the run. In Python also a sampler object.",
+        "Sampler by name; own: the one of the run. From ddim on they are solvers for models of vectors. In Python "
+        "also a sampler object.",
         objects=True,
         group="Sampling",
     )
@@ -124,6 +133,23 @@ class DecodingSettings(_RuleSettings):
         otherwise="the sampler's own",
         group="Speed",
     )
+    window: int | None = setting(
+        None,
+        "Texts longer than the training rows: write this many tokens, keep the last of them as context, go on. At most "
+        "the length of the training rows; steps then count per window.",
+        least=2,
+        most=MOST_ROWS,
+        otherwise="the whole text at once",
+        group="Text",
+    )
+    stride: int | None = setting(
+        None,
+        "With --window: number of new tokens per window; the rest is context.",
+        least=1,
+        most=MOST_ROWS,
+        otherwise="half of the window",
+        group="Text",
+    )
     cache: CacheName = setting(
         "own",
         "Key–value cache. exact: for block-causal models, faster, same text. prefix, dual: approximate caches "
@@ -160,6 +186,10 @@ class DecodingSettings(_RuleSettings):
     def _require_agreement(self) -> None:
         if self.refresh is not None and self.cache not in ("prefix", "dual"):
             raise ArgumentError("refresh", f"refresh={self.refresh}: it needs an approximate cache; use cache='dual'")
+        if self.stride is not None and not (self.window is not None and self.stride <= self.window):
+            raise ArgumentError("stride", f"stride={self.stride}: it must be at most window=…; give a larger window")
+        if self.window is not None and self.ruled:
+            raise ArgumentError("window", f"window={self.window}: rules apply to whole texts; leave window=… out")
 
 
 @dataclass(frozen=True)

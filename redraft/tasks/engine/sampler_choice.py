@@ -12,10 +12,11 @@ from redraft.core.canvas import Canvas
 from redraft.core.tunable import Setting
 from redraft.decoding.blocks.approximate_cache import ApproximateCache, DualCache, PrefixCache
 from redraft.decoding.blocks.blocks import Blocks
+from redraft.decoding.blocks.strides import SlidingWindow
 from redraft.decoding.guidance.filters import LogitFilter
+from redraft.decoding.registry import SAMPLERS, SOLVERS
 from redraft.decoding.samplers.base import Sampler, SamplerWrapper
 from redraft.decoding.samplers.guided import GuidedSampler
-from redraft.decoding.samplers.registry import SAMPLERS
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import DecodingSettings
 from redraft.tasks.engine.model import TextModel
@@ -38,6 +39,9 @@ def choose_sampler(
         sampler = _in_blocks(model, sampler, settings.decode_block)
     if settings.cache != "own":
         sampler = _with_cache(model, sampler, settings)
+    if settings.window is not None:
+        sampler = _in_windows(sampler, settings.window, settings)
+        hidden = settings.window if hidden is None else min(hidden, settings.window)
     if settings.steps is not None:
         most = _MOST_STEPS if hidden is None else _cap_steps(model, sampler, hidden)
         sampler = _with_setting(sampler, "steps", min(settings.steps, most))
@@ -59,7 +63,12 @@ def _requested_sampler(model: TextModel, requested: str | Sampler) -> Sampler:
         )
     if requested == "own":
         return model.sampler
-    return SAMPLERS[requested] if model.lm.block is None else Blocks(SAMPLERS[requested], stop=True)
+    if (requested in SOLVERS) != model.lm.process.vectors and requested != "ancestral":
+        kind = "vectors" if model.lm.process.vectors else "tokens"
+        names = ", ".join(["ancestral", *SOLVERS] if model.lm.process.vectors else SAMPLERS)
+        raise ArgumentError("sampler", f"sampler={requested!r}: this model draws {kind}; use one of {names}")
+    named = (SAMPLERS | SOLVERS)[requested]
+    return named if model.lm.block is None else Blocks(named, stop=True)
 
 
 def _ending_last(model: TextModel, sampler: Sampler) -> Sampler:
@@ -123,6 +132,12 @@ def _in_blocks(model: TextModel, sampler: Sampler, size: int) -> Sampler:
     return sampler.in_blocks(size) or Blocks(sampler, decode_block=size, stop=True)
 
 
+def _in_windows(sampler: Sampler, window: int, settings: DecodingSettings) -> SlidingWindow:
+    """The sampler, writing window after window; its steps then count per window."""
+    stop = sampler.stops_at_end_token and settings.end_token != "never"
+    return SlidingWindow(sampler, window, settings.stride or max(1, window // 2), stop=stop)
+
+
 def _with_cache(model: TextModel, sampler: Sampler, settings: DecodingSettings) -> Sampler:
     """The block sampler with the requested cache."""
     name, full = settings.cache, model.lm.block is None
@@ -163,7 +178,10 @@ def batch_size(model: TextModel, sampler: Sampler | None, length: int, room: int
         room = max(0, min(room, positions - length))
     longest = length if sampler is None else sampler.longest_read(length)
     if positions is not None and whole and longest > positions:
-        raise ValueError(f"{longest} tokens are too many: this network has {positions} positions; write fewer tokens")
+        raise ValueError(
+            f"{longest} tokens are too many: this network has {positions} positions; write fewer tokens, or window "
+            f"after window with window={positions - 1}"
+        )
     needed, free = (length + room) * model.bytes_per_token, model.free_memory
     if free is None:
         return most

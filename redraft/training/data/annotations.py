@@ -13,7 +13,7 @@ inherits `AnnotatedCorpus` and overrides what it knows:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from redraft.core.text.tokenizers import split_words
 from redraft.training.data.sources import InfiniteCorpus
@@ -35,6 +35,9 @@ class Judgment(NamedTuple):
 
 class AnnotatedCorpus:
     """A corpus that knows something about its texts. By default nothing is known; override what your corpus knows."""
+
+    text_unit: ClassVar[str | None] = None
+    """What a whole text is called if its characters mean nothing by themselves, such as "point"; None for prose."""
 
     def attributes(self) -> Mapping[str, tuple[str, ...]]:
         """Returns all values of each attribute, such as {"mood": ("happy", "sad")}; {} if texts have no attributes."""

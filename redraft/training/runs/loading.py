@@ -233,6 +233,7 @@ def init_from(model: DiffusionLM, path: str | Path, part: nn.Module | None = Non
     If only `model` has self-conditioning, it starts out ignoring previous predictions.
     `part`: a module of `model`, such as its codec, to copy only its weights.
     """
+    path = shipped.shipped_folder(path) or path
     if not Path(path).is_dir():
         raise CheckpointError(f"the base {path} is not a directory; train it first, or name another with --base DIR")
     targets, base, copied = dict(model.named_parameters()), load(path), model if part is None else part

@@ -27,7 +27,8 @@ class Show(Checked):
 
     what: str | None = setting(
         None,
-        "A preset, a function in your own file, or the directory of a run, a checkpoint or an exported model.",
+        "A preset, a function in your own file, the directory of a run, a checkpoint or an exported model, or a "
+        "model that ships with Redraft (story, smol).",
         metavar="[PRESET|FILE.py:FN|DIR]",
         positional=True,
     )
@@ -39,8 +40,12 @@ class Show(Checked):
             raise ValueError("the argument is empty; give a preset, file.py:function, a directory, or no argument")
 
     def __call__(self) -> None:
+        from redraft.models.shipped import shipped_folder
+
         if self.what is None:
             self._list_presets()
+        elif folder := shipped_folder(self.what):
+            self._show_directory(folder)
         elif Path(self.what).is_dir() or ("/" in self.what and ":" not in self.what):
             self._show_directory(Path(self.what))
         else:

@@ -8,7 +8,7 @@ import * as exports from "./export.js";
 import * as noise from "./noise.js";
 import * as write from "./write.js";
 
-const SAMPLERS = ["own", "ancestral", "first-hitting", "any-order", "demanded-first", "left-to-right", "confidence", "margin", "entropy", "threshold", "frechet", "entropy-bound", "klass", "revoke"];
+const SAMPLERS = ["own", "ancestral", "first-hitting", "any-order", "demanded-first", "left-to-right", "confidence", "margin", "entropy", "threshold", "frechet", "entropy-bound", "klass", "revoke", "gibbs", "remdm", "star", "ddim", "ode-euler", "heun", "dpm++", "dpm++-sde", "euler-maruyama"];
 const NAMED = SAMPLERS.map((name) => [name, name === "own" ? "the model’s own" : name]);
 const tabs = [...document.querySelectorAll("[role=tab]")];
 const panel = (tab) => tab.getAttribute("aria-controls");

@@ -29,6 +29,7 @@ class GaussianMixtureCorpus(AnnotatedCorpus):
     stds: tuple[float, ...] = (0.2, 0.3, 0.15)
     weights: tuple[float, ...] = (0.5, 0.3, 0.2)
     seed: int = 0
+    text_unit = "point"
 
     def __post_init__(self) -> None:
         widths = {len(mean) for mean in self.means}

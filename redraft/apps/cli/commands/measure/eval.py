@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from redraft.tasks.engine.model import TextModel
     from redraft.training.data.framing import Framing
     from redraft.training.data.sources import Corpus, InfiniteCorpus
+    from redraft.training.heldout import HeldOut, Likelihood
     from redraft.training.runs.run import Run
 
 _Figure = dict[str, float | str | None]
@@ -200,6 +201,7 @@ class Eval(Checked):
 
         If the true probabilities are known, also yields the excess over the true entropy.
         """
+        from redraft.training.data.annotations import as_annotated
         from redraft.training.heldout import NATS_PER_BIT, HeldOut, excess_bits, likelihood, target_texts
         from redraft.training.objectives.losses import Bound
 
@@ -211,6 +213,9 @@ class Eval(Checked):
             result = likelihood(model.lm, batches, draws=self.draws or 4, seed=self.seed, bound=bound)
         count = len(result.row_nats)
         details = {"split": self.split, "rows": count} | ({} if self.steps is None else {"steps": self.steps})
+        if (whole := as_annotated(data).text_unit) is not None:
+            yield from _whole_texts(whole, result, held_out, details)
+            return
         units: tuple[Literal["token", "char"], ...] = ("token", "char")
         for name, unit in ((f"bits_per_{unit}", unit) for unit in units):
             errors = {"rows_stderr": result.row_error(unit)} if count > 1 else {}
@@ -266,6 +271,19 @@ class Eval(Checked):
         details = {"judge": self.judge, "rows": len(texts)}
         yield "generative_perplexity", result.perplexity, {**details, "judge_tokens": result.tokens}
         yield "entropy_within_texts", result.unigram_entropy, {**details, "unit": "nats"}
+
+
+def _whole_texts(unit: str, result: Likelihood, held_out: HeldOut, details: dict[str, Any]) -> Iterator[_NamedFigure]:
+    """Yield figures per whole text, such as a point, whose tokens and characters mean nothing by themselves."""
+    from redraft.training.heldout import NATS_PER_BIT, excess_bits
+
+    bits = result.row_nats / NATS_PER_BIT
+    error = float(bits.std()) / math.sqrt(len(bits)) if len(bits) > 1 else None
+    yield f"bits_per_{unit}", float(bits.mean()), {"stderr": error, **details}
+    if held_out.truth is not None:
+        value, error = excess_bits(result, held_out.truth.log_probs)
+        chars = float(result.row_chars.double().mean())
+        yield f"excess_bits_per_{unit}", chars * value, {"stderr": chars * error, **details}
 
 
 def parse_named_sets(words: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -53,6 +53,8 @@ class Noise(Checked):
 
         model = open_model(self.model, self.model_flags, codec=True)
         times = [i / (self.times - 1) for i in range(self.times)]
+        if self.text is not None:
+            model.token_count(self.text)  # raises if the tokenizer does not know a word
         texts = noise_text(model.lm, self.text or self._held_out_text(model), times, self.seed)
         for noisy in texts:
             self._print(noisy)

@@ -1,8 +1,8 @@
-"""Weight formats for faster inference on a CPU: int8, and fp32 in the packed layout of oneDNN."""
+"""Weight formats for faster inference on a CPU: int8, fp16, and fp32 in the packed layout of oneDNN."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import torch
 
@@ -10,27 +10,32 @@ from redraft.core.hardware.forked import run_forked
 from redraft.models.auxiliary.drafter import SideDrafterNetwork
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.networks.int8 import Int8Linear, quantize_int8
-from redraft.models.networks.prepacked import PrepackedLinear, prepack
+from redraft.models.networks.prepacked import Fp16Linear, InvariantLinear, PrepackedLinear, prepack
+
+WeightFormat: TypeAlias = Literal["fp16", "int8", "packed"]
+_PACKED: dict[str, type[InvariantLinear]] = {kind.kind: kind for kind in (PrepackedLinear, Fp16Linear)}
 
 
 def with_weight_format(model: DiffusionLM, weights: str) -> DiffusionLM:
-    """Convert the large matrices of a model to "int8" or "packed", in place; return the model."""
-    if weights not in ("int8", "packed"):
-        raise ValueError(f"weights={weights!r}; use int8, packed, or None for the weights as they are")
+    """Convert the large matrices of a model to "fp16", "int8" or "packed", in place; return the model."""
+    if weights not in get_args(WeightFormat):
+        raise ValueError(f"weights={weights!r}; use fp16, int8, packed, or None for the weights as they are")
     if not model.network.embedding.weight.is_cpu or model.network.embedding.weight.dtype != torch.float32:
         raise ValueError(f"weights={weights} is for fp32 models on a CPU; load the model without dtype and device")
     if weights == "int8":
         return _to_int8(model)
     if isinstance(model.drafter, SideDrafterNetwork):
-        model.drafter.pack(model.network, PrepackedLinear)
-    prepack(model.network)
+        model.drafter.pack(model.network, _PACKED[weights])
+    prepack(model.network, _PACKED[weights])
     return model
 
 
-def weight_format(model: DiffusionLM) -> Literal["int8", "packed"] | None:
+def weight_format(model: DiffusionLM) -> WeightFormat | None:
     """The format of a model's large matrices; None if they are as trained."""
     kinds = {type(module) for module in model.network.modules()}
-    return "int8" if Int8Linear in kinds else "packed" if PrepackedLinear in kinds else None
+    if Int8Linear in kinds:
+        return "int8"
+    return "fp16" if Fp16Linear in kinds else "packed" if PrepackedLinear in kinds else None
 
 
 def _to_int8(model: DiffusionLM) -> DiffusionLM:

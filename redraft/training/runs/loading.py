@@ -18,7 +18,7 @@ from redraft.models.checkpoints import cache, reader, serialization, writer
 from redraft.models.checkpoints.adapter import AdapterConfig, merge_adapter_config, merge_adapter_weights
 from redraft.models.checkpoints.reader import Checkpoint, CheckpointError
 from redraft.models.config import DiffusionLMConfig
-from redraft.models.cpu_weights import with_weight_format
+from redraft.models.cpu_weights import WeightFormat, with_weight_format
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.formats.importer import import_checkpoint, is_packaged_model
 from redraft.models.formats.registry import ImportedModel, import_folder
@@ -57,7 +57,7 @@ def load(
     dtype: torch.dtype | None = None,
     mask: int | str | None = None,
     attention: str | None = None,
-    weights: Literal["int8", "packed"] | None = None,
+    weights: WeightFormat | None = None,
 ) -> DiffusionLM:
     """Loads the model of a run, a checkpoint or an exported directory, with averaged weights.
 
@@ -75,9 +75,9 @@ def load(
         dtype: dtype of the weights; None for float32. Call a model with 16-bit weights under torch.autocast
         mask: mask token of another project's model, as an id or a string, if its files do not name it
         attention: causal, full or block:SIZE, for another project's model whose files do not say it
-        weights: CPU weight format. int8: 1 byte per weight, bf16 activations. packed: fp32 in oneDNN's layout. Both
-            make generation faster, and drafting then changes no bit of the text; such a model cannot be trained or
-            exported. None keeps the weights as they are
+        weights: CPU weight format. fp16: 2 bytes per weight, fp32 activations. int8: 1 byte per weight, bf16
+            activations. packed: fp32 in oneDNN's layout. All make generation faster, and drafting then changes no bit
+            of the text; such a model cannot be trained or exported. None keeps the weights as they are
     """
     model = load_with_run(path, device, trust, dtype=dtype, mask=mask, attention=attention).model
     return model if weights is None else with_weight_format(model, weights)

@@ -105,7 +105,7 @@ def test_an_adapter_learns_on(folder: Path, tmp_path: Path, say: Say) -> None:
         assert torch.equal(p, after[name]) == ("lora" not in name)
 
 
-@pytest.mark.parametrize("weights", ["int8", "packed"])
+@pytest.mark.parametrize("weights", ["fp16", "int8", "packed"])
 def test_an_adapter_around_other_weights(folder: Path, weights: str) -> None:
     """Off it is the model without one, bit for bit; on it changes what the plain form changes; gated it is local."""
     model, plain = with_weight_format(adapted(folder), weights), redraft.load(folder / "adapter")

@@ -102,5 +102,5 @@ def test_int8_is_close_and_writes(build: Build, tiny: TransformerConfig, tmp_pat
 
 def test_other_weights_are_refused(build: Build, tmp_path: Path) -> None:
     redraft.export(tmp_path / "model", build(Causal()))
-    with pytest.raises(ValueError, match="use int8"):
+    with pytest.raises(ValueError, match="use fp16, int8"):
         redraft.load(tmp_path / "model", weights="int4")  # type: ignore[arg-type]

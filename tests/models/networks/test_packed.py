@@ -22,7 +22,7 @@ from redraft.models import (
 from redraft.models.networks.prepacked import PrepackedLinear
 
 Build = Callable[..., DiffusionLM]
-KINDS = ("int8", "packed")
+KINDS = ("fp16", "int8", "packed")
 
 
 @pytest.fixture(scope="module", params=KINDS)

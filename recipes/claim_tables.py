@@ -1,4 +1,7 @@
-"""The tables and pictures of docs/results/claims.md: rows of claims.py, lengths.py, guided.py, predicting.py."""
+"""The tables and pictures of docs/results/claims.md.
+
+Rows of claims.py, lengths.py, guided.py, predicting.py, repair.py, learning.py and adapting.py.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import guided
+import headline_tables
 import lengths
 import predicting
 from curves import Panel, Point, drawn
@@ -18,6 +22,7 @@ from tables import MISSING, Held, Row, above, bits, cell, filled_in, markdown, r
 from redraft.apps.reports.charts import _Scale
 
 FILES = ("claims", "lengths", "guided", "predicting")
+HEADLINES = ("repair", "learning", "writing", "adapting")
 PLACES = (10, 20, 30, 40, 50)
 STORY_WORDS = 66  # of the longest: where the curves end
 Measure = Callable[[Row | None], str]
@@ -53,6 +58,7 @@ def tables(results: Path) -> dict[str, str]:
         "heads": heads_table(heads),
         "levels": stories_table(heads),
         "hints": hints_table(heads),
+        **headline_tables.tables(*held(results, *HEADLINES)),
     }
 
 
@@ -62,10 +68,13 @@ def held(results: Path, *files: str) -> list[Held]:
 
 def pictures(results: Path) -> dict[str, str]:
     claims, cost, gamma, heads = held(results, *FILES)
+    repair, adapting = held(results, "repair", "adapting")
     return {
         "claims": drawn(left_to_right(claims, cost)),
         "guidance": drawn(guidance(gamma)),
         "predicting": drawn(prediction(heads)),
+        "repair": drawn(headline_tables.repairs(repair)),
+        "adapting": drawn(headline_tables.adaptation(adapting)),
     }
 
 

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: setup browser demo test lint docs tables bench bench-long clean
+.PHONY: setup browser demo test lint docs results bench bench-long clean
 
 setup: $(VENV)/.ready
 
@@ -40,25 +40,9 @@ docs: setup
 	$(BIN)/python docs/api.py
 	$(BIN)/python docs/storeys.py
 
-# Tables, figures in prose and pictures of the measured pages, from the committed rows; nothing is measured.
-tables: setup
-	$(BIN)/python -m bench.table
-	$(BIN)/python -m bench.curve
-	$(BIN)/python -m bench.reliability --table
-	$(BIN)/python recipes/discrete.py tables --write docs/results/methods.md docs/guides/chat.md docs/guides/infill.md README.md
-	$(BIN)/python recipes/pages.py
-	$(BIN)/python recipes/probing.py tables --write docs/guides/probe.md
-	$(BIN)/python recipes/coding.py tables --write docs/guides/coding.md
-	$(BIN)/python recipes/claims.py tables --write docs/results/claims.md
-	$(BIN)/python recipes/certainty.py tables --write docs/concepts/sampler.md
-	$(BIN)/python recipes/spelling.py --write docs/guides/correct.md
-	$(BIN)/python recipes/own_text.py --write docs/results/how-long.md
-	$(BIN)/python recipes/candidates.py --table docs/guides/rewrite.md
-	$(BIN)/python recipes/control.py --write docs/pictures/control.svg --table docs/guides/control.md
-	$(BIN)/python recipes/adapt_tables.py --write docs/guides/adapt.md
-	$(BIN)/python recipes/sizes.py --write docs/results/presets.md
-	$(BIN)/python recipes/drafts.py tables --write docs/guides/speculation.md --picture docs/pictures/speculation.svg
-	$(BIN)/python recipes/figures.py
+# Pages of results, the figures that other pages quote, and pictures, from the committed rows; nothing is measured.
+results: setup
+	PYTHONPATH=. $(BIN)/python recipes/write_results.py
 
 bench: setup
 	$(BIN)/python -m bench.quick

@@ -2,7 +2,7 @@
 
 Both sides have random weights and write one token per step, so they sample from the same distribution. Every step of
 both is timed, in CPU seconds on one thread; this takes about three minutes. Rows go to bench/results/blocks.jsonl, from
-which `python -m bench.table` makes a table in docs/results/bench.md.
+which `make results` makes a table in docs/results/bench.md.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""`python -m bench.curve`: draws docs/pictures/decoding.svg (quality against tokens per forward) from bench.picks."""
+"""The picture of quality against tokens per forward, from the rows of bench.picks."""
 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import groupby
 from pathlib import Path
 
-from bench.picks import RESULTS
 from bench.race import Row
 from bench.table import read
 
-PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "decoding.svg"
 WIDTH, HEIGHT, TOP, BOTTOM = 842, 450, 64, 366  # pixels
 PANELS = {"as diverse as the model": (56, 396), "sharper: less diverse": (466, 806)}
 DIVERSE = 4.4  # nats, entropy of the words of all texts; below it a pick sharpens
@@ -36,6 +33,11 @@ STYLE = (
     "@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}"
     f".grid{{stroke:#31353e}}{_painted(DARK)}}}"
 )
+
+
+def pictures(results: Path) -> dict[str, str]:
+    """`results` is the folder of the recipes' rows."""
+    return {"decoding": drawn(read(results.parents[1] / "bench" / "results" / "curve.jsonl"))}
 
 
 def curves(rows: Sequence[Row]) -> dict[str, list[tuple[str, list[Row]]]]:
@@ -112,13 +114,3 @@ def _x(tokens: float, left: int, right: int) -> float:
 
 def _y(share: float) -> float:
     return BOTTOM - (BOTTOM - TOP) * share
-
-
-def main() -> None:
-    if not RESULTS.exists():
-        sys.exit(f"{RESULTS} does not exist: run `python -m bench.picks` first")
-    PICTURE.write_text(drawn(read(RESULTS)), "utf-8")
-
-
-if __name__ == "__main__":
-    main()

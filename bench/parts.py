@@ -1,7 +1,7 @@
 """`python -m bench.parts`: time of each part of a training step, by torch's profiler on one thread; 6 × 384, batch 8.
 
 Values are fractions of the CPU time of all tensor operations, without the operations that they call. Rows go to
-bench/results/parts.jsonl, from which `python -m bench.table` makes a table in docs/results/bench.md.
+bench/results/parts.jsonl, from which `make results` makes a table in docs/results/bench.md.
 """
 
 from __future__ import annotations

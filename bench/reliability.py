@@ -32,8 +32,6 @@ from typing import Any
 from bench.requests import Answer, Client, Plain, bodies, cost_bombs
 
 RESULTS = Path(__file__).parent / "results" / "reliability.jsonl"
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "reliability.md"
-BEGIN, END = "<!-- rows of bench/results/reliability.jsonl: begin -->", "<!-- end -->"
 SHORT: Plain = {"prompt": "The cat", "max_tokens": 8, "diffusion": {"steps": 4}}
 LONG: Plain = {"prompt": "The cat", "max_tokens": 80, "n": 16, "seed": 1}
 
@@ -417,22 +415,10 @@ def trained(folder: str) -> str:
 
 
 def keep(found: Sequence[Plain]) -> None:
-    """Rows replace those of the same id; the page shows all of them."""
+    """Rows replace those of the same id."""
     old = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
     new = {row["id"]: row for row in (*old, *found)}
     RESULTS.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in new.values()), encoding="utf-8")
-    if PAGE.is_file():
-        before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n{table(list(new.values()))}\n{END}{rest.partition(END)[2]}", "utf-8")
-
-
-def table(found: Sequence[Plain]) -> str:
-    lines = ["| id | what | measured | count | size | load | met | ledger |", "|---|---|---|---|---|---|---|---|"]
-    for row in found:
-        met, book = ("yes" if row.get(name) else "**no**" if row.get(name) is False else "–" for name in ("ok", "n1"))
-        said = [row.get(name, "") for name in ("id", "goal", "measured", "count", "size", "load")]
-        lines.append(f"| {' | '.join(map(str, said))} | {met} | {book} |")
-    return "\n".join(lines)
 
 
 def main() -> int:
@@ -443,11 +429,7 @@ def main() -> int:
         "--size", type=float, default=0.02, help="fraction of the counts and seconds that the goal names"
     )
     parser.add_argument("--no-file", action="store_true")
-    parser.add_argument("--table", action="store_true", help="only fill the page from the rows; measures nothing")
     given = parser.parse_args()
-    if given.table:
-        keep(())
-        return 0
     names = given.ids or [*CHECKS, "l6", "threads", "f7", "story"]
     with tempfile.TemporaryDirectory() as folder:
         found = []

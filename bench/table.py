@@ -1,21 +1,30 @@
-"""`python -m bench.table`: fills the tables of docs/results/bench.md from the rows in bench/results."""
+"""The tables of docs/results/bench.md and reliability.md, from the rows in bench/results."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.quick import RESULTS
 from bench.race import Row
 
-PAGE = Path(__file__).parents[1] / "docs" / "results" / "bench.md"
-BEGIN, END = "<!-- rows of bench/results/quick.jsonl: begin -->", "<!-- end -->"
-OTHERS = {  # by the line of the page that the table follows
-    f"<!-- rows of bench/results/{name}.jsonl: begin -->": RESULTS.with_name(f"{name}.jsonl")
-    for name in ("decoding", "blocks", "constraints", "serving", "parts")
-}
+MEASURED = ("quick", "decoding", "blocks", "constraints", "serving", "parts")  # files of ratios
+
+
+def tables(results: Path) -> dict[str, str]:
+    """By file; `results` is the folder of the recipes' rows."""
+    folder = results.parents[1] / "bench" / "results"
+    ratios = {name: table(read(folder / f"{name}.jsonl")) for name in MEASURED}
+    return {**ratios, "reliability": reliability(read(folder / "reliability.jsonl"))}
+
+
+def reliability(found: Sequence[Row]) -> str:
+    lines = ["| id | what | measured | count | size | load | met | ledger |", "|---|---|---|---|---|---|---|---|"]
+    for row in found:
+        met, book = ("yes" if row.get(name) else "**no**" if row.get(name) is False else "–" for name in ("ok", "n1"))
+        said = [row.get(name, "") for name in ("id", "goal", "measured", "count", "size", "load")]
+        lines.append(f"| {' | '.join(map(str, said))} | {met} | {book} |")
+    return "\n".join(lines)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -42,27 +51,5 @@ def _line(row: Row) -> list[str]:
 _MET = {True: "yes", False: "**no**", None: "–"}
 
 
-def filled(page: str, rows: Sequence[Row], begins: str = BEGIN) -> str:
-    """The page with the table between its two markers."""
-    before, begin, rest = page.partition(begins)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"docs/results/bench.md needs the lines {begins} and {END} around the table")
-    return f"{before}{begins}\n{table(rows)}\n{END}{after}"
-
-
 def read(file: Path) -> list[Row]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-def main() -> None:
-    if not RESULTS.exists():
-        sys.exit(f"{RESULTS} does not exist: run `make bench` first")
-    page = filled(PAGE.read_text(encoding="utf-8"), read(RESULTS))
-    for begins, file in OTHERS.items():
-        page = filled(page, read(file), begins) if file.exists() else page
-    PAGE.write_text(page, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -37,7 +37,11 @@ the docstrings instead.
 
 def pages() -> dict[Path, str]:
     """Return the current text of every page with a generated part."""
-    texts = {page: page.read_text("utf-8") for page in FOLDER.rglob("*.md") if page.name != "api.md"}
+    texts = {
+        page: page.read_text("utf-8")
+        for page in FOLDER.rglob("*.md")
+        if page.name != "api.md" and page.parent.name != "templates"
+    }
     renewed = {page: MARKED.sub(_renewed, text) for page, text in texts.items() if MARKED.search(text)}
     return {**renewed, FOLDER / "api.md": api()}
 

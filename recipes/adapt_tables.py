@@ -1,18 +1,15 @@
-"""`python recipes/adapt_tables.py`: fills the tables and draws the picture of docs/guides/adapt.md, from its rows."""
+"""The tables and the picture of docs/results/adapt.md."""
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from curves import Panel, Point, drawn
-from figures import with_figures
-from rows import Rows, run_recipe
-from tables import MISSING, Held, Row, filled_in, markdown
+from rows import Rows
+from tables import MISSING, Held, Row, markdown
 
 from redraft.apps.reports.charts import _Scale
 
-ROOT = Path(__file__).parents[1]
 WAYS = {
     "unadapted": "the unadapted model, both sides",
     "left only": "left side only",
@@ -20,6 +17,15 @@ WAYS = {
     "adapter": "the adapter alone",
     "both": "both models: `redraft infill`",
 }
+
+
+def tables(results: Path) -> dict[str, str]:
+    held = Rows(results / "adapt.jsonl").read()
+    return {"holes": _table(held), "curve": curve_table(held)}
+
+
+def pictures(results: Path) -> dict[str, str]:
+    return {"adapt": picture(Rows(results / "adapt.jsonl").read())}
 
 
 def final(held: Held, kind: str) -> Row | None:
@@ -35,7 +41,7 @@ def share(row: Row | None, way: str) -> str:
     return f"{100 * p:.1f} ± {100 * (p * (1 - p) / n) ** 0.5:.1f}"
 
 
-def table(held: Held) -> str:
+def _table(held: Held) -> str:
     words, spans = final(held, "words"), final(held, "spans")
     counts = [f"{row['holes']:,} {kind}" if row else kind for kind, row in (("words", words), ("spans of 2–5", spans))]
     rows = [[said, share(words, way), share(spans, way)] for way, said in WAYS.items()]
@@ -77,18 +83,3 @@ def picture(held: Held) -> str:
 def _point(row: Row, way: str) -> Point:
     p = row["shares"][way]
     return Point(row["tokens"] / 1000, 100 * p, 100 * (p * (1 - p) / row["holes"]) ** 0.5)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--write", type=Path, default=ROOT / "docs" / "guides" / "adapt.md", help="the page to fill")
-    asked = parser.parse_args()
-    held = Rows(asked.results / "adapt.jsonl").read()
-    page = filled_in(asked.write.read_text("utf-8"), {"holes": table(held), "curve": curve_table(held)})
-    asked.write.write_text(with_figures(page, asked.results), "utf-8")
-    (asked.write.parents[1] / "pictures" / "adapt.svg").write_text(picture(held), "utf-8")
-
-
-if __name__ == "__main__":
-    run_recipe(main)

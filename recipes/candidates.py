@@ -2,7 +2,6 @@
 
     redraft train genie_summary_tiny --steps 300 --save-every 100 --keep-checkpoints 3 --out runs/genie_summary
     python recipes/candidates.py --model runs/genie_summary_early --sources 24    # a copy with only step 100
-    python recipes/candidates.py --table docs/guides/rewrite.md
 
 A model trained on pairs answers unseen sources of its own task. Of several candidates, the one most similar to all of
 them is kept, as in DiffuSeq. Rows go to recipes/results/candidates.jsonl; existing rows are not measured again.
@@ -17,9 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from figures import with_figures
 from rows import Rows, cpu_timer, run_recipe
-from tables import filled_in, markdown
+from tables import markdown
 
 from redraft.core import bleu, minimum_bayes_risk
 from redraft.tasks import TextModel, open_model, rewrite
@@ -79,12 +77,15 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     return markdown(heads, lines)
 
 
+def tables(results: Path) -> dict[str, str]:
+    return {"candidates": table(Rows(results / "candidates.jsonl").read())}
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="a model trained on pairs")
     parser.add_argument("--sources", type=int, default=64)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--table", type=Path, help="fill the table into this page")
     told = parser.parse_args(argv)
     rows = Rows(told.results / "candidates.jsonl")
     if told.model is not None and any(f"{told.model.name}, {count}" not in rows.read() for count in COUNTS):
@@ -92,9 +93,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         texts, seconds = answered(it, told.sources)
         for count in COUNTS:
             rows.add(f"{told.model.name}, {count}", partial(row, it, texts, seconds, count))
-    if told.table is not None:
-        page = filled_in(told.table.read_text("utf-8"), {"candidates": table(rows.read())})
-        told.table.write_text(with_figures(page, told.results), "utf-8")
 
 
 if __name__ == "__main__":

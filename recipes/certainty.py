@@ -2,7 +2,6 @@
 
     python recipes/certainty.py                             # ten minutes of one core, including the base model
     python recipes/certainty.py --base runs/mdlm_tiny       # with your own base model
-    python recipes/certainty.py tables --write docs/concepts/sampler.md   # fills the table of that page
 
 The base model writes texts, one or a few tokens per step, and the order of writing is recorded. The student starts from
 the base model and sees the partly written canvases. Its loss is the cross-entropy of the tokens that came later, plus
@@ -22,7 +21,7 @@ from typing import Any
 
 import torch
 from rows import Budget, Rows, Trained, cpu_timer, given, run_recipe, train_under_budget
-from tables import filled_in, markdown
+from tables import markdown
 from trajectories import TOGETHER, Certainty, Trajectories
 
 from redraft.decoding import EntropyBound, Sampler, Unmask
@@ -104,9 +103,12 @@ def table(held: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
+def tables(results: Path) -> dict[str, str]:
+    return {"certainty": table(Rows(results / "certainty.jsonl").read())}
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="?", choices=("distil", "tables"), default="distil")
     parser.add_argument("--base", type=Path, help="directory of a trained masked model; default: train mdlm_tiny")
     parser.add_argument(
         "--weights", type=float, nargs="+", default=[1.0], help="weights of the entropy; one student for each"
@@ -116,17 +118,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--written", type=int, default=WRITTEN, help="texts per measurement")
     parser.add_argument("--out", type=Path, default=Path("runs/certainty"))
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--write", type=Path, help="the page to fill")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    if options.what == "distil":
-        measure_all(options)
-        return
-    found = table(Rows(options.results / "certainty.jsonl").read())
-    if options.write is None:
-        print(found)
-    else:
-        options.write.write_text(filled_in(options.write.read_text("utf-8"), {"certainty": found}), "utf-8")
+    measure_all(options)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,8 @@ import headline_tables
 import lengths
 import predicting
 from curves import Panel, Point, drawn
-from figures import with_figures
 from rows import Rows
-from tables import MISSING, Held, Row, above, bits, cell, filled_in, markdown, right
+from tables import MISSING, Held, Row, above, bits, cell, markdown, right
 
 from redraft.apps.reports.charts import _Scale
 
@@ -38,14 +37,6 @@ STORIES = {
 }
 HINTS = {"hints without": "without self-conditioning", "hints with": "with self-conditioning"}
 SEEN = (1, 16, 32, 48)  # steps whose entropy the table tells
-
-
-def write_page(page: Path, results: Path) -> None:
-    """Tables, figures in prose, and the pictures beside it."""
-    text = filled_in(page.read_text("utf-8"), tables(results))
-    page.write_text(with_figures(text, results), "utf-8")
-    for name, svg in pictures(results).items():
-        (page.parents[1] / "pictures" / f"{name}.svg").write_text(svg, "utf-8")
 
 
 def tables(results: Path) -> dict[str, str]:

@@ -1,15 +1,13 @@
 """Common claims about autoregressive models, tested on stories whose probabilities are known.
 
     python recipes/claims.py --model runs/mdlm_tiny --model runs/ar_tiny
-    python recipes/claims.py tables --write docs/results/claims.md
 
 *Errors by position.* Stories are written from scratch; the grammar finds the first wrong word of each. If errors
 accumulate, the fraction of stories that are correct so far falls faster and faster.
 *Planning.* The last sentence of a story is given: it fixes the hero, the mood at the beginning, the season or the
 place, and everything before it must fit. Diffusion fills the hole before it. The autoregressive model writes
 `CANDIDATES` beginnings without seeing the end; the one with the likeliest whole story is kept.
-Rows go to recipes/results/claims.jsonl, one per model and claim; existing rows are not measured again. `tables`
-also fills in the results of recipes/lengths.py, guided.py and predicting.py.
+Rows go to recipes/results/claims.jsonl, one per model and claim; existing rows are not measured again.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from claim_tables import PLACES, write_page
-from rows import Rows, add_page, cpu_timer, run_recipe
+from claim_tables import PLACES
+from rows import RESULTS, Rows, cpu_timer, run_recipe
 
 from redraft.core import join_words, split_words
 from redraft.core.text.tokenizers import UNKNOWN
@@ -111,15 +109,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--model", type=Path, action="append", default=[], help="a model trained on stories; repeatable"
     )
     parser.add_argument("--texts", type=int, default=64)
-    add_page(parser)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the rows")
     told = parser.parse_args(argv)
     rows = Rows(told.results / "claims.jsonl")
     for path in told.model:
         it = open_model(path)
         for claim in CLAIMS:
             rows.add(f"{path.name}, {claim}", partial(measured, it, claim, told.texts))
-    if told.what == "tables" and told.write is not None:
-        write_page(told.write, told.results)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Filling holes in programs: masked diffusion against autoregressive candidates.
 
     python recipes/coding.py                                # trains both, five minutes of one core each, and measures
-    python recipes/coding.py tables --write docs/guides/coding.md
 
 The right-hand side of one statement is removed from a program of the test stream: the middle statement, or the last,
 whose value is printed after it. The filled program is right if its types fit and its result is true, by an exact
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rows import Rows, Trained, add_page, cpu_timer, run_recipe, trained
-from tables import filled_in, markdown, right
+from rows import RESULTS, Rows, Trained, cpu_timer, run_recipe, trained
+from tables import markdown, right
 
 from redraft.core.text.tokenizers import UNKNOWN
 from redraft.tasks import TextModel, generate, infill, open_model, score
@@ -99,7 +98,7 @@ def measured(it: TextModel, made: Trained, way: str, number: int, count: int) ->
     return judged(texts, nfe, clock.seconds) | made.cost()
 
 
-def rendered(results: Path) -> str:
+def tables(results: Path) -> dict[str, str]:
     """The table: a row for each way, columns for the holes."""
     held = Rows(results / "coding.jsonl").read()
     ways = {"diffusion": "masked diffusion, 8 steps"} | {
@@ -111,7 +110,7 @@ def rendered(results: Path) -> str:
         lines.append(
             [name, *(right(row, "right") for row in found), next((f"{row['nfe']:.1f}" for row in found if row), "–")]
         )
-    return markdown(["method", *(f"{hole} statement, % right" for hole in HOLES), "network calls"], lines)
+    return {"coding": markdown(["method", *(f"{hole} statement, % right" for hole in HOLES), "network calls"], lines)}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -119,14 +118,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=5.0, help="CPU minutes of training for each of the two models")
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path("runs") / "coding")
-    add_page(parser)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the rows")
     told = parser.parse_args(argv)
-    if told.what == "tables":
-        table = rendered(told.results)
-        print(table)
-        if told.write is not None:
-            told.write.write_text(filled_in(told.write.read_text("utf-8"), {"coding": table}), "utf-8")
-        return
     runs = {"diffusion": presets.mdlm_code_tiny, "left": presets.ar_code_tiny}
     rows = Rows(told.results / "coding.jsonl")
     for kind, preset in runs.items():

@@ -8,7 +8,6 @@
     python recipes/control.py --judge runs/ar_tiny --model runs/mdlm_tagger --model runs/ar_tagger …
     redraft train mdlm_attribute_tiny --data.topic who --out runs/mdlm_who             # also mood, where, season
     python recipes/control.py --judge runs/ar_tiny --wishes runs/mdlm_tiny --layer runs/mdlm_who …
-    python recipes/control.py --write docs/pictures/control.svg --table docs/guides/control.md
 
 The targets are the parts of speech of held-out stories, from the grammar. Each model writes one text per target, guided
 by a lexicon (x̂ is weighted by p(part of speech | word)^γ at each position) or also by a trained tagger: of noisy tokens
@@ -31,9 +30,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from figures import with_figures
 from rows import Rows, cpu_timer, run_recipe
-from tables import filled_in, markdown
+from tables import markdown
 
 from redraft.core import Masked, split_words
 from redraft.decoding import AnyOrder, FirstOrderClassifier, GuidedSampler, Unmask
@@ -284,13 +282,15 @@ def _percent(row: Mapping[str, Any], name: str) -> str:
     return f"{100 * share:.0f} ± {100 * math.sqrt(share * (1 - share) / count):.0f} %"
 
 
-def filled(page: str, results: Path) -> str:
-    """The page with its tables, and the figures of its prose."""
+def tables(results: Path) -> dict[str, str]:
     rows, wishes, real = (
         Rows(results / f"{name}.jsonl").read() for name in ("control", "control_wishes", "control_e2e")
     )
-    made = {"control": tabled(rows), "wishes": wished(wishes), "restaurants": real_text(real)}
-    return with_figures(filled_in(page, made), results)
+    return {"control": tabled(rows), "wishes": wished(wishes), "restaurants": real_text(real)}
+
+
+def pictures(results: Path) -> dict[str, str]:
+    return {"control": drawn(Rows(results / "control.jsonl").read())}
 
 
 def measure(models: Sequence[Path], judge: Path, targets: int, results: Path) -> None:
@@ -351,17 +351,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--judge", type=Path, help="a trained causal model")
     parser.add_argument("--targets", type=int, default=40)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--write", type=Path, help="draw the picture to this file")
-    parser.add_argument("--table", type=Path, help="fill the tables into this page")
     options = parser.parse_args(argv)
     measure(options.model, options.judge, options.targets, options.results)
     if options.wishes is not None:
         measure_wishes(options.wishes, options.judge, options.targets, options.results)
     measure_guided(options.layer, options.judge, options.targets, options.results)
-    if options.write is not None:
-        options.write.write_text(drawn(Rows(options.results / "control.jsonl").read()), "utf-8")
-    if options.table is not None:
-        options.table.write_text(filled(options.table.read_text("utf-8"), options.results), "utf-8")
 
 
 if __name__ == "__main__":

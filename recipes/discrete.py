@@ -3,7 +3,6 @@
     python recipes/discrete.py methods                      # the embedded stories, 5 minutes each
     python recipes/discrete.py ablations                    # MDLM's parts, GIDD's noise
     python recipes/discrete.py remask                       # MDLM, ReMDM, star and G-Star on the same weights
-    python recipes/discrete.py tables --write docs/results/methods.md README.md   # fills both pages
 
 Minutes are CPU minutes of one core. Rows go to recipes/results/*.jsonl as they are finished, models to runs/discrete;
 an interrupted recipe continues where it stopped. `--only NAME...` selects rows.
@@ -19,9 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from picture import draw, draw_noises
 from rows import Measure, Rows, Trained, measure_all, run_recipe, trained
-from tables import filled, tables
 
 from redraft.core import (
     CappedRate,
@@ -212,25 +209,15 @@ def remask_row(made: Trained, sampler: Sampler) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=["methods", "ablations", "remask", "tables"])
+    parser.add_argument("table", choices=["methods", "ablations", "remask"])
     parser.add_argument("--minutes", type=float, default=5.0, help="CPU minutes per training")
     parser.add_argument("--out", type=Path, default=Path("runs/discrete"), help="directory for the models")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
     parser.add_argument("--only", nargs="+", help="rows to measure")
-    parser.add_argument("--write", type=Path, nargs="+", help="with `tables`: pages to fill; also draws the picture")
     told = parser.parse_args(argv)
     rows = Rows(told.results / f"{told.table}.jsonl")
     torch.set_num_threads(1)
-    if told.table == "tables" and told.write:
-        for page in told.write:
-            page.write_text(filled(page.read_text("utf-8"), told.results), "utf-8")
-        pictures = told.write[0].parents[1] / "pictures"
-        draw(told.results, pictures / "methods.svg")
-        draw_noises(pictures)
-    elif told.table == "tables":
-        print(tables(told.results))
-    else:
-        measure_all(rows, jobs(told.table, told.out, told.minutes).items(), told.only)
+    measure_all(rows, jobs(told.table, told.out, told.minutes).items(), told.only)
 
 
 def jobs(table: str, out: Path, minutes: float) -> Mapping[str, Measure]:

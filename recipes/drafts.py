@@ -5,7 +5,6 @@
     redraft adapt runs/ar_tiny --draft beside --data runs/own.jsonl --out runs/beside --steps 400 --batch 32 --lr 3e-3 --temperature 0.2
     redraft adapt runs/ar_tiny --draft self --data runs/own.jsonl --out runs/itself --steps 400 --batch 32 --lr 3e-3 --temperature 0.2
     python -m bench.speculation runs/ar_tiny --stories --draft runs/beside --name "stories, greedy"
-    python recipes/drafts.py tables --write docs/guides/speculation.md --picture docs/pictures/speculation.svg
 
 `own` takes any causal model. The model continues prefixes of its training rows, or of --data: three of four greedily, the fourth by
 sampling. With --chat FILE it answers questions instead, greedily. Rows of measurements are in bench/results/speculation.jsonl.
@@ -23,7 +22,7 @@ from typing import Any
 
 import torch
 from rows import Rows, run_recipe
-from tables import filled_in, markdown
+from tables import markdown
 from torch import Tensor
 
 from redraft.apps.cli.run_arguments import parse_source
@@ -184,8 +183,13 @@ def note_training(asked: argparse.Namespace) -> None:
     file.write_text("\n".join([*others, json.dumps(row)]) + "\n", "utf-8")
 
 
-def rendered(results: Path) -> dict[str, str]:
-    rows = Rows(results / "speculation.jsonl").read()
+def _measured(results: Path) -> dict[str, dict[str, Any]]:
+    """The rows of bench.speculation; `results` is the folder of the recipes' rows."""
+    return Rows(results.parents[1] / "bench" / "results" / "speculation.jsonl").read()
+
+
+def tables(results: Path) -> dict[str, str]:
+    rows = _measured(results)
     found = {"costs": cost_table(rows)}
     found |= {"training smollm2": training_table(rows[TRAINING])} if TRAINING in rows else {}
     found |= {f"plain {name}": plain_table(rows[key]) for name, key in PLAIN.items() if key in rows}
@@ -296,15 +300,8 @@ def _longest(by: Mapping[int, Said]) -> Said:
     return by[max(by)]
 
 
-def write_tables(asked: argparse.Namespace) -> None:
-    contents = rendered(asked.results)
-    for name, table in contents.items():
-        print(name, table, sep="\n")
-    if asked.write is not None:
-        asked.write.write_text(filled_in(asked.write.read_text("utf-8"), contents), "utf-8")
-    if asked.picture is not None:
-        row = Rows(asked.results / "speculation.jsonl").read()["stories, greedy"]
-        asked.picture.write_text(drawn(row), "utf-8")
+def pictures(results: Path) -> dict[str, str]:
+    return {"speculation": drawn(_measured(results)["stories, greedy"])}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -324,11 +321,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     training.add_argument("run", type=Path)
     training.add_argument("--results", type=Path, default=RESULTS)
     training.set_defaults(do=note_training)
-    tables = parts.add_parser("tables", help="fill tables and figures into the page, and draw the picture")
-    tables.add_argument("--results", type=Path, default=RESULTS)
-    tables.add_argument("--write", type=Path, help="the page to fill in")
-    tables.add_argument("--picture", type=Path, help="the SVG to draw")
-    tables.set_defaults(do=write_tables)
     asked = parser.parse_args(argv)
     asked.do(asked)
 

@@ -1,61 +1,90 @@
-"""Fills the figures in the prose of all pages from the rows, as the tables are filled.
+"""Figures in the prose of pages, each from a committed row.
 
-    python recipes/figures.py           # for all pages; `make tables` does this at its end
+A figure is written as FILE: ROW: KEY: FORMAT:
 
-A page marks each figure by comments that readers do not see:
+    methods: mdlm_tiny: steps_written/64/share: ±%
+    remask: gstar 64 / mdlm 64: nfe: .1f
 
-    <!-- fig methods: mdlm_tiny: steps_written/64/share: ±% -->62 ± 3<!-- end --> % of its stories are right
-    <!-- fig remask: gstar 64 / mdlm 64: nfe: .1f -->2.0<!-- end --> times the network calls
+It names a file of recipes/results (or several, joined by +; bench/NAME is one of bench/results), a row or the quotient
+of two rows, a key, and a format: one of Python's, `%` or `.1%` for a fraction in percent (without the sign), `,` for a
+count. `±` before the format adds the standard error of the figure.
 
-A mark names a file of recipes/results (or several, joined by +; bench/NAME is one of bench/results), a row or the
-quotient of two rows, a key, and a format: one of Python's, `%` or `.1%` for a fraction in percent (without the sign),
-`,` for a count. `±` before the format adds the standard error of the figure.
-
-A figure that was not measured (a setting, a definition, a claim of a paper) is written as code, or between marks that
-name its source:
-
-    the rates of the papers (<!-- set: the papers -->0.008, 0.015, 0.02<!-- end -->)
+Pages of results are made from templates, which contain such figures (write_results.py). For all other pages,
+docs/figures.json lists the sentences that quote figures: `{}` stands for a figure, and `figures` says where each comes
+from. A figure that was not measured (a setting, a definition, a claim of a paper) is {"given": TEXT, "by": SOURCE}.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rows import Rows, run_recipe
+from rows import RESULTS, Rows
 
 from redraft.evaluation import summaries
 
 ROOT = Path(__file__).parents[1]
-_MARK = re.compile(r"<!-- fig (.*?) -->(.*?)<!-- end -->", re.DOTALL)
-_HIDDEN = re.compile(  # code, tables and what stands between marks: no prose
-    r"```.*?```|<!-- (?:table |rows of |fig |set: ).*?<!-- end -->|`[^`\n]*`|\]\([^)]*\)|!\[[^\]]*\]",
-    re.DOTALL,
+SENTENCES = ROOT / "docs" / "figures.json"
+_HIDDEN = re.compile(  # code, tables, addresses and what a template fills in: no prose
+    r"```.*?```|\{\{.*?\}\}|`[^`\n]*`|\]\([^)]*\)|!\[[^\]]*\]|^\|.*\|$", re.DOTALL | re.MULTILINE
 )
 _PARTS = "half|thirds?|quarters?|fifths?|sixths?|sevenths?|eighths?|tenths?"
 _FIGURE = re.compile(
     rf"\d[\d,]*\.\d+|\d{{1,3}},\d{{3}}|\d+ ?%|\b(?:a|one|two|three) (?:{_PARTS})\b|\btwice\b|\w+ times as\b"
 )
+_NAMES = ("name", "bench", "id")  # keys that name a row of a benchmark
 
 
-def with_figures(page: str, results: Path) -> str:
-    """The page with the text between its marks written anew."""
-    return _MARK.sub(lambda found: f"<!-- fig {found[1]} -->{figure(found[1], results)}<!-- end -->", page)
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence with `{}` for each of its figures."""
+
+    sentence: str
+    figures: tuple[str | Mapping[str, str], ...]
+
+    def values(self, results: Path) -> list[str]:
+        return [figure(it, results) if isinstance(it, str) else it["given"] for it in self.figures]
+
+    def places(self, page: str) -> list[tuple[int, int]]:
+        """Where the figures are in a page, which may break its lines anywhere. A sentence begins with a word."""
+        parts = [r"\s+".join(map(re.escape, part.split(" "))) for part in self.sentence.split("{}")]
+        found = [*re.finditer(r"(?<!\S)" + r"(\S.{0,60}?)".join(parts) + r"(?=\s|$)", page, re.DOTALL)]
+        if len(found) != 1 or len(parts) != len(self.figures) + 1 or not parts[0]:
+            raise ValueError(f"{len(found)} places for {len(self.figures)} figures of {self.sentence!r}")
+        return [found[0].span(i + 1) for i in range(len(self.figures))]
 
 
-def unfounded(page: str) -> list[str]:
-    """Figures in the prose of a page that stand between no marks: measured or guessed, nobody can tell."""
+def sentences(file: Path = SENTENCES) -> dict[str, list[Sentence]]:
+    """The sentences with figures, by page (its path from the top of the repository)."""
+    pages = json.loads(file.read_text("utf-8"))
+    return {page: [Sentence(one["sentence"], tuple(one["figures"])) for one in found] for page, found in pages.items()}
+
+
+def with_figures(page: str, found: Sequence[Sentence], results: Path = RESULTS) -> str:
+    """The page with the figures of these sentences written anew."""
+    spans = [(span, value) for one in found for span, value in zip(one.places(page), one.values(results), strict=True)]
+    for (start, end), value in sorted(spans, reverse=True):
+        if page[start:end].split() != value.split():  # a line may break inside it
+            page = page[:start] + value + page[end:]
+    return page
+
+
+def unfounded(page: str, found: Sequence[Sentence] = ()) -> list[str]:
+    """Figures in the prose of a page or template that no row and no source accounts for."""
+    for start, end in sorted((span for one in found for span in one.places(page)), reverse=True):
+        page = f"{page[:start]} {page[end:]}"
     return _FIGURE.findall(_HIDDEN.sub(" ", page))
 
 
-def figure(mark: str, results: Path) -> str:
+def figure(mark: str, results: Path = RESULTS) -> str:
     """What a mark asks for, as text."""
-    parts = [part.strip() for part in mark.split(":")]
+    parts = [part.strip() for part in mark.split(": ")]
     if len(parts) != 4:
-        raise ValueError(f"`fig {mark}` has {len(parts)} parts; it needs FILE: ROW: KEY: FORMAT")
+        raise ValueError(f"figure `{mark}` has {len(parts)} parts; it needs FILE: ROW: KEY: FORMAT")
     files, names, key, form = parts
     held: dict[str, Any] = {}
     for file in files.split("+"):
@@ -67,7 +96,7 @@ def figure(mark: str, results: Path) -> str:
     if not form.startswith("±"):
         return _shown(first, form)
     if others:
-        raise ValueError(f"`fig {mark}` asks for the error of a quotient, which no row has")
+        raise ValueError(f"figure `{mark}` asks for the error of a quotient, which no row has")
     error = _value(held, names, f"{key}_stderr", mark)
     return f"{_shown(first, form[1:])} ± {_shown(error, form[1:])}"
 
@@ -75,7 +104,7 @@ def figure(mark: str, results: Path) -> str:
 def _held(file: str, results: Path) -> dict[str, Any]:
     """The rows of a file by name; those of several seeds also together, by their method.
 
-    Those of the benchmarks are named by what they measure, and some have no name.
+    Rows of benchmarks are named by what they measure, and some have no name.
     """
     folder, _, name = file.rpartition("/")
     if folder != "bench":
@@ -87,15 +116,12 @@ def _held(file: str, results: Path) -> dict[str, Any]:
     return {row["name"]: row for row in found}
 
 
-_NAMES = ("name", "bench", "id")
-
-
 def _value(held: Mapping[str, Any], name: str, key: str, mark: str) -> float:
     found: Any = held.get(name)
     for part in key.split("/"):
         found = found.get(part) if isinstance(found, Mapping) else None
     if not isinstance(found, int | float):
-        raise ValueError(f"`fig {mark}`: no row {name!r} with a figure {key!r}; measure it, or delete the sentence")
+        raise ValueError(f"figure `{mark}`: no row {name!r} with a figure {key!r}; measure it, or delete the sentence")
     return float(found)
 
 
@@ -104,14 +130,3 @@ def _shown(value: float, form: str) -> str:
     if form.endswith("%"):
         return f"{100 * value:{form[:-1] or '.0'}f}"
     return f"{value:,.0f}" if form == "," else f"{value:{form}}"
-
-
-def main() -> None:
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
-        text = page.read_text("utf-8")
-        if _MARK.search(text):
-            page.write_text(with_figures(text, ROOT / "recipes" / "results"), "utf-8")
-
-
-if __name__ == "__main__":
-    run_recipe(main)

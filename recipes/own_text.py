@@ -1,7 +1,6 @@
 """How long until a model of your own text becomes readable: trains by the page's commands and records samples.
 
     python recipes/own_text.py --data my_texts/                             # measures the rows
-    python recipes/own_text.py --write docs/results/how-long.md                     # fills them into the page
 
 Each evaluation is a row of recipes/results/own_text.jsonl: steps, CPU minutes of one core (including evaluations), bits
 per character of held-out text, and all samples, none selected. An interrupted recipe continues where it stopped.
@@ -23,7 +22,7 @@ from typing import Any
 
 import torch
 from rows import Rows, run_recipe
-from tables import filled_in, markdown
+from tables import markdown
 
 from redraft.apps import cli
 from redraft.models.checkpoints import serialization
@@ -91,7 +90,7 @@ def row(name: str, record: Mapping[str, Any], minutes: float, out: Path) -> dict
 # --- the page ---
 
 
-def rendered(results: Path) -> dict[str, str]:
+def tables(results: Path) -> dict[str, str]:
     """For each command its figures, and what it wrote after them."""
     held = Rows(results / "own_text.jsonl").read().values()
     found = {name: [row for row in held if row["command"] == name] for name in COMMANDS}
@@ -114,17 +113,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", nargs="+", default=[], help="files or directories of text")
     parser.add_argument("--out", type=Path, default=Path("runs/own_text"), help="directory for the models")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
-    parser.add_argument("--write", type=Path, help="fill the rows into this page; measures nothing")
     told, more = parser.parse_known_args(argv)  # further flags are those of `redraft train`
     torch.set_num_threads(1)
     rows = Rows(told.results / "own_text.jsonl")
-    if told.write:
-        told.write.write_text(filled_in(told.write.read_text("utf-8"), rendered(told.results)), "utf-8")
-    elif told.data:
+    if told.data:
         for name in COMMANDS:
             measure(name, told.data, told.out / name, rows, more)
     else:
-        parser.error("give --data to measure, or --write to fill a page")
+        parser.error("give --data: files or directories of text")
 
 
 if __name__ == "__main__":

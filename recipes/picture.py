@@ -95,19 +95,21 @@ def vector_bar(name: str, row: Mapping[str, Any], truth: float) -> Bar:
     return Bar(SYSTEMS[name], above, Measured(row["share"], row["share_stderr"]), VECTORS)
 
 
-def draw(results: Path, file: Path) -> None:
-    """Two panels that share their rows; the same figures give the same file."""
+def pictures(results: Path) -> dict[str, str]:
+    return {"methods": drawn(results)}
+
+
+def drawn(results: Path) -> str:
+    """Two panels that share their rows; the same figures give the same picture."""
     shown = bars(results)
     height = TOP + LINE * len(shown) + BOTTOM
     parts = [*keys(), *panels(shown, height), *(part for i, bar in enumerate(shown) for part in line(shown, bar, i))]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(
+    return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         f'role="img" aria-label="{escape(spoken(shown))}"><style>{STYLE}</style>'
         f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>\n'
         + "\n".join(parts)
-        + "\n</svg>\n",
-        "utf-8",
+        + "\n</svg>\n"
     )
 
 

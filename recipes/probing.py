@@ -4,7 +4,6 @@
     python recipes/probing.py --model runs/mdlm_tiny --model runs/mlm_tiny --model runs/ar_tiny
     python recipes/spelling.py --only prose prose_ar --prose PATH   # trains models of real words
     python recipes/probing.py authors --prose PATH --model runs/spelling/prose --model runs/spelling/prose_ar
-    python recipes/probing.py tables --write docs/guides/probe.md
 
 *Stories.* Attributes of held-out stories are predicted from the last twenty words alone, which seldom name them: a
 season from what is eaten, a mood from the ending.
@@ -23,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rows import Rows, add_page, cpu_timer, run_recipe
+from rows import RESULTS, Rows, cpu_timer, run_recipe
 from spellers import paragraphs
-from tables import filled_in, markdown, right
+from tables import markdown, right
 
 from redraft.core import Batch, join_words, split_words
 from redraft.evaluation import linear_probe, tuned_probe, window_batch
@@ -102,7 +101,7 @@ def author_row(it: TextModel, data: JsonlClasses, count: int) -> dict[str, Any]:
 # --- the table ---
 
 
-def probe_table(results: Path) -> str:
+def tables(results: Path) -> dict[str, str]:
     held, topics = Rows(results / "probing.jsonl").read(), (*TOPICS, "author")
     head = ["model", *(f"{topic}, {way}" for topic in topics for way in ("linear", "tuned"))]
     held |= {f"{model}, author": held[f"{real}, author"] for model, real in REAL.items() if f"{real}, author" in held}
@@ -112,7 +111,7 @@ def probe_table(results: Path) -> str:
     ]
     most = [next((row for row in held.values() if row["topic"] == topic), None) for topic in topics]
     chance = [cell for row in most for cell in ([f"{100 * row['majority']:.0f}"] * 2 if row else ["–"] * 2)]
-    return markdown(head, [*lines, ["the commonest class", *chance]])
+    return {"probing": markdown(head, [*lines, ["the commonest class", *chance]])}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -123,7 +122,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--out", type=Path, default=Path("runs/probing"), help="for `authors`: directory for the pieces"
     )
-    add_page(parser, "authors")
+    parser.add_argument("what", nargs="?", choices=("stories", "authors"), default="stories")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the rows")
     told = parser.parse_args(argv)
     if told.what == "authors" and told.prose is None:
         parser.error("`authors` needs --prose, a directory of books")
@@ -135,11 +135,6 @@ def main(argv: Sequence[str] | None = None) -> None:
             rows.add(f"{path.name}, {topic}", partial(probed, it, topic, told.texts))
         if data is not None:
             rows.add(f"{path.name}, author", partial(author_row, it, data, told.texts))
-    if told.what == "tables":
-        table = probe_table(told.results)
-        print(table)
-        if told.write is not None:
-            told.write.write_text(filled_in(told.write.read_text("utf-8"), {"probing": table}), "utf-8")
 
 
 if __name__ == "__main__":

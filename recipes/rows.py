@@ -36,7 +36,6 @@ __all__ = [
     "Measure",
     "Rows",
     "Trained",
-    "add_page",
     "add_places",
     "cpu_timer",
     "filed_digest",
@@ -77,13 +76,6 @@ def add_places(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--out", type=Path, default=Path(out), help="directory for the models")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the rows")
     parser.add_argument("--only", nargs="+", help="rows to measure")
-
-
-def add_page(parser: argparse.ArgumentParser, *more: str) -> None:
-    """The options of recipes that measure trained models, and fill in a page."""
-    parser.add_argument("what", nargs="?", choices=("measure", *more, "tables"), default="measure")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the rows")
-    parser.add_argument("--write", type=Path, help="with `tables`: the page to fill")
 
 
 def run_recipe(main: Callable[[], None]) -> None:

@@ -1,7 +1,6 @@
 """The cost of each preset: parameters, memory, time of a training step.
 
     python recipes/sizes.py                                 # measures the rows, each in its own process
-    python recipes/sizes.py --write docs/results/presets.md         # fills them into the page
 
 The tiny presets are trained for some steps on one core, in fp32. The published ones are counted, not trained, with
 placeholder tokenizers of the same size.
@@ -24,7 +23,7 @@ from typing import Any
 
 import torch
 from rows import TIMED_STEPS, Rows, run_recipe, seconds_per_step
-from tables import filled_in, markdown
+from tables import markdown
 
 from redraft.core import Special, WordTokenizer
 from redraft.models import DiffusionLM
@@ -127,7 +126,7 @@ def child(name: str, steps: int, *, as_base: bool) -> dict[str, Any]:
 # --- the page ---
 
 
-def rendered(results: Path) -> dict[str, str]:
+def tables(results: Path) -> dict[str, str]:
     held = Rows(results / "sizes.jsonl").read()
     tiny = ([f"`{name}`", *tiny_cells(held.get(name))] for name in TINY)
     large = ([f"`{name}`", *large_cells(held.get(name))] for name in PUBLISHED)
@@ -162,14 +161,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=PRESETS, metavar="PRESET", help="presets to measure")
     parser.add_argument("--steps", type=int, default=TIMED_STEPS, help="timed steps")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
-    parser.add_argument("--write", type=Path, help="fill the tables into this page; measures nothing")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--base", action="store_true", help=argparse.SUPPRESS)
     told = parser.parse_args(argv)
     if told.child:
         print(json.dumps(child(told.child, told.steps, as_base=told.base)))
-    elif told.write:
-        told.write.write_text(filled_in(told.write.read_text("utf-8"), rendered(told.results)), "utf-8")
     else:
         rows = Rows(told.results / "sizes.jsonl")
         for name in told.only or PRESETS:

@@ -2,7 +2,6 @@
 
     python recipes/spelling.py                                              # stories: trains, then measures
     python recipes/spelling.py --prose PATH --wiki PATH                     # and English: books, WikiText-2 (folders)
-    python recipes/spelling.py --write docs/guides/correct.md                      # fills the rows into the page
     python recipes/spelling.py --channel redraft/tasks/correction/channel.json      # learns the error channel
 
 Rows go to recipes/results/spelling.jsonl as they are finished, models to runs/spelling; an interrupted recipe continues
@@ -25,7 +24,7 @@ import torch
 from judged import Corrector, counted, judged
 from rows import Rows, cpu_timer, run_recipe
 from symspell import symspell, symspell_compound
-from tables import filled_in, markdown
+from tables import markdown
 
 import redraft
 from redraft.core import randomness
@@ -214,7 +213,7 @@ def pairs(most: int = 6000) -> Iterator[tuple[str, str]]:
 # --- the page ---
 
 
-def rendered(results: Path) -> dict[str, str]:
+def tables(results: Path) -> dict[str, str]:
     held = Rows(results / "spelling.jsonl").read()
     return {
         "stories": table(held, [f"stories {rate}" for rate in STORY_RATES], ("words", "chars", "ar")),
@@ -297,13 +296,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--out", type=Path, default=Path("runs/spelling"), help="directory for the models")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
-    parser.add_argument("--write", type=Path, help="fill the rows into this page; measures nothing")
     parser.add_argument("--channel", type=Path, help="learn the error channel and write it here; measures nothing")
     told = parser.parse_args(argv)
     torch.set_num_threads(1)
-    if told.write:
-        told.write.write_text(filled_in(told.write.read_text("utf-8"), rendered(told.results)), "utf-8")
-        return
     if told.channel:
         told.channel.write_text(json.dumps(json.loads(EditChannel.fit(pairs(), space=0.15).to_json())) + "\n")
         return

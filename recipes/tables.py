@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from figures import with_figures
 from rows import Rows
 
 from redraft.evaluation import summaries
@@ -118,27 +116,7 @@ ELSEWHERE = {"own": "WikiText-2 (in-domain)", "ptb": "PTB", "tinystories": "Tiny
 LETTERS = ("ar_tiny", "mdlm_tiny", "udlm_tiny", "multinomial_tiny")
 
 
-def tables(results: Path) -> str:
-    """All tables, each between the markers that a page has for it."""
-    return "\n\n".join(_marked(name, table) for name, table in rendered(results).items())
-
-
-def filled(page: str, results: Path) -> str:
-    """A page with its tables, if it has any (then all), and the figures of its prose, written anew."""
-    return with_figures(filled_in(page, rendered(results)) if "<!-- table " in page else page, results)
-
-
-def filled_in(page: str, contents: Mapping[str, str]) -> str:
-    """A page with the text between its markers replaced."""
-    for name, text in contents.items():
-        between = re.compile(rf"<!-- table {name} -->.*?<!-- end -->", re.DOTALL)
-        page, count = between.subn(lambda _, name=name, text=text: _marked(name, text), page)
-        if count != 1:
-            raise ValueError(f"the page has {count} marks `<!-- table {name} -->` … `<!-- end -->`; it must have one")
-    return page
-
-
-def rendered(results: Path) -> dict[str, str]:
+def tables(results: Path) -> dict[str, str]:
     """What is measured so far, by the name of the table."""
     methods, ablations, remask = (Rows(results / f"{name}.jsonl").read() for name in ("methods", "ablations", "remask"))
     systems, variants, codecs = (
@@ -403,7 +381,3 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Words to the left, figures to the right."""
     rule = ["---", *("--:" for _ in head[1:])]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, rule, *rows))
-
-
-def _marked(name: str, table: str) -> str:
-    return f"<!-- table {name} -->\n{table}\n<!-- end -->"

@@ -10,9 +10,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench import core, curve, decoding, limit, models, parts, reliability, table
+from bench import core, decoding, limit, models, parts, table
 from bench.products import flops, recorded, repeated
-from bench.quick import RESULTS
 from bench.race import compared, report, tell
 from bench.reference import Reference, empty
 from redraft.models import DiffusionLM
@@ -91,15 +90,10 @@ def test_the_table_shows_each_row_and_where_it_was_measured() -> None:
     place = limit.machine("make bench") | {"precision": "fp32 (tried)"}
     rows = [place, {"limit": "fp32", "gflops": 123.4}, report("a", 1.05, ratio=1.0), report("b", None, ratio=2.0)]
     rows.append(report("c", 3.0, ratio=2.5, at_most=False))
-    page = table.filled(f"before\n{table.BEGIN}\nold\n{table.END}\nafter", rows)
-    assert page.startswith("before\n")
-    assert page.endswith("\nafter")
-    assert "old" not in page
+    page = table.table(rows)
     for part in (limit.processor(), "make bench", "fp32 123", "| a | 1 | ≤ 1.05 | yes |", "| b | 2 | none | – |"):
         assert part in page
     assert "| c | 2.5 | ≥ 3 | **no** |" in page
-    with pytest.raises(ValueError, match="around the table"):
-        table.filled("a page without markers", rows)
 
 
 def test_the_reference_writes_every_token_once() -> None:
@@ -108,13 +102,6 @@ def test_the_reference_writes_every_token_once() -> None:
     for reference in (Reference(6, 12), Reference(12, 4, by_confidence=True, draws_everywhere=False)):
         left = [int((z == VOCAB).sum()) for z in reference.walk(model, canvas, 0)]
         assert left == [3 * n for n in range(12 - 12 // reference.steps, -1, -12 // reference.steps)]
-
-
-def test_the_other_tables_and_the_picture_are_those_of_the_committed_rows() -> None:
-    page = table.PAGE.read_text()
-    for begins, file in table.OTHERS.items():
-        assert page == table.filled(page, table.read(file), begins)
-    assert curve.PICTURE.read_text() == curve.drawn(table.read(curve.RESULTS))
 
 
 def test_a_larger_vocabulary_changes_no_prediction() -> None:
@@ -148,14 +135,3 @@ def test_a_contest_is_told(tmp_path: Path) -> None:
     assert judged.row["ratio"] == 0.0  # neither writes anything right
     assert [row["bench"].partition(":")[0] for row in parts] == ["of it"] * 3
     assert beside["ar"]["nfe"] <= contest.length + 1
-
-
-def test_the_page_shows_the_committed_rows() -> None:
-    """Nothing until there are some, so that no figure stands there without its row."""
-    shown = table.PAGE.read_text().partition(table.BEGIN)[2].partition(table.END)[0].strip()
-    assert shown == (table.table(table.read(RESULTS)) if RESULTS.exists() else "")
-
-
-def test_the_page_shows_how_reliable_the_server_was() -> None:
-    rows = [json.loads(line) for line in reliability.RESULTS.read_text("utf-8").splitlines()]
-    assert reliability.table(rows) in reliability.PAGE.read_text("utf-8")

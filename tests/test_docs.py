@@ -19,7 +19,8 @@ from redraft.models import CodecConfig, EncoderConfig
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted(page for page in ROOT.rglob("*.md") if page.relative_to(ROOT).parts[0] not in (".venv", "runs", "build"))
+NOT_PAGES = (".venv", "runs", "build", "site", "templates")
+PAGES = sorted(page for page in ROOT.rglob("*.md") if not {*page.relative_to(ROOT).parts} & {*NOT_PAGES})
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PLAN = DOCS / "design.md"  # shows signatures, planned ones too
 EXAMPLES = [page for page in PAGES if page.is_relative_to(DOCS) and page != PLAN and PYTHON.search(page.read_text())]

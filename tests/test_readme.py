@@ -38,7 +38,7 @@ README = ROOT / "README.md"
 MAKE = ("make", "--no-print-directory", "-n")  # make names its directory when another make has called it
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [README, *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "templates")]
 PLACES = ("docs", "guides", "results")  # pages of concepts and methods show commands that train for minutes
 GUIDES = [page for page in PAGES[1:] if page.parent.name in PLACES and SHELL.search(page.read_text("utf-8"))]
 

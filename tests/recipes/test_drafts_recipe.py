@@ -1,4 +1,4 @@
-"""The commands of docs/guides/speculation.md that train and measure drafters, in small; its tables and picture."""
+"""The commands of docs/results/speculation.md that train and measure drafters, in small."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "recipes"))
 import drafts  # noqa: E402
 import rows  # noqa: E402
 
-PAGE = (ROOT / "docs" / "guides" / "speculation.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "results" / "speculation.md").read_text("utf-8")
 WHO, WHERE = ("Mara", "Ben", "Tilda", "Carl"), ("park", "beach", "pier", "box", "ball", "cake")
 FEW = {"recipes/drafts.py": ["--texts", "40"], "adapt": ["--steps", "2", "--batch", "2", "--quiet"]}
 FEWER = ["--rounds", "1", "--new", "6", "--lengths", "1", "2", "--out", "rows.jsonl"]
@@ -87,14 +87,6 @@ def test_the_commands_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert row["draft"]["itself"]["1"]["acceptance"] == 1, "the first token is the model's own"
     assert drafts.drafts_table(row).count("\n") == 1 + 2 * 3 + 4 * 2, "own drafters: all lengths; others: two"
     ElementTree.fromstring(drafts.drawn(row))
-
-
-def test_the_page_has_what_the_rows_say(tmp_path: Path) -> None:
-    page, picture = tmp_path / "speculation.md", tmp_path / "speculation.svg"
-    page.write_text(PAGE, "utf-8")
-    drafts.main(["tables", "--write", str(page), "--picture", str(picture)])
-    assert page.read_text("utf-8") == PAGE, "run `make tables`"
-    assert picture.read_text("utf-8") == (ROOT / "docs" / "pictures" / "speculation.svg").read_text("utf-8")
 
 
 def test_the_sum_of_prompts_replaces_an_older_one(tmp_path: Path) -> None:

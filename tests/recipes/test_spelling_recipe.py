@@ -15,7 +15,6 @@ sys.path.insert(0, str(ROOT / "recipes"))
 import judged  # noqa: E402
 import spellers  # noqa: E402
 import spelling  # noqa: E402
-import tables  # noqa: E402
 
 
 def test_words_are_counted() -> None:
@@ -62,10 +61,7 @@ def test_text_in_27_letters() -> None:
     )
 
 
-def test_the_page_has_the_committed_rows() -> None:
-    page = (ROOT / "docs" / "guides" / "correct.md").read_text("utf-8")
-    assert page == tables.filled_in(page, spelling.rendered(ROOT / "recipes" / "results")), (
-        "run recipes/spelling.py --write"
-    )
+def test_the_page_names_the_commands_of_the_recipe() -> None:
+    page = (ROOT / "docs" / "results" / "correct.md").read_text("utf-8")
     commands = [line for line in page.splitlines() if line.startswith("python recipes/")]
-    assert [shlex.split(line, comments=True)[1] for line in commands] == ["recipes/spelling.py"] * 3
+    assert [shlex.split(line, comments=True)[1] for line in commands] == ["recipes/spelling.py"] * 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,22 +111,6 @@ def test_wrong_tokenizers_and_lengths(run: Run, hub: HubTokenizer) -> None:
     with pytest.raises(DataError, match="no pairs"):
         load_rows(presets.mdlm_tiny().data, "train", hub, run.framing)
     assert isinstance(run.data, StoryAttributes)
-
-
-def test_the_page_says_what_was_measured() -> None:
-    """The figures of docs/guides/chat.md are those of the committed row."""
-    root = Path(__file__).parents[3]
-    row = json.loads((root / "recipes" / "results" / "chat.jsonl").read_text())
-    page = re.sub("<!--.*?-->", "", (root / "docs" / "guides" / "chat.md").read_text("utf-8"))
-    for figure in (
-        f"--minutes {row['minutes']:.0f}\n",
-        f"{row['steps']} steps of {row['batch']} rows",
-        f"{row['questions']} unseen questions, {row['attributes']:.0%} of the\nattributes".replace("%", " %"),
-        f"{row['exact']:.0%} of the stories".replace("%", " %"),
-        f"{row['nfe']:.0f} network calls and {row['seconds_per_answer']:.3f} CPU seconds",
-        f"{row['bits_per_token']:.3f} bits per token",
-    ):
-        assert figure in page
 
 
 @pytest.mark.parametrize(("end", "alias"), [("last", "confidence_eos_eot_inf"), ("never", "logits_eos_inf")])

@@ -1,0 +1,103 @@
+"""Writes the results wing from the committed rows: `make results`. Nothing is measured.
+
+    python recipes/write_results.py
+
+- docs/templates/NAME.md becomes docs/results/NAME.md. A template is a page with `{{ table("FILE: NAME") }}`,
+  `{{ fig("FILE: ROW: KEY: FORMAT") }}` and `{{ given("TEXT", by="SOURCE") }}` for a figure that was not measured.
+- Sentences of docs/figures.json get their figures, in whichever page they are.
+- Pictures that show rows are drawn to docs/pictures.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+import adapt_tables
+import candidates
+import certainty
+import claim_tables
+import coding
+import control
+import drafts
+import own_text
+import picture
+import probing
+import sizes
+import spelling
+import tables
+from figures import figure, sentences, with_figures
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from rows import RESULTS, run_recipe
+
+from bench import curve, table as bench_table
+
+ROOT = Path(__file__).parents[1]
+TABLES: dict[str, Callable[[Path], Mapping[str, str]]] = {  # each maps the folder of rows to tables by name
+    "adapt": adapt_tables.tables,
+    "bench": bench_table.tables,
+    "candidates": candidates.tables,
+    "certainty": certainty.tables,
+    "claims": claim_tables.tables,
+    "coding": coding.tables,
+    "control": control.tables,
+    "drafts": drafts.tables,
+    "methods": tables.tables,
+    "own_text": own_text.tables,
+    "probing": probing.tables,
+    "sizes": sizes.tables,
+    "spelling": spelling.tables,
+}
+SEVERAL_SEEDS = ("methods: seeds", "claims: training", "claims: writing")
+NO_SEED = ("bench", "sizes", "claims: lengths", "drafts: costs", "drafts: plain", "methods: reuse", "spelling: mexico")
+PICTURES: tuple[Callable[[Path], Mapping[str, str]], ...] = (  # each maps the folder of rows to SVGs by name
+    adapt_tables.pictures,
+    claim_tables.pictures,
+    control.pictures,
+    curve.pictures,
+    drafts.pictures,
+    picture.pictures,
+)
+
+
+def pages(templates: Path = ROOT / "docs" / "templates", results: Path = RESULTS) -> dict[str, str]:
+    """The text of each page of docs/results, by name."""
+    found = cache(lambda file: TABLES[file](results))
+
+    def table(name: str) -> str:
+        file, _, part = name.partition(": ")
+        return found(file)[part] if name.startswith((*SEVERAL_SEEDS, *NO_SEED)) else of_one_seed(found(file)[part])
+
+    env = Environment(loader=FileSystemLoader(templates), undefined=StrictUndefined, keep_trailing_newline=True)
+    env.globals |= {"table": table, "fig": lambda mark: figure(mark, results), "given": lambda text, by: text}
+    return {file.name: env.get_template(file.name).render() for file in sorted(templates.glob("*.md"))}
+
+
+def of_one_seed(table: str) -> str:
+    """A table whose head says that every model in it was trained once."""
+    return table.replace(" |", " (one seed) |", 1)
+
+
+def written(root: Path = ROOT, results: Path = RESULTS) -> dict[Path, str]:
+    """All files that the rows determine: pages of results, pages that quote figures, and pictures."""
+    quoting = {
+        root / page: with_figures((root / page).read_text("utf-8"), s, results) for page, s in sentences().items()
+    }
+    wing = {root / "docs" / "results" / name: text for name, text in pages(results=results).items()}
+    drawn = {name: svg for draw in PICTURES for name, svg in draw(results).items()}
+    return {**quoting, **wing, **{root / "docs" / "pictures" / f"{name}.svg": svg for name, svg in drawn.items()}}
+
+
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    for file, text in written().items():
+        if not file.exists() or file.read_text("utf-8") != text:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8")
+            print(file.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    run_recipe(main)

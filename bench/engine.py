@@ -46,9 +46,9 @@ def bare_step(run: Run) -> Callable[[], None]:
 
     def once() -> None:
         batch = next(batches)
-        assert batch.sample is not None
+        assert batch.origin.sample is not None
         with precision.autocast(batch.tokens.device):
-            loss = step(batch, randomness.rng(run.seed, batch.sample))
+            loss = step(batch, randomness.rng(run.seed, batch.origin.sample))
         loss.mean.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), run.optimizer.clip)
         for optimizer in both:

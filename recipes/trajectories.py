@@ -64,8 +64,8 @@ class Certainty:
         return list(model.parameters())
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
-        assert batch.sample is not None
-        held, row = trajectories(self.file), batch.sample % len(trajectories(self.file).tokens)
+        assert batch.origin.sample is not None
+        held, row = trajectories(self.file), batch.origin.sample % len(trajectories(self.file).tokens)
         x, when = held.tokens[row], held.when[row]
         hidden = when > (rng.once() * when.amax(-1, keepdim=True)).floor()  # a canvas of the trajectory, each alike
         z = x.masked_fill(hidden, model.config.vocab.masked)

@@ -100,7 +100,7 @@ def _watched(job: Job, announce: Callable[[int], object]) -> Iterator[None]:
         run: Run, state: state._TrainState, step: torch.nn.Module, batches: list[Batch], team: _Workers
     ) -> float:
         norm = usual(run, state, step, batches, team)
-        samples = [n for batch in batches if batch.sample is not None for n in batch.sample.tolist()]
+        samples = [n for batch in batches if batch.origin.sample is not None for n in batch.origin.sample.tolist()]
         with _ledger(Path(job["out"])).open("a") as file:
             file.write(json.dumps({"step": state.step, "rank": team.rank, "samples": samples}) + "\n")
         if team.rank == job.get("rank", 0):

@@ -15,12 +15,20 @@ from redraft.core.lazy import attach
 if TYPE_CHECKING:
     from redraft.core.batch import (
         Batch as Batch,
+        BatchOrigin as BatchOrigin,
         EncodedBatch as EncodedBatch,
         Loss as Loss,
         NoiseTimes as NoiseTimes,
         NoisySample as NoisySample,
     )
-    from redraft.core.canvas import Cache as Cache, Canvas as Canvas, Context as Context, PlacedRules as PlacedRules
+    from redraft.core.canvas import (
+        Cache as Cache,
+        Canvas as Canvas,
+        Constraints as Constraints,
+        Context as Context,
+        PlacedRules as PlacedRules,
+    )
+    from redraft.core.condition import Condition as Condition
     from redraft.core.hardware.batch_invariance import (
         batch_invariant_rows as batch_invariant_rows,
         least_invariant_rows as least_invariant_rows,

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from redraft.core.condition import Condition
+from redraft.core.ops import map_tensors
+
 
 @dataclass(frozen=True)
-class Batch:
-    """Clean sequences to learn from, and their position among all samples."""
+class BatchOrigin:
+    """Which samples the rows of a batch are, and which rows of the training step."""
 
-    tokens: Tensor  # (B, L) int64: ids of the clean tokens
-    learn: Tensor  # (B, L) bool: tokens that enter the loss; False on prompts and padding
-    pad: Tensor | None = None  # (B, L) bool: True on padding; None if there is no padding
     sample: Tensor | None = None  # (B,) int64: index of the sample, which keys its random numbers
     first: int = 0  # index of row 0 in the global batch, for stratified times
     total: int | None = None  # rows of the global batch; None if this batch is all of it
     step: int = 0  # training step, counted from 0
-    source: Tensor | None = None  # (B, C) int64: source tokens for the encoder; None without an encoder
-    source_pad: Tensor | None = None  # (B, C) bool: padding of the source
-    label: Tensor | None = None  # (B,) int64: class of each row; None without classes
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Clean sequences to learn from, what they depend on, and which samples they are."""
+
+    tokens: Tensor  # (B, L) int64: ids of the clean tokens
+    learn: Tensor  # (B, L) bool: tokens that enter the loss; False on prompts and padding
+    pad: Tensor | None = None  # (B, L) bool: True on padding; None if there is no padding
     unknown: Tensor | None = None  # (B, L) bool: unknown tokens, treated as noise at all times
+    condition: Condition = Condition()
+    origin: BatchOrigin = BatchOrigin()
 
     @classmethod
     def of(cls, tokens: Tensor, pad: Tensor | None = None) -> Batch:
@@ -31,8 +39,11 @@ class Batch:
         return cls(tokens, torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad, pad)
 
     def to(self, device: torch.device) -> Batch:
-        names = ("tokens", "learn", "pad", "sample", "source", "source_pad", "label", "unknown")
-        return replace(self, **{n: v.to(device) for n in names if (v := getattr(self, n)) is not None})
+        def move(tensor: Tensor) -> Tensor:
+            return tensor.to(device)
+
+        condition, origin = (map_tensors(record, move) for record in (self.condition, self.origin))
+        return map_tensors(self, move, condition=condition, origin=origin)
 
 
 class EncodedBatch(NamedTuple):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+
+from redraft.core.condition import Condition
+from redraft.core.ops import map_tensors
 
 
 class Cache(Protocol):
@@ -45,33 +48,53 @@ class PlacedRules(Protocol):
 
 
 @dataclass(frozen=True)
+class Constraints:
+    """What the text must satisfy, where it must not end, and what ends it."""
+
+    rules: PlacedRules | None = None  # rules on the text; None if it is unconstrained
+    no_end_token: Tensor | None = None  # (B, L) bool: no end token here, as given text follows; None if nowhere
+    stop_strings: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → columns after a stop
+
+    def rows(self, index: Tensor) -> Constraints:
+        """The constraints of the rows at `index`."""
+        rules = None if self.rules is None else self.rules.rows(index)
+        return map_tensors(self, lambda tensor: tensor[index], rules=rules)
+
+
+@dataclass(frozen=True)
 class Context:
     """Everything a network may see besides z and t."""
 
     pad: Tensor | None = None  # (B, L) bool: True on padding; None if there is no padding
-    clean: Tensor | None = None  # (B, L) ids of x, which causal and block networks read in training
-    cache: Cache | None = None  # tokens that were read before, at positions other than those of z
-    previous: Tensor | None = None  # (B, N, D) previous x̂, for self-conditioning; None in the first step
-    source: Tensor | None = None  # (B, C, width) states of the encoded source, for cross attention
-    source_pad: Tensor | None = None  # (B, C) bool: padding of the source
-    label: Tensor | None = None  # (B,) class of each row; None without classes
-    no_end_token: Tensor | None = None  # (B, L) bool: no end token here, as given text follows; None if nowhere
     positions: Tensor | None = None  # (B, L), or (1, L) if shared: position of each column of z; None for 0, 1, 2 …
-    other: Tensor | None = None  # (B, positions) ids of a `NegativePrompt`, −1 where it does not differ; else None
-    rules: PlacedRules | None = None  # rules on the text; None if it is unconstrained
+    cache: Cache | None = None  # tokens that were read before, at positions other than those of z
+    clean: Tensor | None = None  # (B, L) ids of x, which causal and block networks read in training
+    previous: Tensor | None = None  # (B, N, D) previous x̂, for self-conditioning; None in the first step
+    condition: Condition = Condition()
+    constraints: Constraints = Constraints()
     pattern: object = None  # `AttentionPattern` for this pass; None for the network's own
-    stop_strings: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → columns after a stop
 
     def rows(self, index: Tensor) -> Context:
         """The context of the rows at `index`."""
-        names = ("pad", "clean", "previous", "source", "source_pad", "label", "no_end_token", "other")
-        picked = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
         positions = self.positions
         if positions is not None and len(positions) > 1:
             positions = positions[index]
-        cache = None if self.cache is None else self.cache.rows(index)
-        rules = None if self.rules is None else self.rules.rows(index)
-        return replace(self, **picked, positions=positions, cache=cache, rules=rules)
+        return map_tensors(
+            self,
+            lambda tensor: tensor[index],
+            positions=positions,
+            cache=None if self.cache is None else self.cache.rows(index),
+            condition=self.condition.rows(index),
+            constraints=self.constraints.rows(index),
+        )
+
+    def with_condition(self, **changes: Any) -> Context:
+        """The context with these fields of its condition changed."""
+        return replace(self, condition=replace(self.condition, **changes))
+
+    def with_constraints(self, **changes: Any) -> Context:
+        """The context with these fields of its constraints changed."""
+        return replace(self, constraints=replace(self.constraints, **changes))
 
 
 @dataclass(frozen=True)
@@ -88,12 +111,12 @@ class Canvas:
     start_time: float | None = None  # z is a draft, and sampling starts at this time; None to start from noise
 
     def __post_init__(self) -> None:
-        z, fixed = tuple(self.z.shape), tuple(self.fixed.shape)
-        no_end, gaps = (None if a is None else tuple(a.shape) for a in (self.context.no_end_token, self.open))
+        z, fixed, no_end_token = tuple(self.z.shape), tuple(self.fixed.shape), self.context.constraints.no_end_token
+        no_end, gaps = (None if a is None else tuple(a.shape) for a in (no_end_token, self.open))
         if z[:2] != fixed or self.fixed.dtype != torch.bool:
             raise ValueError(f"a canvas needs fixed (bool) for each position of z; got {z}, {fixed} {self.fixed.dtype}")
         if no_end not in (None, fixed):
-            raise ValueError(f"context.no_end_token has shape {no_end}; it must have that of fixed, {fixed}")
+            raise ValueError(f"no_end_token has shape {no_end}; it must have that of fixed, {fixed}")
         if gaps not in (None, (z[0], z[1] + 1)):
             raise ValueError(f"open has shape {gaps}; {z[1]} tokens have {z[1] + 1} gaps, so it must be (B, L + 1)")
 
@@ -102,6 +125,10 @@ class Canvas:
         fixed = self.fixed if z.dim() == 2 else self.fixed[..., None]
         context = self.context if previous is None else replace(self.context, previous=previous)
         return replace(self, z=torch.where(fixed, self.z, z), context=context)
+
+    def with_constraints(self, **changes: Any) -> Canvas:
+        """The canvas with these fields of its constraints changed."""
+        return replace(self, context=self.context.with_constraints(**changes))
 
     def time(self, t: Tensor) -> Tensor:
         """(B, 1) time of the row → (B, L) time of each token: 0 for given tokens, 1 for tokens of future blocks.
@@ -115,9 +142,7 @@ class Canvas:
 
     def rows(self, index: Tensor) -> Canvas:
         """The canvas of the rows at `index`."""
-        names = ("future", "confidence", "ids", "open")
-        optional = {n: v[index] for n in names if (v := getattr(self, n)) is not None}
-        return replace(self, z=self.z[index], fixed=self.fixed[index], context=self.context.rows(index), **optional)
+        return map_tensors(self, lambda tensor: tensor[index], context=self.context.rows(index))
 
     @property
     def positions(self) -> Tensor:
@@ -128,10 +153,11 @@ class Canvas:
 
     def window(self, lo: int, hi: int, context: Context) -> Canvas:
         """Columns lo..hi at their positions, to be read together with what `context.cache` holds."""
-        pad, no_end = (None if a is None else a[:, lo:hi] for a in (self.context.pad, self.context.no_end_token))
-        column, rules = torch.arange(lo, hi, device=self.z.device)[None], self.context.rules
-        rules = None if rules is None else rules.window(self.z, column)
-        context = replace(context, pad=pad, no_end_token=no_end, positions=self.positions[:, lo:hi], rules=rules)
+        column, constraints = torch.arange(lo, hi, device=self.z.device)[None], self.context.constraints
+        pad, no_end = (None if a is None else a[:, lo:hi] for a in (self.context.pad, constraints.no_end_token))
+        rules = None if constraints.rules is None else constraints.rules.window(self.z, column)
+        context = replace(context, pad=pad, positions=self.positions[:, lo:hi])
+        context = context.with_constraints(no_end_token=no_end, rules=rules)
         return Canvas(self.z[:, lo:hi], self.fixed[:, lo:hi], context)
 
     def paste(self, window: Canvas, lo: int) -> Canvas:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+_Record = TypeVar("_Record")
+
+
+def map_tensors(record: _Record, change: Callable[[Tensor], Tensor], **others: Any) -> _Record:
+    """A copy of a dataclass with `change` applied to its tensors; the fields in `others` are replaced instead."""
+    names = [field.name for field in fields(record) if field.name not in others]  # type: ignore[arg-type]
+    tensors = {name: value for name in names if isinstance(value := getattr(record, name), Tensor)}
+    return replace(record, **{name: change(value) for name, value in tensors.items()}, **others)  # type: ignore[type-var]
 
 
 def widest_float(device: torch.device) -> torch.dtype:

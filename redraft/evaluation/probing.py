@@ -95,9 +95,9 @@ def _states_and_labels(model: DiffusionLM, batches: Sequence[Batch]) -> tuple[Te
 
 
 def _labels(batch: Batch) -> Tensor:
-    if batch.label is None:
+    if batch.condition.label is None:
         raise ValueError("these rows have no class labels to probe for; use data with labels, such as JsonlClasses")
-    return batch.label
+    return batch.condition.label
 
 
 def _zero_layer(width: int, *labels: Tensor) -> nn.Linear:

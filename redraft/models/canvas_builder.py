@@ -10,7 +10,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from redraft.core.canvas import Canvas, Context
+from redraft.core.canvas import Canvas, Constraints, Context
 from redraft.core.processes.base import Process
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.core.vocab import Vocab
@@ -84,7 +84,11 @@ class _CanvasBuilder:
         no_end = blank & ((fixed & ~pad).flip(-1).cumsum(-1).flip(-1) > 0)
         any_hole = self.process.grows or bool(no_end.any())
         canvas = Canvas(
-            z, fixed, Context(pad=pad if bool(pad.any()) else None, no_end_token=no_end if any_hole else None)
+            z,
+            fixed,
+            Context(
+                pad if bool(pad.any()) else None, constraints=Constraints(no_end_token=no_end if any_hole else None)
+            ),
         )
         if not self.process.grows:
             return canvas

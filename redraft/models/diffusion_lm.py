@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from redraft.core.batch import Batch, EncodedBatch
 from redraft.core.canvas import Canvas, Context
+from redraft.core.condition import Condition
 from redraft.core.prediction import Prediction
 from redraft.core.processes.base import Process, require_times, require_vectors
 from redraft.core.processes.gaussian import Gaussian
@@ -79,7 +80,7 @@ class DiffusionLM(nn.Module):
         return pattern.block if isinstance(pattern, BlockCausal) else 1 if isinstance(pattern, Causal) else None
 
     def forward(self, z: Tensor, t: Tensor, context: Context = Context()) -> Prediction:
-        if context.rules is not None:
+        if context.constraints.rules is not None:
             raise ValueError(
                 "the canvas has constraints, but the model is not wrapped; use Constrained(model.process)(model)"
             )
@@ -121,8 +122,9 @@ class DiffusionLM(nn.Module):
         """The context of a training step: padding, label, source, and clean tokens for causal and block patterns."""
         encoded = encoded or self.encode(batch)
         clean = None if self.block is None else encoded.x
-        context = Context(pad=encoded.pad, clean=clean, label=self._require_labels(self._network_label(batch)))
-        return self.with_source(context, batch.source, batch.source_pad)
+        label = self._require_labels(self._network_label(batch))
+        context = Context(pad=encoded.pad, clean=clean, condition=Condition(label=label))
+        return self.with_source(context, batch.condition.source, batch.condition.source_pad)
 
     def with_source(self, context: Context, source: Tensor | None, pad: Tensor | None = None) -> Context:
         """Encode a source, (B, C) ids with padding, and return the context with its states for cross attention."""
@@ -130,7 +132,7 @@ class DiffusionLM(nn.Module):
             return context
         if self.encoder is None:
             raise ValueError("this model has no encoder to read a source; use the framing Pairs")
-        return replace(context, source=self.encoder(source, context=Context(pad=pad)), source_pad=pad)
+        return context.with_condition(source=self.encoder(source, context=Context(pad=pad)), source_pad=pad)
 
     def _predict_vectors(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         """The prediction, computed at once and for all positions, because a step of Gaussian noise needs all of x̂."""
@@ -257,10 +259,11 @@ class DiffusionLM(nn.Module):
     def blank(self, batch: Batch) -> Canvas:
         """A canvas on which the learned tokens of a batch are to be written; prompts and sources are given."""
         with torch.no_grad():
-            context = Context(pad=batch.pad, label=self._require_labels(self._network_label(batch)))
+            label, given = self._require_labels(self._network_label(batch)), batch.condition
             z = batch.tokens.masked_fill(batch.learn, self.config.vocab.mask or 0)
-            canvas = Canvas(z, ~batch.learn, self.with_source(context, batch.source, batch.source_pad))
-            return self.to_vectors(canvas)
+            context = Context(pad=batch.pad, condition=Condition(label=label))
+            context = self.with_source(context, given.source, given.source_pad)
+            return self.to_vectors(Canvas(z, ~batch.learn, context))
 
     def with_labels(self, canvas: Canvas, label: int | Sequence[int]) -> Canvas:
         """The canvas with class labels, so that texts of these classes are written: one per row, or one for all."""
@@ -268,11 +271,11 @@ class DiffusionLM(nn.Module):
         if len(labels) != len(canvas.z):
             raise ValueError(f"{len(labels)} labels for {len(canvas.z)} rows; give one per row, or one for all")
         label_ids = self._require_labels(torch.tensor(labels, device=canvas.z.device))
-        return replace(canvas, context=replace(canvas.context, label=label_ids))
+        return replace(canvas, context=canvas.context.with_condition(label=label_ids))
 
     def _network_label(self, batch: Batch) -> Tensor | None:
         """The labels that the network sees; None if they are only for the attribute classifier."""
-        return None if self.config.attribute_classes and self.config.network.classes is None else batch.label
+        return None if self.config.attribute_classes and self.config.network.classes is None else batch.condition.label
 
     def _require_labels(self, label: Tensor | None) -> Tensor | None:
         return _require_labels(label, self.config.network.classes or 0)
@@ -284,27 +287,26 @@ class DiffusionLM(nn.Module):
         if self.codec.latents is not None and bool(_prompt_mask(canvas, self.config.vocab).any()):
             name = type(self.codec).__name__
             raise ValueError(f"{name} writes only whole texts, without given tokens; leave out the prompt and holes")
-        if (rules := canvas.context.rules) is not None:
+        if (rules := canvas.context.constraints.rules) is not None:
             if not self.codec.parallel:
                 raise ValueError(
                     f"{type(self.codec).__name__} has no logits for each position, because it decodes one token after "
                     "another; leave out the constraints"
                 )
-            canvas = replace(canvas, context=replace(canvas.context, rules=rules.reading(self.codec.logits)))
+            canvas = canvas.with_constraints(rules=rules.reading(self.codec.logits))
         if self.codec.latents is None:
             given = canvas.z.masked_fill(~canvas.fixed, -1)
             with torch.no_grad():
                 return replace(canvas, z=self.codec.encode(canvas.z, canvas.context.pad), ids=given)
         z = torch.zeros(len(canvas.z), self.codec.latents, self.codec.width, device=canvas.z.device)
-        return Canvas(
-            z, torch.zeros_like(z[..., 0], dtype=torch.bool), replace(canvas.context, pad=None, no_end_token=None)
-        )
+        context = replace(canvas.context, pad=None).with_constraints(no_end_token=None)
+        return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool), context)
 
     def to_tokens(self, canvas: Canvas) -> Canvas:
         """Decode the vectors of a canvas to tokens, which obey its constraints; a canvas of tokens is unchanged."""
         if self.codec is None:
             return canvas
-        rules = canvas.context.rules
+        rules = canvas.context.constraints.rules
         with torch.no_grad():
             ids = self.codec.decode(canvas.z) if rules is None else rules.likeliest(canvas.z)
         if self.codec.latents is None:

@@ -94,7 +94,7 @@ class _LazyPrediction(Prediction):
 
     def _exclude_ends(self, weights: Tensor, where: Tensor) -> Tensor:
         """Exclude start, end and padding tokens before given text, which they would cut off."""
-        no_end, ends = self._context.no_end_token, self._model.config.vocab.ends
+        no_end, ends = self._context.constraints.no_end_token, self._model.config.vocab.ends
         if no_end is None or not ends:
             return weights
         excluded = torch.zeros(weights.shape[-1], dtype=torch.bool, device=weights.device)

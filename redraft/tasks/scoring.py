@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from redraft.core.batch import Batch
+from redraft.core.batch import Batch, BatchOrigin
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.settings import ScoreSettings, require_texts
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
@@ -122,5 +122,5 @@ def _batch(model: TextModel, rows: Sequence[list[int]], first: int) -> Batch:
     vocab = model.lm.config.vocab
     tokens, pad = pad_rows(rows, max(map(len, rows)), vocab)
     given = torch.arange(tokens.shape[1]) < int(vocab.bos is not None and rows[0][0] == vocab.bos)
-    sample = torch.arange(first, first + len(rows))
-    return Batch(tokens, ~pad & ~given, pad if bool(pad.any()) else None, sample, first, first + len(rows))
+    origin = BatchOrigin(torch.arange(first, first + len(rows)), first, first + len(rows))
+    return Batch(tokens, ~pad & ~given, pad if bool(pad.any()) else None, origin=origin)

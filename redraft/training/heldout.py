@@ -124,7 +124,7 @@ def likelihood(
     with inference(model) as device:
         for batch in batches:
             before, rows = rows, rows + len(batch.tokens)
-            sample = torch.arange(before, rows) if batch.sample is None else batch.sample
+            sample = torch.arange(before, rows) if batch.origin.sample is None else batch.origin.sample
             batch, keys = model.learnable(batch.to(device)), randomness.rng(seed, sample.to(device))
             nats = _twice(model, batch, keys, draws, bound).cpu().double()
             row_texts = target_texts(model, batch) if texts is None else texts[before:rows]
@@ -234,7 +234,8 @@ class _HeldOutBatch:
         after all turns the position of a row in its batch does not matter.
         """
         objective, row = Objective(self.bound, times), torch.arange(len(self.batch.tokens))
-        turns = [(replace(self.batch, first=k, total=strata), (row + k) % strata) for k in range(strata)]
+        origins = [replace(self.batch.origin, first=k, total=strata) for k in range(strata)]
+        turns = [(replace(self.batch, origin=origin), (row + origin.first) % strata) for origin in origins]
         nats = [objective(self.model, part, rng=rng.fold(stratum.to(rng.key.device))).nats for part, stratum in turns]
         return torch.stack(nats).mean(0)
 

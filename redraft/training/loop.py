@@ -158,11 +158,11 @@ def _backward(run: Run, state: _TrainState, step: nn.Module, batches: list[Batch
     tokens = team.sum(torch.stack([b.learn.sum() for b in batches]).sum())
     nats = torch.zeros((), device=team.device)
     for batch in batches:
-        assert batch.sample is not None
+        assert batch.origin.sample is not None
         with _accumulate_gradients(step, last=batch is batches[-1]):
             with state.precision.autocast(team.device):
                 loss = step(
-                    batch, randomness.rng(run.seed, batch.sample), tokens / team.world
+                    batch, randomness.rng(run.seed, batch.origin.sample), tokens / team.world
                 )  # DDP averages over workers
             loss.mean.backward()
         nats = nats + loss.nats.sum()

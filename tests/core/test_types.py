@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from redraft.core import Batch, Canvas, Context, Loss, TablePrediction, Vocab
+from redraft.core import Batch, BatchOrigin, Canvas, Context, Loss, TablePrediction, Vocab
 
 seeds = st.integers(0, 2**31)
 
@@ -40,12 +40,12 @@ def test_a_batch_learns_all_but_padding() -> None:
 
 def test_a_moved_batch_keeps_its_place() -> None:
     tokens = torch.zeros(2, 3, dtype=torch.int64)
-    batch = Batch(tokens, tokens == 0, None, torch.tensor([7, 8]), first=4, total=16)
+    batch = Batch(tokens, tokens == 0, origin=BatchOrigin(torch.tensor([7, 8]), first=4, total=16))
     moved = batch.to(torch.device("meta"))
     assert (moved.tokens.device.type, moved.learn.device.type, moved.pad) == ("meta", "meta", None)
-    assert moved.sample is not None
-    assert moved.sample.device.type == "meta"
-    assert (moved.first, moved.total) == (4, 16)
+    assert moved.origin.sample is not None
+    assert moved.origin.sample.device.type == "meta"
+    assert (moved.origin.first, moved.origin.total) == (4, 16)
 
 
 @given(seed=seeds)

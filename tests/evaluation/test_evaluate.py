@@ -19,6 +19,7 @@ import redraft
 from redraft import tasks
 from redraft.core import (
     Batch,
+    BatchOrigin,
     ByteTokenizer,
     Canvas,
     CharTokenizer,
@@ -71,7 +72,7 @@ def tile(batch: Batch, times: int) -> Batch:
     """The same rows again and again, each time as other samples."""
     assert batch.pad is not None
     rows = [t.repeat(times, 1) for t in (batch.tokens, batch.learn, batch.pad)]
-    return Batch(*rows, sample=torch.arange(len(rows[0])))
+    return Batch(*rows, origin=BatchOrigin(sample=torch.arange(len(rows[0]))))
 
 
 @torch.no_grad()
@@ -227,7 +228,7 @@ def test_the_count_form_has_a_fraction_of_the_variance(build: Build) -> None:
     """At eight network calls each: against plain times with weight 1/t, and against stratified ones."""
     model, rows = build(), 2000
     x = torch.randint(0, MASK, (1, 8), generator=torch.Generator().manual_seed(1)).expand(rows, -1)
-    batch = replace(Batch.of(x), sample=torch.arange(rows), total=1)
+    batch = replace(Batch.of(x), origin=BatchOrigin(sample=torch.arange(rows), total=1))
     with torch.no_grad():
         plain = torch.stack([Objective()(model, batch, rng=rng(5, rows).fold(i)).nats for i in range(8)]).mean(0)
     strata = likelihood(model, [batch], draws=4, bound=Bound()).row_nats
@@ -271,7 +272,9 @@ def test_every_row_visits_every_stratum_twice(build: Build, bound: Bound | None)
 def test_strata_of_times_draw_noise_of_their_own(build: Build) -> None:
     """One noise for all strata would add its errors up instead of averaging them."""
     model, rows = build(), 1000
-    batch = replace(Batch.of(torch.arange(8).expand(rows, -1) % MASK), sample=torch.arange(rows), total=1)
+    batch = replace(
+        Batch.of(torch.arange(8).expand(rows, -1) % MASK), origin=BatchOrigin(sample=torch.arange(rows), total=1)
+    )
     with torch.no_grad():
         plain = torch.stack([Objective(Bound(4))(model, batch, rng=rng(5, rows).fold(i)).nats for i in range(8)])
     strata = likelihood(model, [batch], draws=4, bound=Bound(4)).row_nats
@@ -311,11 +314,12 @@ def test_neither_batches_nor_padding_change_a_row(build: Build, pattern: Attenti
 
 
 def test_samples_carry_the_key_of_a_row(build: Build) -> None:
-    model, batch = build(), replace(ragged(), sample=torch.arange(12) + 70)
+    model, batch = build(), replace(ragged(), origin=BatchOrigin(sample=torch.arange(12) + 70))
     order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
     assert batch.pad is not None
-    assert batch.sample is not None
-    mixed = Batch(batch.tokens[order], batch.learn[order], batch.pad[order], batch.sample[order])
+    assert batch.origin.sample is not None
+    origin = BatchOrigin(batch.origin.sample[order])
+    mixed = Batch(batch.tokens[order], batch.learn[order], batch.pad[order], origin=origin)
     straight, shuffled = (likelihood(model, [b]).row_nats for b in (batch, mixed))
     assert torch.allclose(straight[order], shuffled, rtol=1e-5)
     assert not torch.allclose(straight, likelihood(model, [ragged()]).row_nats, rtol=1e-2)

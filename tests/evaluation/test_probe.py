@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from redraft.apps.cli import main
-from redraft.core import Batch
+from redraft.core import Batch, Condition
 from redraft.evaluation import linear_probe, tuned_probe, window_batch
 from redraft.evaluation.probing import _mean_states
 from redraft.models import DiffusionLM
@@ -31,7 +31,11 @@ def test_states_of_any_network_of_tokens_tell_words_apart(name: str) -> None:
     found = linear_probe(model, batches("train"), batches("test", 64), decay=1e-3)
     assert (found.rows, found.classes) == (64, 3)
     assert found.accuracy > max(0.6, found.majority)
-    shuffled = [Batch(b.tokens, b.learn, b.pad, label=b.label.flip(0)) for b in batches("train") if b.label is not None]
+    shuffled = [
+        Batch(b.tokens, b.learn, b.pad, condition=Condition(label=b.condition.label.flip(0)))
+        for b in batches("train")
+        if b.condition.label is not None
+    ]
     assert linear_probe(model, shuffled, batches("test", 64)).accuracy < 0.6, "classes that nothing tells"
 
 

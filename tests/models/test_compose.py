@@ -25,8 +25,8 @@ def test_rows_are_padded_and_holes_before_given_text_are_inside() -> None:
     bos, mask, pad = VOCAB.bos, VOCAB.mask, VOCAB.filler
     assert canvas.z.tolist() == [[bos, A, mask, B, mask], [bos, C, pad, pad, pad]]
     assert (~canvas.fixed).nonzero().tolist() == [[0, 2], [0, 4]]
-    assert canvas.context.no_end_token is not None
-    assert canvas.context.no_end_token.nonzero().tolist() == [[0, 2]]
+    assert canvas.context.constraints.no_end_token is not None
+    assert canvas.context.constraints.no_end_token.nonzero().tolist() == [[0, 2]]
     assert canvas.context.pad is not None
     assert canvas.context.pad.sum(-1).tolist() == [0, 3]
     assert _prompt_mask(canvas, VOCAB).nonzero().tolist() == [[0, 1], [0, 3], [1, 1]]

@@ -23,7 +23,7 @@ from redraft.apps.cli import VERBS
 from redraft.apps.cli.arguments import (
     parse_verb,
 )
-from redraft.core import Batch, CharTokenizer, rng
+from redraft.core import Batch, BatchOrigin, CharTokenizer, rng
 from redraft.decoding import Ancestral, EntropyBound, Unmask
 from redraft.models import DiffusionLM, MaskedLM, TransformerSize
 from redraft.tasks import TextModel
@@ -783,7 +783,7 @@ def test_certainty_is_learned_on_canvases_of_the_trajectory(run: Run, tmp_path: 
     made = trajectories.Trajectories.of(model, Unmask(None, EntropyBound(0.0, 1.0)), 2, 8)
     assert sorted(made.when[0].tolist()) == list(range(1, 9))
     made.save(tmp_path / "made.pt")
-    batch = replace(Batch.of(made.tokens), sample=torch.arange(2))
+    batch = replace(Batch.of(made.tokens), origin=BatchOrigin(sample=torch.arange(2)))
     plain, sure = (trajectories.Certainty(str(tmp_path / "made.pt"), w)(model, batch, rng=rng(0, 2)) for w in (0, 2))
     assert torch.equal(plain.parts["later"], sure.parts["later"])
     assert float(plain.parts["certainty"]) == 0 <= float(sure.parts["certainty"])

@@ -175,7 +175,7 @@ def test_text_that_stays_is_not_cut_off() -> None:
     canvas = Canvas(torch.tensor([it.encode_row(DRAFT)] * 8), torch.zeros(8, 68, dtype=torch.bool))
     for written in SDEdit(Unmask(2, AnyOrder()), 0.5)(it.lm, process, canvas, rng=rng(0, 8)):
         words = written.fixed & (written.z != it.lm.config.vocab.eos)
-        inside = written.context.no_end_token
+        inside = written.context.constraints.no_end_token
         assert inside is not None
         behind = words.flip(-1).cumsum(-1).flip(-1) > 0
         assert torch.equal(inside, behind & ~written.fixed)

@@ -13,6 +13,7 @@ from torch import Tensor
 from redraft.apps.cli import main
 from redraft.core import (
     Batch,
+    Condition,
     Context,
     Gaussian,
     Insertion,
@@ -197,27 +198,27 @@ def test_a_class_without_a_number_is_refused(tmp_path: Path) -> None:
 def test_labels_survive_rows_batches_and_devices() -> None:
     rows = load_rows(Letters(), "train", WORDS, LabeledRows(5, fill_with_eos=False))
     batch = rows.take([0, 3, 4, 5])
-    assert batch.label is not None
-    assert (batch.label.tolist(), batch.label.dtype) == ([0, 1, 0, 1], torch.int64)
+    assert batch.condition.label is not None
+    assert (batch.condition.label.tolist(), batch.condition.label.dtype) == ([0, 1, 0, 1], torch.int64)
     assert [WORDS.decode(row[:4]) for row in batch.tokens.tolist()] == [
         Letters().document("train", i) for i in (0, 3, 4, 5)
     ]
-    assert batch.to(torch.device("meta")).label.device.type == "meta"  # type: ignore[union-attr]
+    assert batch.to(torch.device("meta")).condition.label.device.type == "meta"  # type: ignore[union-attr]
     loaded = next(Loader(rows, 4).batches(8))
-    assert loaded.label.tolist() == [n % 2 for n in loaded.sample.tolist()]  # type: ignore[union-attr]
-    assert [b.label.tolist() for b in first_batches(rows, 3, 2)] == [[0, 1], [0]]  # type: ignore[union-attr]
-    context = Context(label=batch.label)
-    assert context.rows(torch.tensor([3, 0])).label.tolist() == [1, 0]  # type: ignore[union-attr]
-    assert load_rows(Letters(), "train", WORDS, DocumentRows(4)).take([1]).label is None  # plain documents, too
+    assert loaded.condition.label.tolist() == [n % 2 for n in loaded.origin.sample.tolist()]  # type: ignore[union-attr]
+    assert [b.condition.label.tolist() for b in first_batches(rows, 3, 2)] == [[0, 1], [0]]  # type: ignore[union-attr]
+    context = Context(condition=Condition(label=batch.condition.label))
+    assert context.rows(torch.tensor([3, 0])).condition.label.tolist() == [1, 0]  # type: ignore[union-attr]
+    plain = load_rows(Letters(), "train", WORDS, DocumentRows(4)).take([1])  # plain documents, too
+    assert plain.condition.label is None
 
 
 def test_framings_say_what_they_need() -> None:
     with pytest.raises(DataError, match="StoryCorpus has texts but no classes, which LabeledRows needs"):
         load_rows(StoryCorpus(), "train", WORDS, LabeledRows(4))
-    sourced = load_rows(Letters(("a", "d")), "train", WORDS, EncoderRows(5, 3)).take(
-        [1]
-    )  # an encoder may read the name
-    assert sourced.source.tolist() == [[3, WORDS.vocab.eos]]  # type: ignore[union-attr]
+    rows = load_rows(Letters(("a", "d")), "train", WORDS, EncoderRows(5, 3))
+    sourced = rows.take([1])  # an encoder may read the name
+    assert sourced.condition.source.tolist() == [[3, WORDS.vocab.eos]]  # type: ignore[union-attr]
 
 
 # What the network is told
@@ -225,9 +226,9 @@ def test_framings_say_what_they_need() -> None:
 
 def test_to_lose_a_label_is_to_have_none(model: DiffusionLM) -> None:
     z, t = noisy()
-    told = Context(label=torch.tensor([1, 0, 1]))
+    told = Context(condition=Condition(label=torch.tensor([1, 0, 1])))
     lost = _drop_condition(model, told, 1.0, rng=randomness.rng(0, 3))
-    assert lost.label.tolist() == [2, 2, 2]  # type: ignore[union-attr]
+    assert lost.condition.label.tolist() == [2, 2, 2]  # type: ignore[union-attr]
     assert torch.equal(model(z, t, lost).x, model(z, t, Context()).x), "bit for bit"
     assert not torch.allclose(model(z, t, told).x, model(z, t, Context()).x, atol=1e-2)
     assert _drop_condition(model, told, 0.0, rng=randomness.rng(0, 3)) is told
@@ -236,14 +237,14 @@ def test_to_lose_a_label_is_to_have_none(model: DiffusionLM) -> None:
 
 def test_the_chosen_share_loses_its_label_row_by_row(model: DiffusionLM) -> None:
     rows = 400
-    told = Context(label=torch.arange(rows) % 2)
-    lost = _drop_condition(model, told, 0.25, rng=randomness.rng(0, rows)).label
+    told = Context(condition=Condition(label=torch.arange(rows) % 2))
+    lost = _drop_condition(model, told, 0.25, rng=randomness.rng(0, rows)).condition.label
     assert lost is not None
     gone = lost == 2
     assert 70 < int(gone.sum()) < 130
-    assert torch.equal(lost[~gone], told.label[~gone])  # type: ignore[index]
+    assert torch.equal(lost[~gone], told.condition.label[~gone])  # type: ignore[index]
     z, t = noisy(rows)
-    mixed, without = model(z, t, Context(label=lost)).x, model(z, t, Context()).x
+    mixed, without = model(z, t, Context(condition=Condition(label=lost))).x, model(z, t, Context()).x
     torch.testing.assert_close(mixed[gone], without[gone])
 
 
@@ -258,20 +259,20 @@ def test_labels_are_classes_of_the_network(model: DiffusionLM) -> None:
     for labels in ([0, 2], [-1, 0]):
         for ask in (model.context, model.blank):
             with pytest.raises(ValueError, match="for a network with 2 classes, counted from 0"):
-                ask(replace(batch, label=torch.tensor(labels)))
+                ask(replace(batch, condition=Condition(label=torch.tensor(labels))))
     with pytest.raises(ValueError, match="with 0 classes"):
         DiffusionLM(replace(CONFIG, network=replace(NETWORK, classes=None))).context(
-            replace(batch, label=torch.tensor([0, 0]))
+            replace(batch, condition=Condition(label=torch.tensor([0, 0])))
         )
     with pytest.raises(ValueError, match="3 labels for 2 rows"):
         model.with_labels(model.canvas(new=4, rows=2), [0, 1, 0])
-    assert model.with_labels(model.canvas(new=4, rows=2), 1).context.label.tolist() == [1, 1]  # type: ignore[union-attr]
+    assert model.with_labels(model.canvas(new=4, rows=2), 1).context.condition.label.tolist() == [1, 1]  # type: ignore[union-attr]
 
 
 def test_insertion_is_told_labels_too() -> None:
     model = build(replace(CONFIG, process=Insertion(WORDS.vocab), network=replace(NETWORK, gaps=4)))
     z, t = noisy(2)
-    one, two = (model(z, t, Context(label=torch.tensor([n, n]))) for n in (0, 1))
+    one, two = (model(z, t, Context(condition=Condition(label=torch.tensor([n, n])))) for n in (0, 1))
     assert not torch.allclose(one.x, two.x, atol=1e-2)
     assert not torch.allclose(one.gaps.mean, two.gaps.mean, atol=1e-2)
 
@@ -279,10 +280,10 @@ def test_insertion_is_told_labels_too() -> None:
 def test_the_error_layer_judges_texts_of_their_class() -> None:
     model = build(replace(CONFIG, error_head=True))
     batch = load_rows(Letters(), "train", WORDS, LabeledRows(4)).take(range(4))
-    assert batch.label is not None
+    assert batch.condition.label is not None
     nats = [
         ErrorHeadObjective()(model, b, rng=randomness.rng(0, 4)).nats.sum()
-        for b in (batch, replace(batch, label=1 - batch.label))
+        for b in (batch, replace(batch, condition=Condition(label=1 - batch.condition.label)))
     ]
     assert nats[0] != nats[1]
 
@@ -298,8 +299,10 @@ def held_out() -> list[Batch]:
 def test_what_is_told_is_used(learned: DiffusionLM, held_out: list[Batch]) -> None:
     """Four letters are four bits for those who know the class, and five at least for the others."""
     told = likelihood(learned, held_out, draws=4)
-    untold = likelihood(learned, [replace(batch, label=None) for batch in held_out], draws=4)
-    false = likelihood(learned, [replace(b, label=b.label.ne(1).long()) for b in held_out], draws=4)  # type: ignore[union-attr]
+    untold = likelihood(learned, [replace(batch, condition=Condition()) for batch in held_out], draws=4)
+    false = likelihood(
+        learned, [replace(b, condition=Condition(label=b.condition.label.ne(1).long())) for b in held_out], draws=4
+    )  # type: ignore[union-attr]
     assert 3.9 < 4 * told.bits_per_token < 4.4
     assert 5 < 4 * untold.bits_per_token < 9
     assert false.bits_per_token > untold.bits_per_token
@@ -310,9 +313,9 @@ def test_texts_are_of_the_class_that_is_asked_for(learned: DiffusionLM, held_out
         return [int(set(text.split()) <= {"c", "d"}) for text in texts]
 
     canvas = learned.blank(held_out[0])
-    assert canvas.context.label is held_out[0].label
+    assert canvas.context.condition.label is held_out[0].condition.label
     written = sample_canvases(learned, Ancestral(4), canvas, batch=9).texts
-    right = [a == b for a, b in zip(late(written), held_out[0].label.tolist(), strict=True)]  # type: ignore[union-attr]
+    right = [a == b for a, b in zip(late(written), held_out[0].condition.label.tolist(), strict=True)]  # type: ignore[union-attr]
     assert sum(right) >= 30
     for label in (0, 1):
         asked = learned.with_labels(learned.canvas(new=4, rows=16), label)
@@ -346,8 +349,8 @@ def test_a_learned_class_of_none_can_be_named() -> None:
     """As in the weights of UDLM, whose last row is not zero."""
     other = randomize(DiffusionLM(CONFIG), 0).eval()
     z, t = noisy()
-    context = Context(label=torch.tensor([0, 1, 0]))
-    none = other(z, t, Context(label=torch.full((3,), 2))).x
+    context = Context(condition=Condition(label=torch.tensor([0, 1, 0])))
+    none = other(z, t, Context(condition=Condition(label=torch.full((3,), 2)))).x
     assert torch.equal(ClassifierFree(0.0, none=2)(other)(z, t, context).x, none)
     assert torch.equal(ClassifierFree(0.0)(other)(z, t, context).x, other(z, t).x)
     assert not torch.allclose(none, other(z, t).x, atol=1e-2)
@@ -379,7 +382,7 @@ def test_a_canvas_of_latents_keeps_its_label() -> None:
     batch = load_rows(run.data, "valid", run.tokenizer, run.framing).take(range(3))
     canvas = model.blank(batch)
     assert canvas.z.dim() == 3
-    assert torch.equal(canvas.context.label, batch.label)  # type: ignore[arg-type]
+    assert torch.equal(canvas.context.condition.label, batch.condition.label)  # type: ignore[arg-type]
     z = model.process.prior(canvas, rng=randomness.rng(0, 3)).z
     t = torch.full((3, 1), 0.5)
     assert not torch.allclose(model(z, t, canvas.context).x, model(z, t, Context()).x, atol=1e-2)

@@ -89,10 +89,9 @@ class _DemoModel:
             raise ValueError(
                 f"{canvas.z.shape[1]} tokens and an end token do not fit the rows of this run; use a shorter text"
             )
-        inside = canvas.context.no_end_token
-        context = replace(
-            canvas.context, no_end_token=None if inside is None else F.pad(inside, (0, rest), value=False)
-        )
+        inside = canvas.context.constraints.no_end_token
+        inside = None if inside is None else F.pad(inside, (0, rest), value=False)
+        context = canvas.context.with_constraints(no_end_token=inside)
         z, fixed = F.pad(canvas.z, (0, rest), value=end), F.pad(canvas.fixed, (0, rest), value=True)
         return replace(canvas, z=z, fixed=fixed, context=context)
 

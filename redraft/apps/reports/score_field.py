@@ -12,6 +12,7 @@ from torch import Tensor
 
 from redraft.core import randomness
 from redraft.core.canvas import Canvas, Context
+from redraft.core.condition import Condition
 from redraft.core.prediction import Denoiser
 from redraft.core.processes import gaussian
 from redraft.core.processes.gaussian import Gaussian, NoisePath
@@ -80,7 +81,7 @@ def learned_scene(mixture: Mixture, model: DiffusionLM, toward: int) -> ScoreSce
     def guided(scale: float) -> tuple[Denoiser, Context]:
         if model.config.network.classes is None:
             return GradientClassifier(classifier, process, scale)(model), Context()
-        return ClassifierFree(scale)(model), Context(label=torch.full((_SAMPLES,), toward))
+        return ClassifierFree(scale)(model), Context(condition=Condition(label=torch.full((_SAMPLES,), toward)))
 
     return ScoreScene(mixture, process, model, guided, torch.float32, learned=True)
 

@@ -277,15 +277,16 @@ def _insert_masks(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
     empty = slot[:, :-1] >= (~pad).sum(-1, keepdim=True) + arrived[:, -1:]
     z = canvas.z.gather(1, at).masked_fill(new, vocab.masked).masked_fill(empty, vocab.filler)
     fixed = torch.where(empty, closed, canvas.fixed.gather(1, at) & ~new)
-    context = replace(canvas.context, pad=empty, no_end_token=_inside(canvas, owner[:, :-1], new))
+    no_end_token = _inside(canvas, owner[:, :-1], new)
+    context = replace(canvas.context, pad=empty).with_constraints(no_end_token=no_end_token)
     confidence = None if canvas.confidence is None else canvas.confidence.gather(1, at).masked_fill(new | empty, 0.0)
     opened = canvas.open.gather(1, owner)
     return replace(canvas, z=z, fixed=fixed, context=context, open=opened, confidence=confidence)
 
 
 def _inside(canvas: Canvas, owner: Tensor, new: Tensor) -> Tensor | None:
-    """Return `Context.inside` for each slot. If the owner of a new slot is given, the text cannot end at that slot."""
-    inside, pad = canvas.context.no_end_token, canvas.context.pad
+    """Return `no_end_token` for each slot. If the owner of a new slot is given, the text cannot end at that slot."""
+    inside, pad = canvas.context.constraints.no_end_token, canvas.context.pad
     if inside is None or pad is None:
         return inside
     given, at = canvas.fixed & ~pad, owner.clamp(max=pad.shape[1] - 1)

@@ -78,8 +78,8 @@ class _StaleDenoiser:
 
     def _read_rows(self, z: Tensor, t: Tensor, context: Context) -> Context:
         """Read the whole rows with the window's present tokens z into a new cache."""
-        given = self._whole.context
-        if context.label is not given.label or context.source is not given.source:
+        given, condition = self._whole.context, context.condition
+        if condition.label is not given.condition.label or condition.source is not given.condition.source:
             raise ValueError(
                 "guidance inside Blocks would use one approximate cache for both conditions; "
                 "use GuidedSampler(Blocks(…), …)"

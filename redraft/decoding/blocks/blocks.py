@@ -162,10 +162,10 @@ def _without_later_rules(canvas: Canvas, last: int) -> Canvas:
 
     A network that writes in blocks is not trained to predict later blocks.
     """
-    if canvas.context.rules is None:
+    rules = canvas.context.constraints.rules
+    if rules is None:
         return canvas
-    rules = canvas.context.rules.until(torch.tensor([[last]], device=canvas.z.device))
-    return replace(canvas, context=replace(canvas.context, rules=rules))
+    return canvas.with_constraints(rules=rules.until(torch.tensor([[last]], device=canvas.z.device)))
 
 
 def _block_index(denoise: Denoiser, canvas: Canvas, size: int) -> Tensor:

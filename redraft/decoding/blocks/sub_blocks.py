@@ -107,8 +107,9 @@ class _SubBlockDenoiser:
             self._cached = self._denoise.absorb(z, context, t)
             return self._denoise(z, t, replace(context, cache=self._cached.cache))
         positions = torch.arange(z.shape[1], device=z.device)[None] if context.positions is None else context.positions
-        pad, no_end = (None if a is None else a[:, lo:hi] for a in (context.pad, context.no_end_token))
-        window = replace(context, cache=self._cached.cache, positions=positions[:, lo:hi], pad=pad, no_end_token=no_end)
+        pad, no_end = (None if a is None else a[:, lo:hi] for a in (context.pad, context.constraints.no_end_token))
+        window = replace(context, cache=self._cached.cache, positions=positions[:, lo:hi], pad=pad)
+        window = window.with_constraints(no_end_token=no_end)
         pred = self._denoise(z[:, lo:hi], t if t.shape[1] == 1 else t[:, lo:hi], window)
         return _WindowPrediction(pred, lo, hi)
 

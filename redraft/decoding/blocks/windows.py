@@ -62,13 +62,11 @@ class _Window:
             future = None if whole.future is None else whole.future[:, self.lo :][:, : self.column.shape[1]]
             return replace(whole.window(self.lo, self.lo + self.column.shape[1], context), future=future)
         at, beyond = self._clamped_columns(whole)
-        pad, rules = _gather_columns(whole.context.pad, at), whole.context.rules
-        context = replace(
-            context,
-            pad=beyond if pad is None else pad | beyond,
-            no_end_token=_gather_columns(whole.context.no_end_token, at),
-            positions=self.column,
-            rules=None if rules is None else rules.window(whole.z, self.column),
+        pad, constraints = _gather_columns(whole.context.pad, at), whole.context.constraints
+        context = replace(context, pad=beyond if pad is None else pad | beyond, positions=self.column)
+        context = context.with_constraints(
+            no_end_token=_gather_columns(constraints.no_end_token, at),
+            rules=None if constraints.rules is None else constraints.rules.window(whole.z, self.column),
         )
         z = whole.z.take_along_dim(at if whole.z.dim() == 2 else at[..., None], 1)
         return Canvas(z, whole.fixed.gather(1, at) | beyond, context, _gather_columns(whole.future, at))

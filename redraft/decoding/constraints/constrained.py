@@ -56,17 +56,19 @@ class _ConstrainedDenoiser(DenoiserWrapper):
     guidance: Constrained
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        if not isinstance(context.rules, _PlacedRuleSet):
+        rules = context.constraints.rules
+        if not isinstance(rules, _PlacedRuleSet):
             raise ValueError("the canvas has no constraint; attach one with constrain(canvas, rule, tokenizer)")
-        pred = self.denoise(z, t, replace(context, rules=None))
-        if not context.rules.parts or not self.guidance.scale:  # unconstrained rows, or vectors without guidance
+        pred = self.denoise(z, t, context.with_constraints(rules=None))
+        if not rules.parts or not self.guidance.scale:  # unconstrained rows, or vectors without guidance
             return pred
         if pred.vectors is not None:
-            return _guide_vectors(pred.vectors, context.rules, self.guidance.scale)
-        return ConstrainedPrediction(pred, z, self.guidance.process.evidence(z, t.expand_as(z)), context.rules)
+            return _guide_vectors(pred.vectors, rules, self.guidance.scale)
+        return ConstrainedPrediction(pred, z, self.guidance.process.evidence(z, t.expand_as(z)), rules)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
-        return replace(self.denoise.absorb(z, replace(context, rules=None), t), rules=context.rules)
+        after = self.denoise.absorb(z, context.with_constraints(rules=None), t)
+        return after.with_constraints(rules=context.constraints.rules)
 
 
 def _guide_vectors(pred: VectorPrediction, rules: _PlacedRuleSet, scale: float) -> VectorPrediction:

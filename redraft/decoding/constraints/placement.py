@@ -21,7 +21,7 @@ from redraft.decoding.constraints.token_bytes import _token_bytes
 
 @dataclass(frozen=True, eq=False)
 class _PlacedRule:
-    """One rule on some columns of each row; carried in `Context.rules`."""
+    """One rule on some columns of each row; carried in `Constraints.rules`."""
 
     program: _AutomatonProgram
     span: Tensor  # (B, L) bool: columns that the rule covers; their text, read from left to right, must obey it
@@ -187,14 +187,14 @@ def constrain(
     for distinct in dict.fromkeys(filter(None, rule)):
         rows = torch.tensor([other == distinct for other in rule], device=canvas.z.device)[:, None]
         canvas = _add_rule(canvas, distinct, tokenizer, rows.expand_as(canvas.z) if where is None else where & rows)
-    return replace(canvas, context=replace(canvas.context, rules=canvas.context.rules or _PlacedRuleSet(())))
+    return canvas.with_constraints(rules=canvas.context.constraints.rules or _PlacedRuleSet(()))
 
 
 def _add_rule(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, where: Tensor | None) -> Canvas:
     vocab = tokenizer.vocab
     text = _text_mask(canvas, vocab)
     span = text if where is None else where & text
-    before = canvas.context.rules
+    before = canvas.context.constraints.rules
     rules = before if isinstance(before, _PlacedRuleSet) else _PlacedRuleSet(())
     if any(bool((part.span & span).any()) for part in rules.parts):
         raise ValueError("two rules cover the same columns; join them with &, or give them different holes")
@@ -203,8 +203,7 @@ def _add_rule(canvas: Canvas, rule: Rule, tokenizer: Tokenizer, where: Tensor | 
         placed = _place_rule(_program(rule, tokenizer, begins), rule.length, columns, canvas, vocab)
         _require_possible(placed, rule, canvas, tokenizer)
         parts.append(placed)
-    extended = replace(rules, parts=(*rules.parts, *parts))
-    return replace(canvas, context=replace(canvas.context, rules=extended))
+    return canvas.with_constraints(rules=replace(rules, parts=(*rules.parts, *parts)))
 
 
 def hole_mask(canvas: Canvas, index: int = 0) -> Tensor:

@@ -46,7 +46,7 @@ class _ClassifierFreeDenoiser(DenoiserWrapper):
         conditional, unconditional = _branches(context, self.none)
         if self.scale == 0:
             return self.denoise(z, t, unconditional)
-        if context.source is None and context.label is None:
+        if context.condition.source is None and context.condition.label is None:
             raise ValueError("the context has neither source nor label; classifier-free guidance needs one of them")
         without = self.denoise(z, t, unconditional)
         return _mix_predictions(without, self.denoise(z, t, conditional), self.scale, self.posteriors)
@@ -62,19 +62,20 @@ class _ClassifierFreeDenoiser(DenoiserWrapper):
 def _branches(context: Context, none: int | None) -> tuple[Context, Context]:
     """Return the contexts of the conditional and of the unconditional branch."""
     cache, unconditional_cache = _split_caches(context)
-    label = None if none is None or context.label is None else torch.full_like(context.label, none)
-    unconditional = replace(context, source=None, source_pad=None, label=label, cache=unconditional_cache)
-    return replace(context, cache=cache), unconditional
+    label = context.condition.label
+    label = None if none is None or label is None else torch.full_like(label, none)
+    unconditional = context.with_condition(source=None, source_pad=None, label=label)
+    return replace(context, cache=cache), replace(unconditional, cache=unconditional_cache)
 
 
 @dataclass(frozen=True)
 class NegativePrompt(Guidance):
     """(1 − γ)·(with another prompt) + γ·(with the row's own prompt), for prompts inside the row.
 
-    `Context.other` holds the other prompt. If it is all masks, the prompt is hidden: this is LLaDA's classifier-free
-    guidance, whose w is γ − 1. Otherwise it is a negative prompt, and the text moves away from what it asks for. γ = 0
-    and γ = 1 take a single network call and return its prediction unchanged. `PromptGuidedSampler` sets up
-    `Context.other`.
+    `Condition.negative` holds the other prompt. If it is all masks, the prompt is hidden: this is LLaDA's
+    classifier-free guidance, whose w is γ − 1. Otherwise it is a negative prompt, and the text moves away from what it
+    asks for. γ = 0 and γ = 1 take a single network call and return its prediction unchanged. `PromptGuidedSampler` sets
+    up `Condition.negative`.
     """
 
     mask: int  # mask id; positions of the other prompt that hold it are treated as noise
@@ -113,11 +114,12 @@ class _NegativePromptDenoiser(DenoiserWrapper):
 
     def _with_other_prompt(self, z: Tensor, t: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """Return z with the other prompt in it, and its times: 1 where the other prompt is masked."""
-        if context.other is None:
+        negative = context.condition.negative
+        if negative is None:
             raise ValueError("the canvas has no other prompt; use PromptGuidedSampler(sampler, scale)")
-        other = context.other[:, : z.shape[1]]
+        other = negative[:, : z.shape[1]]
         if context.positions is not None:
             position = context.positions.expand(len(z), -1)
-            other = context.other.gather(1, position.clamp(max=context.other.shape[1] - 1))
+            other = negative.gather(1, position.clamp(max=negative.shape[1] - 1))
         times = torch.where(other == self.mask, 1.0, t) if t.shape[1] == z.shape[1] else t
         return torch.where(other < 0, z, other), times

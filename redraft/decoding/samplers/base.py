@@ -72,7 +72,7 @@ def require_steps(steps: int) -> None:
 
 def require_unconstrained(canvas: Canvas, sampler: object, reason: str) -> None:
     """Raise if the canvas has rules (`constrain`), for samplers that cannot obey them."""
-    if canvas.context.rules is not None:
+    if canvas.context.constraints.rules is not None:
         raise ValueError(f"{type(sampler).__name__} cannot obey rules: {reason}; use Ancestral or Unmask (--sampler)")
 
 

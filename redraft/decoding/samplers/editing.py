@@ -59,12 +59,12 @@ def _with_following_text(canvas: Canvas, fixed: Tensor, process: Process) -> Con
     ends = torch.tensor(process.vocab.ends, dtype=canvas.z.dtype, device=canvas.z.device)
     words = fixed & ~torch.isin(canvas.z, ends)
     words = words if canvas.context.pad is None else words & ~canvas.context.pad
-    return replace(canvas.context, no_end_token=~fixed & (words.flip(-1).cumsum(-1).flip(-1) > 0))
+    return canvas.context.with_constraints(no_end_token=~fixed & (words.flip(-1).cumsum(-1).flip(-1) > 0))
 
 
 def _insertion_canvas(process: Insertion, canvas: Canvas, noised: NoisySample) -> Canvas:
     """Return a canvas of the remaining tokens, moved together, with room for the deleted ones after them."""
     assert noised.pad is not None
     fixed = (noised.z != process.vocab.masked) & ~noised.pad
-    context = replace(canvas.context, pad=noised.pad, no_end_token=~noised.pad)
+    context = replace(canvas.context, pad=noised.pad).with_constraints(no_end_token=~noised.pad)
     return replace(canvas, z=noised.z, fixed=fixed, context=context, open=noised.open)

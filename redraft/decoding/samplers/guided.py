@@ -56,7 +56,7 @@ class PromptGuidedSampler(SamplerWrapper):
         given = canvas.fixed if canvas.context.pad is None else canvas.fixed & ~canvas.context.pad
         mask = process.vocab.masked
         other = torch.where(given, self._replacement(canvas, given, mask), -1)
-        with_other = replace(canvas, context=replace(canvas.context, other=other))
+        with_other = replace(canvas, context=canvas.context.with_condition(negative=other))
         return self.sampler(NegativePrompt(mask, self.scale)(denoise), process, with_other, rng=rng)
 
     def _replacement(self, canvas: Canvas, given: Tensor, mask: int) -> Tensor:

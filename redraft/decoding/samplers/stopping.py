@@ -32,7 +32,7 @@ def stop_rows(canvas: Canvas, end: int | None, written: Tensor | int, denoise: D
     written: (B, L) bool, or a number of leading columns. The rest is still noise, which might look like an end token.
     """
     stops = (
-        canvas.context.stop_strings if canvas.context.positions is None else None
+        canvas.context.constraints.stop_strings if canvas.context.positions is None else None
     )  # windows do not hold the whole text
     if end is None and stops is None:
         return canvas
@@ -49,7 +49,7 @@ def stop_rows(canvas: Canvas, end: int | None, written: Tensor | int, denoise: D
 
 def may_stop(stop: bool, canvas: Canvas) -> bool:
     """Whether rows may end early, at an end token or a stop string."""
-    return stop or (canvas.context.stop_strings is not None and canvas.context.positions is None)
+    return stop or (canvas.context.constraints.stop_strings is not None and canvas.context.positions is None)
 
 
 def _fill_with_end_tokens(canvas: Canvas, tokens: Canvas, after: Tensor, end: int, denoise: Denoiser) -> Canvas:

@@ -145,9 +145,10 @@ class SpeculativeSampler(Sampler):
         position = torch.arange(read, end + 1, device=z.device)[None]
         context = denoise.absorb(z, replace(context, positions=position[:, :-1]))
         masks = torch.full_like(position[:, begin - read :], process.vocab.masked)
-        no_end = None if canvas.context.no_end_token is None else canvas.context.no_end_token[:, begin : end + 1]
+        no_end = canvas.context.constraints.no_end_token
         clean = torch.cat([draft.tokens, masks[:, :1]], 1)
-        query = replace(context, positions=position[:, begin - read :], no_end_token=no_end, clean=clean)
+        query = replace(context, positions=position[:, begin - read :], clean=clean)
+        query = query.with_constraints(no_end_token=None if no_end is None else no_end[:, begin : end + 1])
         log_p = denoise(masks, torch.ones(1, 1, device=z.device), query).x
         rescale = self.temperature not in (0, 1)
         return (log_p.double() / self.temperature).log_softmax(-1) if rescale else log_p, context
@@ -160,7 +161,7 @@ def _without_padding(canvas: Canvas) -> Context:
         raise ValueError(
             "the row has padding before its last token to write; speculative decoding cannot skip it: remove it"
         )
-    return replace(canvas.context, pad=None, no_end_token=None, clean=None)
+    return replace(canvas.context, pad=None, clean=None).with_constraints(no_end_token=None)
 
 
 def _next_span(canvas: Canvas, done: int) -> tuple[int, int] | None:

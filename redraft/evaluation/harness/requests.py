@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from redraft.core.batch import Batch
+from redraft.core.batch import Batch, BatchOrigin
+from redraft.core.condition import Condition
 from redraft.core.vocab import MAX_WIDTH
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.engine.model import TextModel
@@ -190,15 +191,13 @@ class RowLayout:
         for row, ids, request in zip(tokens, prefixes, requests, strict=True):
             row[: len(ids) + len(request.answer)] = torch.tensor([*ids, *request.answer])
         pad, unknown = position >= length, (position >= size) & (position < length)
-        source, source_pad = self._sources(requests)
         return Batch(
             tokens,
             (position >= prefix_size) & (position < size),
             pad if bool(pad.any()) else None,
-            torch.tensor([request.sample for request in requests]),
-            source=source,
-            source_pad=source_pad,
-            unknown=unknown if bool(unknown.any()) else None,
+            unknown if bool(unknown.any()) else None,
+            Condition(None, *self._sources(requests)),
+            BatchOrigin(torch.tensor([request.sample for request in requests])),
         )
 
     def _sources(self, requests: Sequence[AnswerRequest]) -> tuple[Tensor | None, Tensor | None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -28,7 +26,7 @@ def reference_outputs(
     """
     noise_level = _noise_level(model, tokens, level)
     ids, context = (tokens, Context()) if model.config.network.gaps is None else _append_end(model, tokens)
-    states = model.network(ids, noise_level, replace(context, label=label))
+    states = model.network(ids, noise_level, context.with_condition(label=label))
     raw = model.network.logits(states[:, : tokens.shape[1]])
     if model.config.token_head.normalized:
         return raw

@@ -181,15 +181,15 @@ class Transformer(nn.Module):
         """The input of cross attention: the encoded source, or the learned state of "no source"."""
         if self.nothing is None:
             return None
-        if context.source is None:
+        if context.condition.source is None:
             return _EncodedSource(self.nothing.expand(len(like), 1, -1), None)
-        pad = context.source_pad
-        return _EncodedSource(context.source, None if pad is None else ~pad[:, None, None])
+        pad = context.condition.source_pad
+        return _EncodedSource(context.condition.source, None if pad is None else ~pad[:, None, None])
 
     def _query(self, tokens: Tensor, level: Tensor | None, context: Context, at: Tensor | None = None) -> Query:
-        if context.label is not None and self.config.classes is None:
+        if context.condition.label is not None and self.config.classes is None:
             raise ValueError("this network has no class labels; leave them out, or set classes in its config")
-        if context.source is not None and self.io.cross is None:
+        if context.condition.source is not None and self.io.cross is None:
             raise ValueError("this network reads no source; leave it out, or build the model with an encoder")
         past = KeyValueCache.of(context)
         _require_positions(tokens, context, past)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft.tasks.arguments.setting import ArgumentError, Checked, setting
@@ -143,8 +143,7 @@ def with_rules(
     for hole in range(max(1, int(holes.max()) + 1)):
         hole_rules = [_rule_of_hole(rule, hole) for rule in rules]
         tokens = constrain(tokens, hole_rules, model.tokenizer, holes == hole)
-    marks = model.to_vectors(tokens).context.rules
-    return replace(canvas, context=replace(canvas.context, rules=marks))
+    return canvas.with_constraints(rules=model.to_vectors(tokens).context.constraints.rules)
 
 
 def _hole_of_column(canvas: Canvas, rules: Sequence[Rule | HoleRules | None], size: int | None) -> Tensor:

@@ -151,7 +151,7 @@ class ControlRequest:
 
         def compose(prompts: Sequence[str]) -> Canvas:
             canvas = model.lm.compose([row] * len(prompts))
-            return canvas if free else replace(canvas, context=replace(canvas.context, no_end_token=~canvas.fixed))
+            return canvas if free else canvas.with_constraints(no_end_token=~canvas.fixed)
 
         return TextRequest([""], compose, start + count + max(0, rest), count)
 

@@ -129,7 +129,7 @@ class DecodingLoop:
             alternatives=self._alternatives(positions),
             tokenizer=tokenizer,
         )
-        stops = self.start.context.stop_strings
+        stops = self.start.context.constraints.stop_strings
         return stops.truncate(result) if isinstance(stops, StopStrings) else result
 
     def _alternatives(self, positions: Sequence[int]) -> tuple[tuple[tuple[str, float], ...] | None, ...]:

@@ -82,8 +82,7 @@ def _ending_last(model: TextModel, sampler: Sampler) -> Sampler:
 
 def forbid_end_token(canvas: Canvas) -> Canvas:
     """The canvas, with end tokens forbidden everywhere."""
-    everywhere = torch.ones_like(canvas.fixed)
-    return replace(canvas, context=replace(canvas.context, no_end_token=everywhere))
+    return canvas.with_constraints(no_end_token=torch.ones_like(canvas.fixed))
 
 
 def _at_temperature(sampler: Sampler, settings: DecodingSettings) -> Sampler:

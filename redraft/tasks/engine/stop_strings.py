@@ -16,7 +16,7 @@ from redraft.tasks.engine.result import TextResult
 
 @dataclass(frozen=True)
 class StopStrings:
-    """Ends a text (`Context.stop_strings`) as soon as its generated part contains one of these; prompts do not count.
+    """Ends a text (`Constraints.stop_strings`) once its generated part contains one of these; prompts do not count.
 
     Special tokens are matched by their names: "<|eot_id|>" ends a text at that token, although the token is not shown.
     """
@@ -111,8 +111,4 @@ class StopStrings:
 
 def with_stop_strings(canvas: Canvas, texts: tuple[str, ...], tokenizer: Tokenizer) -> Canvas:
     """The canvas with these stop strings."""
-    return (
-        replace(canvas, context=replace(canvas.context, stop_strings=StopStrings(texts, tokenizer)))
-        if texts
-        else canvas
-    )
+    return canvas.with_constraints(stop_strings=StopStrings(texts, tokenizer)) if texts else canvas

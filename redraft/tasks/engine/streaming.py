@@ -33,7 +33,7 @@ class StreamView:
         whole, before = self._text(ids, given, len(ids)), self._committed.get(row, "")
         # some bytes of the last character may still be missing
         text = self._text(ids, given, count).rstrip("\N{REPLACEMENT CHARACTER}")
-        if isinstance(ending := canvas.context.stop_strings, StopStrings):
+        if isinstance(ending := canvas.context.constraints.stop_strings, StopStrings):
             whole, text = self._until(ending, whole, text, ids, given)
         if text.startswith(before) and whole.startswith(text):
             self._committed[row] = before = text

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from redraft.core.batch import Batch
+from redraft.core.batch import Batch, BatchOrigin
 from redraft.tasks.engine.model import TextModel
 from redraft.training.heldout import likelihood
 
@@ -97,7 +97,7 @@ class _LengthSearch:
         unknown, pad, filler = ids == _HOLE, ids == _PADDING, self.model.lm.config.vocab.filler
         sample = torch.zeros(len(rows), dtype=torch.int64, device=device)  # all rows share the noise of each position
         tokens = ids.masked_fill(unknown | pad, filler)
-        return Batch(tokens, learn, pad if bool(pad.any()) else None, sample, unknown=unknown)
+        return Batch(tokens, learn, pad if bool(pad.any()) else None, unknown, origin=BatchOrigin(sample))
 
 
 class _Row(NamedTuple):

@@ -173,8 +173,8 @@ class _TemplateRow:
             return canvas
         column = torch.arange(canvas.fixed.shape[1], device=canvas.fixed.device)
         required = ~canvas.fixed & (column >= last) & (column < last + hole.least)
-        no_end = required if canvas.context.no_end_token is None else canvas.context.no_end_token | required
-        return replace(canvas, context=replace(canvas.context, no_end_token=no_end))
+        before = canvas.context.constraints.no_end_token
+        return canvas.with_constraints(no_end_token=required if before is None else before | required)
 
 
 def _search_lengths(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from redraft.core.batch import Batch
+from redraft.core.condition import Condition
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
 from redraft.training.data.sources import Corpus, DataError, DataStats, InfiniteCorpus, Split
@@ -216,13 +217,15 @@ class FramedRows:
         tokens, pad = pad_rows([row.ids for row in rows], self.framing.length, self.vocab)
         learn = ~pad & (torch.arange(self.framing.length) >= torch.tensor([row.given for row in rows])[:, None])
         batch = Batch(tokens, learn, pad if self.framing.padded else None)
-        if labels := [row.label for row in rows if row.label is not None]:
-            batch = replace(batch, label=torch.tensor(labels))
+        return replace(batch, condition=self._condition(rows))
+
+    def _condition(self, rows: Sequence[_Row]) -> Condition:
+        labels = [row.label for row in rows if row.label is not None]
+        label = torch.tensor(labels) if labels else None
         sources = [row.source for row in rows if row.source is not None]
         if not sources:
-            return batch
-        source, source_pad = pad_rows(sources, max(map(len, sources)), self.vocab)
-        return replace(batch, source=source, source_pad=source_pad)
+            return Condition(label)
+        return Condition(label, *pad_rows(sources, max(map(len, sources)), self.vocab))
 
 
 def pad_rows(rows: Sequence[Sequence[int] | _Ids], length: int, vocab: Vocab) -> tuple[Tensor, Tensor]:

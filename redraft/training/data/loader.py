@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from redraft.core.batch import Batch
+from redraft.core.batch import Batch, BatchOrigin
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.training.data.framing import FramedRows, Framing
 from redraft.training.data.sources import _T, Corpus, DataError, InfiniteCorpus, Split
@@ -76,13 +76,8 @@ class Loader:
         first, last = self.batch * part // parts, self.batch * (part + 1) // parts
         samples = [self._sample(start + offset) for offset in range(first, last)]
         batch = self.rows.take([index for _, index in samples])
-        return replace(
-            batch,
-            sample=torch.tensor([key for key, _ in samples]),
-            first=first,
-            total=self.batch,
-            step=start // self.batch,
-        )
+        keys = torch.tensor([key for key, _ in samples])
+        return replace(batch, origin=BatchOrigin(keys, first, self.batch, start // self.batch))
 
     def _sample(self, number: int) -> tuple[int, int]:
         """Returns the key of a sample, epoch × size + row, and the index of its row."""
@@ -98,7 +93,7 @@ def first_batches(rows: FramedRows, count: int, batch: int = 64) -> list[Batch]:
     """Returns the first `count` rows in their original order, or all rows if there are fewer."""
     total = count if rows.size is None else min(count, rows.size)
     ranges = [range(first, min(first + batch, total)) for first in range(0, total, batch)]
-    return [replace(rows.take(r), sample=torch.tensor(r), first=r.start, total=total) for r in ranges]
+    return [replace(rows.take(r), origin=BatchOrigin(torch.tensor(r), r.start, total)) for r in ranges]
 
 
 def prefetch(items: Iterable[_T], depth: int = 4) -> Iterator[_T]:

@@ -81,11 +81,11 @@ class AdaptationObjective:
 
     def pattern(self, batch: Batch, before: int = 0) -> AttentionPattern | None:
         """The attention pattern of this step; None for the network's own. before: 1 if a start token is read too."""
-        if batch.step >= self.anneal:
+        if batch.origin.step >= self.anneal:
             return None
-        length = batch.tokens.shape[1] + before
-        shared = Rng(torch.full_like(batch.tokens[:1, 0], batch.step)).fold(length)  # the same for all rows and workers
-        return AnnealedCausal(shared.uniform(length, length)[0] < (batch.step + 1) / self.anneal)
+        length, step = batch.tokens.shape[1] + before, batch.origin.step
+        shared = Rng(torch.full_like(batch.tokens[:1, 0], step)).fold(length)  # the same for all rows and workers
+        return AnnealedCausal(shared.uniform(length, length)[0] < (step + 1) / self.anneal)
 
 
 def _causal_nats(model: DiffusionLM, batch: Batch) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from redraft.core.batch import Batch, NoisySample
 from redraft.core.canvas import Context
+from redraft.core.condition import Condition
 from redraft.core.randomness import Rng
 from redraft.models.diffusion_lm import DiffusionLM
 
@@ -34,22 +35,23 @@ def _drop_condition(model: DiffusionLM, context: Context, fraction: float, *, rn
 
     Those rows see one learned state in place of the source, and the class id that means "no class".
     """
-    if not fraction or (context.source is None and context.label is None):
+    condition = context.condition
+    if not fraction or (condition.source is None and condition.label is None):
         return context
     dropped = rng.uniform(1) < fraction
-    if context.label is not None and (none := model.config.network.classes) is not None:
-        context = replace(context, label=context.label.masked_fill(dropped.squeeze(-1), none))
-    return _drop_source(context, dropped, model.network.nothing)
+    if condition.label is not None and (none := model.config.network.classes) is not None:
+        condition = replace(condition, label=condition.label.masked_fill(dropped.squeeze(-1), none))
+    return replace(context, condition=_drop_source(condition, dropped, model.network.nothing))
 
 
-def _drop_source(context: Context, dropped: Tensor, nothing: Tensor | None) -> Context:
+def _drop_source(condition: Condition, dropped: Tensor, nothing: Tensor | None) -> Condition:
     """Replaces the source by the single state `nothing` in the rows marked in `dropped`, (B, 1) bool."""
-    if context.source is None or nothing is None:
-        return context
-    first = torch.arange(context.source.shape[1], device=dropped.device) == 0
-    pad = torch.zeros_like(dropped & first) if context.source_pad is None else context.source_pad
-    source = torch.where(dropped[..., None], nothing.to(context.source.dtype), context.source)
-    return replace(context, source=source, source_pad=torch.where(dropped, ~first, pad))
+    if condition.source is None or nothing is None:
+        return condition
+    first = torch.arange(condition.source.shape[1], device=dropped.device) == 0
+    pad = torch.zeros_like(dropped & first) if condition.source_pad is None else condition.source_pad
+    source = torch.where(dropped[..., None], nothing.to(condition.source.dtype), condition.source)
+    return replace(condition, source=source, source_pad=torch.where(dropped, ~first, pad))
 
 
 def self_condition(model: DiffusionLM, noised: NoisySample, context: Context, *, rng: Rng) -> Context:

@@ -62,7 +62,8 @@ class DrafterObjective:
         last = batch.tokens.shape[1] - 1 - drafter.target_tokens
         if last <= first:
             raise ValueError(f"rows of {batch.tokens.shape[1]} tokens leave nothing to draft; use longer rows")
-        anchors = torch.arange(first + batch.step % min(stride, last - first), last, stride, device=batch.tokens.device)
+        offset = batch.origin.step % min(stride, last - first)
+        anchors = torch.arange(first + offset, last, stride, device=batch.tokens.device)
         learned = F.pad(batch.learn.any(0), (0, drafter.block)).unfold(0, drafter.block, 1).any(-1)
         useful = anchors[learned[anchors + 1 + drafter.target_tokens]]  # a block inside a prompt has no loss
         return useful if len(useful) else anchors[:1]

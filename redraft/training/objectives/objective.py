@@ -154,14 +154,15 @@ class AttributeObjective:
         return _parameters(model.attributes)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
-        if batch.label is None:
+        label = batch.condition.label
+        if label is None:
             raise ValueError("these rows have no classes to learn; use data with labels, such as JsonlClasses")
         for_time, for_noise = rng.split(2)
         t = _prompts_at_zero(self.times(batch, rng=for_time), model.encode(batch))
         noised = model.process.noise(batch.tokens, t, pad=batch.pad, rng=for_noise)
         one_hot = F.one_hot(noised.z, model.config.vocab.size).float()
         logits = model.attribute_logits(one_hot, Context(pad=batch.pad))
-        return Loss.of(batch.learn.sum(-1), total, attribution=F.cross_entropy(logits, batch.label, reduction="none"))
+        return Loss.of(batch.learn.sum(-1), total, attribution=F.cross_entropy(logits, label, reduction="none"))
 
 
 @dataclass(frozen=True)

@@ -53,9 +53,9 @@ class StratifiedTimes(TimeSampler):
     def __call__(self, batch: Batch, *, rng: Rng) -> Tensor:
         (B, L), device = batch.tokens.shape, batch.tokens.device
         blocks = 1 if self.block is None else -(-L // self.block)
-        row = torch.arange(batch.first, batch.first + B, device=device)[:, None]
+        row = torch.arange(batch.origin.first, batch.origin.first + B, device=device)[:, None]
         shift = torch.arange(blocks, device=device) * _GOLDEN
-        t = ((row + rng.uniform(blocks)) / (batch.total or B) + shift) % 1
+        t = ((row + rng.uniform(blocks)) / (batch.origin.total or B) + shift) % 1
         t = self.low + (self.high - self.low) * t**self.power
         return t if self.block is None else t.repeat_interleave(self.block, 1)[:, :L]
 

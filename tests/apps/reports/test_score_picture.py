@@ -19,7 +19,7 @@ from redraft.apps.reports.score_field import (
     _score_error,
     _score_of,
 )
-from redraft.core import Canvas, Context, Gaussian, VectorPrediction, randomness
+from redraft.core import Canvas, Condition, Context, Gaussian, VectorPrediction, randomness
 from redraft.decoding import ClassifierFree, GradientClassifier, Heun, UniformLogSnrGrid, final_canvas
 from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle, _nearest_modes
 from redraft.evaluation.laws.solvers import ModeClassifier
@@ -83,7 +83,8 @@ def test_guidance_with_and_without_a_classifier_is_the_same() -> None:
         block = None
 
         def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> VectorPrediction:
-            some = MIXTURE if context.label is None else Mixture(*(v[1:2] for v in (MIXTURE.means, MIXTURE.std)), one)
+            toward = Mixture(*(v[1:2] for v in (MIXTURE.means, MIXTURE.std)), one)
+            some = MIXTURE if context.condition.label is None else toward
             return MixtureOracle(some, PROCESS.path)(z, t, context)
 
         def absorb(self, z: torch.Tensor, context: Context, t: torch.Tensor | None = None) -> Context:
@@ -94,7 +95,9 @@ def test_guidance_with_and_without_a_classifier_is_the_same() -> None:
     oracle, classifier = MixtureOracle(MIXTURE, PROCESS.path), ModeClassifier(MIXTURE, PROCESS.path, 1)
     for scale in (0.0, 1.0, 3.0):
         by_classifier = GradientClassifier(classifier, PROCESS, scale)(oracle)(z, t, Context()).x
-        free = ClassifierFree(scale)(Conditional())(z, t, Context(label=torch.ones(20, dtype=torch.int64))).x
+        free = ClassifierFree(scale)(Conditional())(
+            z, t, Context(condition=Condition(label=torch.ones(20, dtype=torch.int64)))
+        ).x
         assert torch.allclose(by_classifier, free, atol=1e-6)
 
 

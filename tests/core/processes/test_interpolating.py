@@ -17,6 +17,7 @@ from torch import Tensor
 from redraft.core import (
     Batch,
     Canvas,
+    Condition,
     Context,
     Cosine,
     CosineRatio,
@@ -557,7 +558,7 @@ def test_udlm_with_its_network() -> None:
     same(clean.mean(), scalars["udlm_recon_loss_mean"])
     same(nats + clean.mean(), scalars["udlm_loss_with_recon"])
     with torch.no_grad():
-        labeled = model(io["xt"], io["t"][:, None].double(), Context(label=io["cond"]))
+        labeled = model(io["xt"], io["t"][:, None].double(), Context(condition=Condition(label=io["cond"])))
         same(process.nelbo(labeled, noised._replace(t=io["t"][:, None].double())), io["diffusion_loss_cond"])
 
 

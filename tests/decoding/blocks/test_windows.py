@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from redraft.core import Canvas, CharTokenizer, Context, Masked, Rng, Vocab, rng
+from redraft.core import Canvas, CharTokenizer, Condition, Context, Masked, Rng, Vocab, rng
 from redraft.decoding import (
     Ancestral,
     ApproximateCache,
@@ -134,7 +134,7 @@ def test_guidance_goes_around_the_blocks(build: Build, tiny: TransformerConfig) 
     """Each branch then has a cache of its own."""
     model = build(Full(), replace(tiny, time=8, classes=2))
     canvas = prompts(2, 4, 3, length=9)
-    canvas = replace(canvas, context=Context(label=torch.tensor([0, 1, 1])))
+    canvas = replace(canvas, context=Context(condition=Condition(label=torch.tensor([0, 1, 1]))))
     plain, cached = (Blocks(Unmask(3), decode_block=3, cache=cache) for cache in (False, DualCache(1)))
     free = ClassifierFree(2.0)
     assert torch.equal(

@@ -180,7 +180,7 @@ def test_windows_know_what_was_written_and_what_must_follow() -> None:
     canvas = constrain(blank(6, given={5: 1}), Regex("a{3}b{3}|b{6}"), LETTERS)
     z = canvas.z.clone()
     z[0, :2] = 0
-    marks = Canvas(z, canvas.fixed, canvas.context).window(2, 4, canvas.context).context.rules
+    marks = Canvas(z, canvas.fixed, canvas.context).window(2, 4, canvas.context).context.constraints.rules
     assert marks is not None
     log_p, process = said(2, seed=0), Masked(VOCAB)
     window = Canvas(z, canvas.fixed, canvas.context).window(2, 4, canvas.context)

@@ -84,7 +84,7 @@ def test_a_hole_in_the_middle_cannot_end_early() -> None:
 def test_without_an_end_token_the_room_is_filled() -> None:
     letters = CharTokenizer("ab")
     canvas = redraft.Canvas(torch.full((1, 4), 2), torch.zeros(1, 4, dtype=torch.bool))
-    assert constrain(canvas, Regex("(ab){2}"), letters).context.rules is not None
+    assert constrain(canvas, Regex("(ab){2}"), letters).context.constraints.rules is not None
     with pytest.raises(ValueError, match="the text cannot end before them"):
         constrain(canvas, Regex("ab"), letters)
 

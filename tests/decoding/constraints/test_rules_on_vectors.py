@@ -78,15 +78,15 @@ class Exact:
 def canvas_of(rows: int, pattern: str = PATTERN, given: dict[int, int] | None = None) -> Canvas:
     """A canvas of vectors; tokens are read from how near they are."""
     tokens = constrain(blank(LENGTH, rows, given), Regex(pattern), LETTERS)
-    marks = tokens.context.rules
+    marks = tokens.context.constraints.rules
     assert marks is not None
     read = marks.reading(lambda x: -(x[..., None, :] - TABLE.to(x)).square().sum(-1) / 2)
-    return replace(tokens, z=TABLE[tokens.z], context=replace(tokens.context, rules=read))
+    return replace(tokens.with_constraints(rules=read), z=TABLE[tokens.z])
 
 
 def marked(canvas: Canvas) -> _PlacedRuleSet:
-    assert isinstance(canvas.context.rules, _PlacedRuleSet)
-    return canvas.context.rules
+    assert isinstance(canvas.context.constraints.rules, _PlacedRuleSet)
+    return canvas.context.constraints.rules
 
 
 def log_chance(log_p: Tensor) -> Tensor:

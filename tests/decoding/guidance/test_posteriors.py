@@ -29,7 +29,7 @@ from redraft import (
     constrain,
     rng,
 )
-from redraft.core import CharTokenizer, HybridNoise, MaskNoise, TablePrediction
+from redraft.core import CharTokenizer, Condition, HybridNoise, MaskNoise, TablePrediction
 from redraft.decoding import FirstOrderClassifier, LogitFilter, TokenClassifier, final_canvas
 from redraft.evaluation import Oracle
 from redraft.evaluation.laws.enumeration import ToyLanguage
@@ -47,7 +47,7 @@ class Said:
     block: int | None = None
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        return TablePrediction(self.table(context.label is not None).expand(len(z), *z.shape[1:], self.size))
+        return TablePrediction(self.table(context.condition.label is not None).expand(len(z), *z.shape[1:], self.size))
 
     def table(self, given: bool) -> Tensor:
         """(L, V) log-probabilities, none on the mask."""
@@ -67,7 +67,11 @@ def bayes(process: Interpolating, log_x: Tensor, z: Tensor) -> Tensor:
 
 def canvas_of(z: list[int], rows: int = 1) -> Canvas:
     ids = torch.tensor([z] * rows)
-    return Canvas(ids, torch.zeros_like(ids, dtype=torch.bool), Context(label=torch.zeros(rows, dtype=torch.int64)))
+    return Canvas(
+        ids,
+        torch.zeros_like(ids, dtype=torch.bool),
+        Context(condition=Condition(label=torch.zeros(rows, dtype=torch.int64))),
+    )
 
 
 def linear(x: Tensor, t: Tensor, context: Context) -> Tensor:

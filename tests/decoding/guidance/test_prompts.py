@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from redraft.core import Canvas, Context, Masked, Rng, Vocab, rng
+from redraft.core import Canvas, Condition, Context, Masked, Rng, Vocab, rng
 from redraft.decoding import (
     Ancestral,
     Blocks,
@@ -75,7 +75,7 @@ def test_the_ends_are_the_branches_bit_for_bit(build: Build) -> None:
     z = blank.z.masked_fill(hole, MASK)
     nothing = torch.full_like(z, MASK)
     assert NegativePrompt(MASK, 1.0)(model) is model
-    context = Context(other=torch.where(blank.fixed, MASK, -1))
+    context = Context(condition=Condition(negative=torch.where(blank.fixed, MASK, -1)))
     without = NegativePrompt(MASK, 0.0)(model)(z, hole.double(), context).at(hole)
     with torch.no_grad():
         alone = model(nothing, torch.ones_like(z).double(), blank.context).at(hole)
@@ -89,7 +89,7 @@ def test_a_negative_prompt_is_moved_away_from(build: Build) -> None:
     negative = z.clone()
     negative[:, :4] = torch.tensor([MASK, MASK, *other])
     ids = PromptGuidedSampler(Unmask(), 2.0, other)._replacement(blank, blank.fixed, MASK)
-    context = Context(other=torch.where(blank.fixed, ids, -1))
+    context = Context(condition=Condition(negative=torch.where(blank.fixed, ids, -1)))
     guided = NegativePrompt(MASK, 2.0)(model)(z, hole.double(), context).at(hole)
     late = (negative == MASK).double()
     with torch.no_grad():

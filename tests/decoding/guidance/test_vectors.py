@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from redraft.core import Canvas, Context, Denoiser, Prediction, TablePrediction, VectorPrediction, ops, rng
+from redraft.core import Canvas, Condition, Context, Denoiser, Prediction, TablePrediction, VectorPrediction, ops, rng
 from redraft.decoding import (
     ClassifierFree,
     Ddim,
@@ -26,7 +26,7 @@ from redraft.evaluation.laws.solvers import _PROCESS, ModeClassifier
 
 MIXTURE = Mixture.of()
 ORACLE = MixtureOracle(MIXTURE, _PROCESS.path)
-LABEL = Context(label=torch.tensor([1, 1]))
+LABEL = Context(condition=Condition(label=torch.tensor([1, 1])))
 
 
 def one(mode: int) -> Mixture:
@@ -42,7 +42,7 @@ class Labeled:
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
         self.calls.append(context)
-        mixture = MIXTURE if context.label is None else one(int(context.label[0]))
+        mixture = MIXTURE if context.condition.label is None else one(int(context.condition.label[0]))
         return MixtureOracle(mixture, _PROCESS.path)(z, t, context)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
@@ -84,16 +84,16 @@ def test_vectors_are_mixed_affinely(noisy: tuple[Tensor, Tensor]) -> None:
     labeled = Labeled()
     hint = torch.ones(2, 5, 2)
     said = ClassifierFree(2.5)(labeled)(
-        *noisy, replace(LABEL, previous=hint, source=hint, source_pad=hint[..., 0] > 0)
+        *noisy, replace(LABEL.with_condition(source=hint, source_pad=hint[..., 0] > 0), previous=hint)
     ).x
     without, given = ORACLE(*noisy, LABEL).x, MixtureOracle(one(1), _PROCESS.path)(*noisy, LABEL).x
     torch.testing.assert_close(said, -1.5 * without + 2.5 * given)
     a, s = _PROCESS.path.scales(noisy[1][..., None])
     eps = [(noisy[0] - a * x) / s for x in (said, without, given)]
     torch.testing.assert_close(eps[0], -1.5 * eps[1] + 2.5 * eps[2])  # the same rule in ε
-    hidden, shown = sorted(labeled.calls, key=lambda context: context.label is not None)
-    assert (hidden.source, hidden.source_pad, hidden.label) == (None, None, None)
-    assert shown.source is hint
+    hidden, shown = sorted(labeled.calls, key=lambda context: context.condition.label is not None)
+    assert (hidden.condition.source, hidden.condition.source_pad, hidden.condition.label) == (None, None, None)
+    assert shown.condition.source is hint
     assert hidden.previous is hint, "both branches see the same hint"
 
 
@@ -114,7 +114,7 @@ def test_each_branch_has_a_cache(noisy: tuple[Tensor, Tensor]) -> None:
     assert (context.cache.covers.shape, len(labeled.calls), context.previous) == ((2, 5), 2, None)
     assert context.cache.exact
     again = guided.absorb(noisy[0][:, :3], context.rows(torch.tensor([0, 1])))
-    assert again.label is LABEL.label or torch.equal(again.label, LABEL.label)  # type: ignore[arg-type]
+    assert again.condition.label is LABEL.condition.label or torch.equal(again.condition.label, LABEL.condition.label)  # type: ignore[arg-type]
     guided(*noisy, again)
     assert [type(call.cache) for call in labeled.calls[-2:]] == [Length, Length], "never the pair itself"
     alone = Labeled()
@@ -142,7 +142,7 @@ class Tokens:
     block: int | None = None
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        p = P if context.label is None else Q
+        p = P if context.condition.label is None else Q
         return TablePrediction(p.log().expand(*z.shape, 4), self.normalized)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
@@ -179,7 +179,7 @@ def test_named_tokens_of_vectors_are_mixed_too() -> None:
     @dataclass(frozen=True)
     class Named(Tokens):
         def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-            p = P if context.label is None else Q
+            p = P if context.condition.label is None else Q
             return VectorPrediction(2 * p.expand(*z.shape[:2], 4) - 1, p.log().expand(*z.shape[:2], 4))
 
     pred = ClassifierFree(2.0)(Named())(torch.zeros(2, 3, 4), torch.ones(2, 1), LABEL)

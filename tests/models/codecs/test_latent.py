@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redraft.core import Batch, Context, Gaussian, Vocab, WordTokenizer, rng
+from redraft.core import Batch, Condition, Context, Gaussian, Vocab, WordTokenizer, rng
 from redraft.models import (
     Codec,
     CodecConfig,
@@ -200,7 +200,7 @@ def test_a_decoder_that_forgets_all_reads_the_latents_alone() -> None:
     with torch.no_grad():
         nothing = decoder.nll_with_forgetting(z, tokens, None, 0.0, rng=rng(0, 3))
         everything = decoder.nll_with_forgetting(z, tokens, None, 1.0, rng=rng(0, 3))
-        table = decoder.network.logits(decoder.network(blank, None, Context(source=z)))
+        table = decoder.network.logits(decoder.network(blank, None, Context(condition=Condition(source=z))))
     torch.testing.assert_close(nothing, decoder.nll(z, tokens))
     torch.testing.assert_close(everything, -table.log_softmax(-1).gather(-1, tokens[..., None])[..., 0])
     assert not torch.allclose(nothing, everything)

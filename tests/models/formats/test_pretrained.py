@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from redraft.core import (
+    Condition,
     Context,
     Cosine,
     CosineSquared,
@@ -342,11 +343,12 @@ def test_udlm_labels_stand_beside_any_time() -> None:
     golden = load("udlm")
     net = network(_dit_layout(golden.weights, golden.config))
     level = golden.time("sigma").expand(3, 16).clone()
-    same(net.logits(net(golden["xt"], level, context=Context(label=golden["cond"]))), golden["logits_cond"])
+    labeled = Context(condition=Condition(label=golden["cond"]))
+    same(net.logits(net(golden["xt"], level, context=labeled)), golden["logits_cond"])
     level[:, 8:] = 0.0  # another time for half of the tokens
-    some = net.logits(net(golden["xt"], level, context=Context(label=golden["cond"])))
+    some = net.logits(net(golden["xt"], level, context=labeled))
     alone = [
-        net.logits(net(golden["xt"][i : i + 1], level[i : i + 1], context=Context(label=golden["cond"][i : i + 1])))
+        net.logits(net(golden["xt"][i : i + 1], level[i : i + 1], context=labeled.rows(torch.tensor([i]))))
         for i in range(3)
     ]
     same(some, torch.cat(alone))

@@ -77,9 +77,9 @@ def written(path: Path, content: bytes | str) -> str:
 
 
 def same(a: Batch, b: Batch) -> bool:
-    pairs = [(a.tokens, b.tokens), (a.learn, b.learn), (a.pad, b.pad), (a.sample, b.sample)]
+    pairs = [(a.tokens, b.tokens), (a.learn, b.learn), (a.pad, b.pad), (a.origin.sample, b.origin.sample)]
     equal = all(x is y if x is None or y is None else torch.equal(x, y) for x, y in pairs)
-    return equal and (a.first, a.total) == (b.first, b.total)
+    return equal and (a.origin.first, a.origin.total) == (b.origin.first, b.origin.total)
 
 
 # The ledger of samples
@@ -92,7 +92,7 @@ def step(rows: FramedRows, start: int, batch: int, world: int, micro: int = 1) -
 
 
 def names(parts: list[Batch]) -> list[int]:
-    return [int(name) for part in parts if part.sample is not None for name in part.sample]
+    return [int(name) for part in parts if part.origin.sample is not None for name in part.origin.sample]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
@@ -136,17 +136,17 @@ def test_a_resumed_loader_goes_on_where_it_stopped() -> None:
 def test_a_sample_name_tells_epoch_and_row() -> None:
     rows = numbered(20)
     for batch in islice(Loader(rows, 8).batches(), 10):
-        assert batch.sample is not None
+        assert batch.origin.sample is not None
         numbers = [int(ByteTokenizer().decode(row)) for row in batch.tokens.tolist()]
-        assert numbers == [name % 20 for name in batch.sample.tolist()]
+        assert numbers == [name % 20 for name in batch.origin.sample.tolist()]
 
 
 @pytest.mark.parametrize(("world", "micro", "batch"), [(1, 1, 4), (2, 2, 7), (3, 1, 64), (3, 4, 13)])
 def test_stretches_cover_the_step_without_gap(world: int, micro: int, batch: int) -> None:
     places: list[int] = []
     for part in step(numbered(40), 5, batch, world, micro):
-        assert part.total == batch
-        places += range(part.first, part.first + len(part.tokens))
+        assert part.origin.total == batch
+        places += range(part.origin.first, part.origin.first + len(part.tokens))
     assert places == list(range(batch))
 
 
@@ -284,7 +284,7 @@ def test_packing_several_documents_needs_eos() -> None:
 
 def test_evaluation_takes_rows_in_order() -> None:
     batches = first_batches(numbered(10), 7, batch=3)
-    assert [(b.first, b.total, len(b.tokens)) for b in batches] == [(0, 7, 3), (3, 7, 3), (6, 7, 1)]
+    assert [(b.origin.first, b.origin.total, len(b.tokens)) for b in batches] == [(0, 7, 3), (3, 7, 3), (6, 7, 1)]
     assert names(batches) == list(range(7))
     assert names(first_batches(numbered(10), 99)) == list(range(10))
     stories = load_rows(StoryCorpus(), "valid", WordTokenizer(STORY_LANGUAGE.words()), DocumentRows(128))

@@ -13,7 +13,17 @@ from conftest import randomize
 
 from redraft.apps.cli import main
 from redraft.apps.cli.run_arguments import make_tokenizer, parse_run
-from redraft.core import Batch, Context, Gaussian, WordTokenizer, bleu, minimum_bayes_risk, randomness, split_words
+from redraft.core import (
+    Batch,
+    Condition,
+    Context,
+    Gaussian,
+    WordTokenizer,
+    bleu,
+    minimum_bayes_risk,
+    randomness,
+    split_words,
+)
 from redraft.decoding import Ancestral
 from redraft.models import DiffusionLM, DiffusionLMConfig, Embedding, PredictX, TransformerConfig
 from redraft.models.checkpoints import serialization
@@ -190,10 +200,10 @@ def test_what_does_not_fit_is_cut_and_counted() -> None:
 def test_a_source_beside_the_row() -> None:
     batch = load_rows(TWO, "train", WORDS, EncoderRows(6, source=3)).take([0, 1])
     assert batch.tokens.tolist() == [[BOS, 2, 3, 4, EOS, EOS], [BOS, 0, 1, 2, 3, 4]]
-    assert batch.source is not None
-    assert batch.source_pad is not None
-    assert batch.source.tolist() == [[0, 1, EOS], [5, EOS, EOS]]
-    assert batch.source_pad.tolist() == [[False] * 3, [False, False, True]]
+    assert batch.condition.source is not None
+    assert batch.condition.source_pad is not None
+    assert batch.condition.source.tolist() == [[0, 1, EOS], [5, EOS, EOS]]
+    assert batch.condition.source_pad.tolist() == [[False] * 3, [False, False, True]]
     assert bool((batch.learn == torch.tensor([False] + [True] * 5)).all())
 
 
@@ -239,7 +249,7 @@ def test_presets_of_pairs(name: str) -> None:
     batch = rows.take(range(50))
     assert rows.tally.cut == 0
     assert not bool((batch.tokens == run.tokenizer.unknown).any())
-    assert batch.source is None or not bool((batch.source == run.tokenizer.unknown).any())
+    assert batch.condition.source is None or not bool((batch.condition.source == run.tokenizer.unknown).any())
 
 
 # Minimum Bayes risk
@@ -345,18 +355,21 @@ def genie_batch() -> Batch:
 def test_padding_of_a_source_never_matters() -> None:
     """Neither its ids nor its number; the original attends to it."""
     model, batch = small(encoder=True), genie_batch()
-    assert batch.source is not None
-    assert batch.source_pad is not None
+    assert batch.condition.source is not None
+    assert batch.condition.source_pad is not None
     x, t = model.encode(batch).x, torch.full((2, 1), 0.5)
     base = model(x, t, model.context(batch)).x
-    other = batch.source.masked_fill(batch.source_pad, 3)
-    assert torch.equal(model(x, t, model.context(replace(batch, source=other))).x, base)
-    longer = torch.nn.functional.pad(batch.source, (0, 3), value=4)
-    pad = torch.nn.functional.pad(batch.source_pad, (0, 3), value=True)
-    assert torch.allclose(model(x, t, model.context(replace(batch, source=longer, source_pad=pad))).x, base, atol=1e-5)
-    changed = batch.source.clone()
+    other = batch.condition.source.masked_fill(batch.condition.source_pad, 3)
+    assert torch.equal(
+        model(x, t, model.context(replace(batch, condition=replace(batch.condition, source=other)))).x, base
+    )
+    longer = torch.nn.functional.pad(batch.condition.source, (0, 3), value=4)
+    pad = torch.nn.functional.pad(batch.condition.source_pad, (0, 3), value=True)
+    longer_batch = replace(batch, condition=Condition(source=longer, source_pad=pad))
+    assert torch.allclose(model(x, t, model.context(longer_batch)).x, base, atol=1e-5)
+    changed = batch.condition.source.clone()
     changed[0, 0] = 5
-    again = model(x, t, model.context(replace(batch, source=changed))).x
+    again = model(x, t, model.context(replace(batch, condition=replace(batch.condition, source=changed)))).x
     assert not torch.allclose(again[0], base[0], atol=1e-3)  # the source itself does matter, of its own row alone
     assert torch.equal(again[1], base[1])
 
@@ -377,8 +390,8 @@ def test_how_many_rows_lose_their_source() -> None:
     model, batch = small(encoder=True), genie_batch()
     many = model.context(batch).rows(torch.zeros(4000, dtype=torch.int64))
     dropped = _drop_condition(model, many, 0.1, rng=randomness.rng(0, 4000))
-    assert dropped.source_pad is not None
-    assert float(dropped.source_pad[:, 1:].all(-1).float().mean()) == pytest.approx(0.1, abs=0.02)
+    assert dropped.condition.source_pad is not None
+    assert float(dropped.condition.source_pad[:, 1:].all(-1).float().mean()) == pytest.approx(0.1, abs=0.02)
 
 
 def test_encoder_and_cross_attention_learn() -> None:
@@ -393,11 +406,11 @@ def test_a_canvas_for_an_encoder_is_that_of_its_batch() -> None:
     model, batch = small(encoder=True), genie_batch()
     blank, written = model.blank(batch), model.canvas(["", ""], new=5, source=["a b", "f"])
     assert torch.equal(blank.fixed, written.fixed)
-    assert blank.context.source is not None
-    assert written.context.source is not None
-    assert torch.equal(blank.context.source, written.context.source)
-    assert blank.context.source_pad is not None
-    assert torch.equal(blank.context.source_pad, written.context.source_pad)
+    assert blank.context.condition.source is not None
+    assert written.context.condition.source is not None
+    assert torch.equal(blank.context.condition.source, written.context.condition.source)
+    assert blank.context.condition.source_pad is not None
+    assert torch.equal(blank.context.condition.source_pad, written.context.condition.source_pad)
     texts = sample_canvases(model, Ancestral(3), written, seed=1).texts
     assert texts == sample_canvases(model, Ancestral(3), blank, seed=1, batch=1).texts
 
@@ -503,8 +516,8 @@ def test_recipes_of_pairs(tmp_path: Path) -> None:
         beside = variations.with_tokenizer(parse_run(name, [str(tmp_path)], "words:20")[0], words)
         row = load_rows(beside.data, "train", words, beside.framing).take([0])
         assert words.decode(row.tokens[0].tolist()) == "Aromi is a pub.", "from the first place on"
-        assert row.source is not None
-        assert words.decode(row.source[0].tolist()) == "name [ Aromi ]"
+        assert row.condition.source is not None
+        assert words.decode(row.condition.source[0].tolist()) == "name [ Aromi ]"
     with pytest.raises(ValueError, match="trains on pairs of source and target"):
         parse_run("genie_tiny", [str(tmp_path / "trainset.csv")])
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.core import Batch, Canvas, Context, Loss, Masked, Prediction, Rng, TablePrediction, Vocab, rng
+from redraft.core import Batch, Canvas, Condition, Context, Loss, Masked, Prediction, Rng, TablePrediction, Vocab, rng
 from redraft.decoding import AnyOrder, FirstOrderClassifier, GuidedSampler, TokenClassifier, Unmask, final_canvas
 from redraft.models import DiffusionLM, DiffusionLMConfig, TransformerConfig, from_json, to_json
 from redraft.training import AttributeObjective, Objective, TrainStep, presets
@@ -29,7 +29,7 @@ def rows(seed: int, count: int = 64, length: int = 8) -> Batch:
     odd = torch.rand(count, length, generator=g) < 0.2
     tokens = torch.randint(0, 3, (count, length), generator=g) + 3 * (label[:, None] ^ odd.long())
     pad = (torch.arange(length) >= 6) & (torch.arange(count)[:, None] == count - 1)
-    return replace(Batch.of(tokens, pad), label=label)
+    return replace(Batch.of(tokens, pad), condition=Condition(label=label))
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_it_knows_noisy_texts(trained: DiffusionLM, lost: float, least: float) -
     z = trained.process.noise(batch.tokens, torch.full((400, 1), lost), rng=rng(0, 400)).z
     with torch.no_grad():
         said = trained.attribute_logits(F.one_hot(z, 7).float(), Context(pad=batch.pad)).argmax(-1)
-    assert float((said == batch.label).float().mean()) > least
+    assert float((said == batch.condition.label).float().mean()) > least
 
 
 def test_padding_is_not_read(trained: DiffusionLM) -> None:
@@ -93,12 +93,12 @@ def test_it_needs_classes_and_a_layer() -> None:
     with pytest.raises(ValueError, match="no attribute classifier; train one with AttributeObjective"):
         DiffusionLM(replace(CONFIG, attribute_classes=0)).attribute_logits(torch.zeros(1, 2, 7))
     with pytest.raises(ValueError, match="these rows have no classes to learn"):
-        AttributeObjective()(DiffusionLM(CONFIG), replace(rows(0), label=None), rng=rng(0, 64))
+        AttributeObjective()(DiffusionLM(CONFIG), replace(rows(0), condition=Condition()), rng=rng(0, 64))
 
 
 def test_the_diffusion_leaves_it_alone() -> None:
     model = DiffusionLM(CONFIG)
-    assert model.context(rows(0)).label is None, "the classes are not for the network"
+    assert model.context(rows(0)).condition.label is None, "the classes are not for the network"
     ours = {id(p) for p in AttributeObjective().learns(model)}
     assert not ours & {id(p) for p in Objective().learns(model)}
 

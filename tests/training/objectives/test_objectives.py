@@ -13,6 +13,7 @@ from torch import Tensor
 
 from redraft.core import (
     Batch,
+    BatchOrigin,
     Cosine,
     Exponential,
     Geometric,
@@ -84,7 +85,7 @@ def test_every_stratum_is_hit_once_however_the_batch_is_split(total: int, cuts: 
     """Each part with a generator of its own, as workers and accumulation steps have."""
     drawn = []
     for i, (first, rows) in enumerate(split(total, cuts)):
-        batch = replace(Batch.of(tokens(rows, 5)), first=first, total=total)
+        batch = replace(Batch.of(tokens(rows, 5)), origin=BatchOrigin(first=first, total=total))
         drawn.append(StratifiedTimes()(batch, rng=rng(seed + i, rows)))
     t = torch.cat(drawn)
     assert t.shape == (total, 1)

@@ -18,7 +18,7 @@ import tokenizers
 import torch
 
 import redraft
-from redraft.core import Batch, Context, HubTokenizer, Masked, WordTokenizer, rng
+from redraft.core import Batch, BatchOrigin, Context, HubTokenizer, Masked, WordTokenizer, rng
 from redraft.models import (
     Causal,
     CheckpointError,
@@ -98,7 +98,7 @@ def test_annealing_goes_from_causal_to_full() -> None:
     batch, place = Batch.of(torch.zeros(2, 40, dtype=torch.int64)), torch.arange(40)
     goal, shares = AdaptationObjective(anneal=10), []
     for step in range(10):
-        pattern = goal.pattern(replace(batch, step=step))
+        pattern = goal.pattern(replace(batch, origin=BatchOrigin(step=step)))
         assert pattern is not None
         sees = pattern.sees(place[:, None], place)
         assert sees[place[:, None] >= place].all()
@@ -106,7 +106,7 @@ def test_annealing_goes_from_causal_to_full() -> None:
     assert shares == sorted(shares)
     assert shares[0] == pytest.approx(0.1, abs=0.05)
     assert shares[-1] == 1
-    assert goal.pattern(replace(batch, step=10)) is None
+    assert goal.pattern(replace(batch, origin=BatchOrigin(step=10))) is None
 
 
 def test_the_causal_loss_is_the_models_likelihood(base: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_model_with_a_start_token_is_adapted_too(base: Path, build: Build, tmp
         hidden = torch.full_like(batch.tokens, WORDS.vocab.masked)
         nll = causal(hidden, t, Context(clean=batch.tokens)).nll(torch.ones_like(batch.learn), batch.tokens)
         torch.testing.assert_close(_causal_nats(model, batch), nll)
-        loss = TrainStep(model, run.objective)(batch, rng(0, batch.sample))
+        loss = TrainStep(model, run.objective)(batch, rng(0, batch.origin.sample))
     assert loss.nats.sum() > 0
     pattern = run.objective.pattern(batch, 1)
     assert pattern is not None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from redraft.core.canvas import Context
+from redraft.core.condition import Condition
 from redraft.core.ops import token_nll
 from redraft.core.randomness import Rng
 from redraft.core.vocab import Vocab
@@ -54,7 +55,7 @@ class AutoregressiveDecoder(nn.Module):
         return self._nll(z, tokens, tokens.masked_fill(hidden, self.vocab.start), pad)
 
     def _nll(self, z: Tensor, tokens: Tensor, past: Tensor, pad: Tensor | None) -> Tensor:
-        states = self.network(past, None, Context(pad=pad, source=z))
+        states = self.network(past, None, Context(pad=pad, condition=Condition(source=z)))
         return token_nll(self.network.logits(states), tokens)
 
     @torch.no_grad()
@@ -63,7 +64,7 @@ class AutoregressiveDecoder(nn.Module):
         end = self.vocab.filler if self.vocab.eos is None else self.vocab.eos
         ids = torch.full((len(z), self.length), end, device=z.device)
         ended = torch.zeros(len(z), 1, dtype=torch.bool, device=z.device)
-        context = Context(source=z)
+        context = Context(condition=Condition(source=z))
         context = replace(context, cache=self.network.absorb(ids[:, :0], context))
         for i, position in enumerate(torch.arange(self.length, device=z.device)):
             context = replace(context, positions=position.view(1, 1))

@@ -47,7 +47,7 @@ def embedded(network: Network, forward_pass: ForwardPass) -> Tensor:
 def _layer_inputs(network: Network, forward_pass: ForwardPass) -> LayerInputs:
     c, positions, context = network.config, forward_pass.positions, forward_pass.context
     rotary = None if c.rotary is None else RotaryEmbedding.of(positions.values, c.head_width, c.rotary, c.rope_scaling)
-    time = network.embed_times(forward_pass.level, context.label)
+    time = network.embed_times(forward_pass.level, context.condition.label)
     mask = None if forward_pass.attention is None else forward_pass.attention.mask(c.head_width)
     source = network.encoded_source(context, forward_pass.tokens)
     return LayerInputs(positions, time, rotary, forward_pass.attention, mask, source)

@@ -62,7 +62,7 @@ def run_ragged(
     """
     groups: dict[bool, list[int]] = {}
     for index, forward_pass in enumerate(passes):
-        groups.setdefault(forward_pass.context.label is None, []).append(index)
+        groups.setdefault(forward_pass.context.condition.label is None, []).append(index)
     outputs: dict[int, PassOutput] = {}
     for indices in groups.values():
         if network.io.cross is not None:  # every pass reads its own source
@@ -241,7 +241,7 @@ class _RaggedBatch:
         levels = [torch.zeros(1, 1) if p.level is None else p.level for p in self.passes]
         level = self._flatten([level.float() for level in levels])
         unused = -1.0 - torch.arange(self.least, device=level.device, dtype=level.dtype)
-        labels = [p.context.label for p in self.passes]
+        labels = [p.context.condition.label for p in self.passes]
         level = torch.cat([level, unused])
         if labels[0] is not None:
             label = F.pad(self._flatten([label[:, None] for label in labels if label is not None]), (0, len(unused)))

@@ -1,0 +1,23 @@
+"""What a text depends on besides its prompt: a class, a source, or a prompt to steer away from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from redraft.core.ops import map_tensors
+
+
+@dataclass(frozen=True)
+class Condition:
+    """The condition of each row. A batch holds the ids of the source, a context the states of the encoder for it."""
+
+    label: Tensor | None = None  # (B,) int64: class of each row; None without classes
+    source: Tensor | None = None  # (B, C) int64 ids, or (B, C, width) states for cross attention; None without a source
+    source_pad: Tensor | None = None  # (B, C) bool: padding of the source
+    negative: Tensor | None = None  # (B, positions) ids of a `NegativePrompt`, −1 where it does not differ; else None
+
+    def rows(self, index: Tensor) -> Condition:
+        """The condition of the rows at `index`."""
+        return map_tensors(self, lambda tensor: tensor[index])

@@ -77,7 +77,7 @@ def plan_generation(model: TextModel, prompts: str | Sequence[str], settings: Ge
         canvas = with_stop_strings(canvas, settings.stop, model.tokenizer)
         return canvas if label is None else model.lm.with_labels(canvas, label)
 
-    fixed = isinstance(model.hole(0), int)
+    fixed = not model.lm.process.grows
     request = TextRequest(prompts, compose, length if fixed else max(used.values()), most, room=0 if fixed else most)
     plan = make_plan(model, request, settings, partial(with_guidance, model, settings))
     return plan.with_notes(*length_warning(model, length))

@@ -244,7 +244,7 @@ def test_other_models_score_a_bound() -> None:
     ("texts", "options", "says"),
     [
         ([], {}, "texts=[]: give at least one text"),
-        ([1], {}, "int is not a text"),
+        ([1], {}, "give a text or a list of texts"),
         ("a dog", {}, "does not know 'dog'"),
         ("a", {"draws": 0}, "draws=0: it must be from 1 to 4,096"),
         ("a", {"draws": 2.5}, "draws=2.5: it must be a whole number"),
@@ -394,7 +394,7 @@ def test_wrong_arguments_are_named(options: dict[str, Any], argument: str, says:
     ("model", "prompts", "says"),
     [
         (MODEL, [], "prompts=[]: give at least one text"),
-        (MODEL, [3], "int is not a text"),
+        (MODEL, [3], "give a text or a list of texts"),
         (MODEL, "dog", "does not know 'dog'"),
         (3, "a", "int is not a model"),
         ("no/where", "a", "no/where"),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from redraft.tasks.arguments.setting import ArgumentError, range_error
+from redraft.tasks.arguments.setting import Argument, ArgumentError, Setting, argument_of
 
 _S = TypeVar("_S")
 
@@ -24,33 +23,19 @@ class _ArgumentAlias:
 
 def _rename_value(**names: str) -> Callable[[str, Any], str]:
     """Converts a value of the other project to Redraft's name for it."""
-
-    def convert(alias: str, given: Any) -> str:
-        if not isinstance(given, str) or given not in names:
-            raise ArgumentError(alias, f"{alias}={given!r}: choose from {', '.join(map(repr, names))}")
-        return names[given]
-
-    return convert
+    given_as = Setting("")
+    return lambda alias, given: names[Argument(alias, given_as, str, tuple(names), False, None, None).check(given)]
 
 
 def _switch(on: str) -> Callable[[str, Any], str]:
     """Converts True to `on` and False to "free"."""
-
-    def convert(alias: str, given: Any) -> str:
-        if not isinstance(given, bool):
-            raise ArgumentError(alias, f"{alias}={given!r}: it must be True or False")
-        return on if given else "free"
-
-    return convert
+    return lambda alias, given: on if argument_of(alias, Setting(""), bool, None).check(given) else "free"
 
 
 def _guidance_scale(alias: str, given: Any) -> float:
     """Converts LLaDA's scale w, which is 0 without guidance, to γ = w + 1, which is 1 without guidance."""
-    if not isinstance(given, int | float) or isinstance(given, bool):
-        raise ArgumentError(alias, f"{alias}={given!r}: it must be a number")
-    if reason := range_error(given, -1, 999):
-        raise ArgumentError(alias, f"{alias}={given!r}: {reason}")
-    return given + 1
+    scale: float = argument_of(alias, Setting("", least=-1, most=999), float, None).check(given)
+    return scale + 1
 
 
 ALIASES: Mapping[str, _ArgumentAlias] = {
@@ -71,9 +56,7 @@ ALIASES: Mapping[str, _ArgumentAlias] = {
     "confidence_eos_eot_inf": _ArgumentAlias("end_token", "LLaDA", _switch("last")),
     "guided_regex": _ArgumentAlias("pattern", "vLLM"),
     "regex": _ArgumentAlias("pattern", "SGLang"),
-    "guided_json": _ArgumentAlias(
-        "schema", "vLLM", lambda _, given: given if isinstance(given, str) else json.dumps(given)
-    ),
+    "guided_json": _ArgumentAlias("schema", "vLLM"),
     "json_schema": _ArgumentAlias("schema", "SGLang"),
     "diffusion_max_steps": _ArgumentAlias("steps", "vLLM"),
     "max_denoising_steps": _ArgumentAlias("steps", "vLLM"),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from redraft.tasks.arguments.setting import ArgumentError, Checked, setting
+from redraft.tasks.arguments.setting import ArgumentError, Checked, setting, texts_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,14 +20,23 @@ HoleRules: TypeAlias = "tuple[tuple[int, Rule | None], ...]"  # for each hole: n
 
 
 def _read_patterns(name: str, given: Any) -> tuple[Any, ...]:
-    """One pattern, a list of patterns (None for no constraint), or a list of such lists, as tuples."""
-    listed = (given,) if isinstance(given, str) else () if given is None else given
-    if isinstance(listed, tuple | list):
-        patterns = tuple(tuple(item) if isinstance(item, list) else item for item in listed)
-        flat = [pattern for item in patterns for pattern in (item if isinstance(item, tuple) else (item,))]
-        if all(pattern is None or isinstance(pattern, str) for pattern in flat):
-            return patterns
-    raise ArgumentError(name, f"{name}={given!r:.60}: it must be a text, or a list of texts")
+    """One pattern, a list of patterns (None for no constraint), or a list of such lists; then all are tuples."""
+    listed = [] if given is None else [given] if isinstance(given, str) else given
+    try:
+        patterns = tuple(map(_as_pattern, listed))
+    except TypeError:
+        raise ArgumentError(name, f"{name}={given!r:.60}: it must be a text, or a list of texts") from None
+    by_hole = any(isinstance(pattern, tuple) for pattern in patterns)
+    return tuple(pattern if isinstance(pattern, tuple) else (pattern,) for pattern in patterns) if by_hole else patterns
+
+
+def _as_pattern(given: Any, inside: bool = False) -> Any:
+    """A pattern, None, or a list of them as a tuple."""
+    if given is None or isinstance(given, str):
+        return given
+    if inside or not isinstance(given, list | tuple):
+        raise TypeError
+    return tuple(_as_pattern(pattern, True) for pattern in given)
 
 
 def _read_schema(name: str, given: Any) -> Any:
@@ -40,10 +49,9 @@ def _read_schema(name: str, given: Any) -> Any:
 
 def _read_words(name: str, given: Any) -> tuple[str, ...]:
     """One word or a list of words as a tuple."""
-    words = (given,) if isinstance(given, str) else () if given is None else given
-    if not isinstance(words, tuple | list) or not all(isinstance(word, str) and word.strip() for word in words):
+    if (words := texts_of(given)) is None or not all(map(str.strip, words)):
         raise ArgumentError(name, f"{name}={given!r:.60}: give a list of words, none of them empty")
-    return tuple(words)
+    return words
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,13 @@ class _RuleSettings(Checked):
     @property
     def every_pattern(self) -> tuple[str, ...]:
         """All patterns of all prompts and holes."""
-        return tuple(_flatten(self.pattern))
+        rows = self.pattern if self._by_hole else (self.pattern,)
+        return tuple(pattern for row in rows for pattern in row if pattern is not None)
+
+    @property
+    def _by_hole(self) -> bool:
+        """Whether each template has a list of patterns, one per hole."""
+        return any(isinstance(pattern, tuple) for pattern in self.pattern)
 
     @property
     def ruled(self) -> bool:
@@ -87,14 +101,13 @@ class _RuleSettings(Checked):
 
     def rules(self, prompts: int) -> tuple[Rule | None, ...]:
         """One rule for each prompt."""
+        if self._by_hole:
+            raise ArgumentError("pattern", "pattern=…: lists of patterns within a list are for the holes of templates")
         return tuple(map(self._rule, self._repeat(self.pattern, prompts, "prompts")))
 
     def hole_rules(self, template: int, templates: int, holes: int) -> tuple[Rule | None, ...]:
         """One rule for each hole of a template, which is number `template` of `templates`."""
-        patterns: Any = self.pattern
-        if any(isinstance(pattern, tuple) for pattern in patterns):
-            patterns = self._repeat(patterns, templates, "templates")[template]
-        patterns = patterns if isinstance(patterns, tuple) else (patterns,)
+        patterns: Any = self._repeat(self.pattern, templates, "templates")[template] if self._by_hole else self.pattern
         return tuple(map(self._rule, self._repeat(patterns, holes, "holes")))
 
     def _repeat(self, patterns: tuple[Any, ...], count: int, noun: str) -> tuple[Any, ...]:
@@ -109,8 +122,6 @@ class _RuleSettings(Checked):
         """All constraints as one rule; None if there are none."""
         from redraft.decoding.constraints.rules import AllOf, Banned, Json, Regex, Required
 
-        if isinstance(pattern, tuple):
-            raise ArgumentError("pattern", "pattern=…: lists of patterns within a list are for the holes of templates")
         makers: list[tuple[str, Any, Any]] = [
             ("pattern", pattern, Regex),
             ("schema", self.schema, Json),
@@ -166,9 +177,3 @@ def _rule_of_hole(rule: Rule | HoleRules | None, hole: int) -> Rule | None:
     if isinstance(rule, tuple):
         return rule[hole][1] if hole < len(rule) else None
     return rule
-
-
-def _flatten(patterns: Any) -> Iterator[str]:
-    for pattern in patterns:
-        if pattern is not None:
-            yield from [pattern] if isinstance(pattern, str) else _flatten(pattern)

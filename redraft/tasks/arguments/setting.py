@@ -117,7 +117,7 @@ class Argument:
 
     def _checked(self, value: Any) -> Any:
         if self.choices:
-            if not isinstance(value, str) or value not in self.choices:
+            if value not in self.choices:
                 raise self.error(value, f"choose from {', '.join(map(repr, self.choices))}")
         elif not _is_a(value, self.kind):
             raise self.error(value, f"it must be {_NOUNS[self.kind]}")
@@ -159,6 +159,13 @@ def _find_arguments(kind: type[Any]) -> Iterator[Argument]:
     yield from (argument_of(item.name, item.metadata["setting"], hints[item.name], item.default) for item in settings)
 
 
+def texts_of(given: Any) -> tuple[str, ...] | None:
+    """One text, a list of texts or None as a tuple; None if it is anything else."""
+    texts = (given,) if isinstance(given, str) else given or ()
+    is_list = isinstance(texts, tuple | list) and all(isinstance(text, str) for text in texts)
+    return tuple(texts) if is_list else None
+
+
 def changed_settings(settings: Any) -> dict[str, Any]:
     """The values that differ from their defaults, by name; they build equal settings again, without a message."""
     arguments = arguments_of(type(settings))
@@ -188,14 +195,12 @@ def argument_of(name: str, about: Setting, hint: Any, default: Any) -> Argument:
 
 def _is_a(value: Any, kind: Any) -> bool:
     """Whether a value has a type; an int is a float, but True and False are no numbers."""
-    if kind in (int, float):
-        return isinstance(value, int | kind) and not isinstance(value, bool)
-    return isinstance(value, kind)
+    return isinstance(value, int | float if kind is float else kind) and (kind is bool or type(value) is not bool)
 
 
 def range_error(value: float, least: float | None, most: float | None, above: float | None = None) -> str | None:
     """Why a number is outside a range; None if it is inside."""
-    if isinstance(value, float) and not math.isfinite(value):
+    if not -math.inf < value < math.inf:
         return "it must be a finite number"
     if (least is None or value >= least) and (most is None or value <= most) and (above is None or value > above):
         return None
@@ -212,8 +217,6 @@ def _bound(number: float) -> str:
 
 def show_value(value: Any) -> str:
     """A value as a message shows it, shortened if it is long."""
-    if isinstance(value, int) and abs(value) >= 10**30:
-        return "of more than 30 digits"
-    if isinstance(value, Path):
-        return f"{value!s:.80}"
-    return repr(value) if isinstance(value, int | float) else f"{value!r:.60}"
+    if isinstance(value, int | float):
+        return "of more than 30 digits" if 1e30 <= abs(value) < math.inf else repr(value)
+    return f"{value!s:.80}" if isinstance(value, Path) else f"{value!r:.60}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from redraft.tasks.arguments.rules import _read_words, _RuleSettings
-from redraft.tasks.arguments.setting import MOST_SEED, ArgumentError, Checked, setting
+from redraft.tasks.arguments.setting import MOST_SEED, ArgumentError, Checked, setting, texts_of
 
 MOST_ROWS = 10**9
 SamplerName = Literal[
@@ -46,10 +46,9 @@ RuleName = Literal["matched", "gumbel", "token", "block", "point"]
 
 def _read_stop_strings(name: str, given: Any) -> tuple[str, ...]:
     """One string or a list of strings as a tuple. Raises if one is empty, because it would end every text at once."""
-    texts = (given,) if isinstance(given, str) else () if given is None else given
-    if not isinstance(texts, tuple | list) or not all(isinstance(text, str) and text for text in texts):
+    if (texts := texts_of(given)) is None or not all(texts):
         raise ArgumentError(name, f"{name}={given!r:.60}: give one text or a list of them, none of them empty")
-    return tuple(texts)
+    return texts
 
 
 @dataclass(frozen=True)
@@ -391,10 +390,8 @@ class CorrectSettings(Checked):
 
 def require_texts(name: str, texts: str | Sequence[str]) -> list[str]:
     """One text or several as a list. Raises if it is empty or holds anything but strings."""
-    listed = [texts] if isinstance(texts, str) else list(texts)
+    if (listed := texts_of(texts) or texts_of([*texts])) is None:
+        raise ArgumentError(name, f"{name}={texts!r:.60}: give a text or a list of texts")
     if not listed:
         raise ArgumentError(name, f"{name}=[]: give at least one text")
-    for text in listed:
-        if not isinstance(text, str):
-            raise ArgumentError(name, f"{name}=…: {type(text).__name__} is not a text; give strings")
-    return listed
+    return [*listed]

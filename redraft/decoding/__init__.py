@@ -76,7 +76,11 @@ if TYPE_CHECKING:
     )
     from redraft.decoding.picks.pace import EvenPace as EvenPace, Pace as Pace, TimePace as TimePace
     from redraft.decoding.picks.planned import Critic as Critic, CriticPick as CriticPick
-    from redraft.decoding.registry import SAMPLERS as SAMPLERS, SOLVERS as SOLVERS
+    from redraft.decoding.registry import (
+        SAMPLER_NAMES as SAMPLER_NAMES,
+        SOLVER_NAMES as SOLVER_NAMES,
+        named_sampler as named_sampler,
+    )
     from redraft.decoding.samplers.ancestral import Ancestral as Ancestral, FirstHitting as FirstHitting
     from redraft.decoding.samplers.base import (
         EvenWarp as EvenWarp,

@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from redraft.apps.cli.user_code import load_object
 from redraft.tasks.arguments.setting import REQUIRED, Argument, arguments_of, nested_settings
 
 _NUMBER = re.compile(r"-(\d|\.\d|inf|nan)")
@@ -71,6 +72,8 @@ class Option:
         """Convert a word to the type of the argument; one that cannot be converted stays text and fails the check."""
         if self.argument.kind is Path:
             return Path(word)
+        if self.argument.setting.objects and ".py:" in word:
+            return load_object(word)
         if self.argument.kind not in (int, float):
             return word
         if self.argument.optional and word == "None":

@@ -12,7 +12,7 @@ from typing import Any
 
 from redraft.apps.cli.arguments import suggest
 from redraft.apps.cli.output import print_note
-from redraft.apps.cli.user_code import _load_function
+from redraft.apps.cli.user_code import _load_function, load_object
 from redraft.core.text.tokenizers import (
     ByteTokenizer,
     CharTokenizer,
@@ -110,6 +110,8 @@ def parse_source(names: Sequence[str], *, undivided: bool = False) -> Corpus | I
     """
     if len(names) == 1 and names[0] in CORPUS_NAMES:
         return named_corpus(names[0])
+    if len(names) == 1 and ".py:" in names[0]:
+        return _load_corpus(names[0])
     paths = [path for name in names for path in _files(name)]
     readers = {_READERS.get(path.suffix, TextFiles) for path in paths}
     if len(readers) > 1:
@@ -117,6 +119,14 @@ def parse_source(names: Sequence[str], *, undivided: bool = False) -> Corpus | I
         raise ValueError(f"--data names files of several kinds ({kinds}); give files of one kind")
     files = tuple(map(str, paths))
     return readers.pop()(files, *((files, files) if undivided else ()))
+
+
+def _load_corpus(spec: str) -> Corpus | InfiniteCorpus:
+    """Return the corpus that "file.py:NAME" names."""
+    corpus = load_object(spec)
+    if isinstance(corpus, Corpus | InfiniteCorpus):
+        return corpus
+    raise ValueError(f"--data {spec}: {type(corpus).__name__} has neither the method documents nor document; add one")
 
 
 def _files(name: str) -> list[Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from collections.abc import Callable
@@ -25,6 +26,20 @@ def _load_function(spec: str) -> Callable[..., Any]:
         names = [n for n, f in vars(module).items() if callable(f) and getattr(f, "__module__", "") == module.__name__]
         raise ValueError(f"{path} has no function {name!r}; it has: {', '.join(names) or 'none'}")
     return function
+
+
+def load_object(spec: str) -> Any:
+    """Return what "file.py:NAME" names; a class or a function is called."""
+    path, _, name = spec.rpartition(":")
+    value = vars(load_module(path)).get(name)
+    if value is None:
+        raise ValueError(f"{path} has no {name!r}; name a class, a function or an object of this file")
+    if not inspect.isclass(value) and not inspect.isfunction(value):
+        return value
+    try:
+        return value()
+    except Exception as error:
+        raise ValueError(f"{spec} raised {type(error).__name__}: {error}") from error
 
 
 def load_module(path: str | Path) -> ModuleType:

@@ -279,3 +279,12 @@ class _WithRevokeCounts(AdaptivePick):
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         return self.pick.choose(self.revoked, pred, canvas, hidden, share, rng=rng)
+
+
+NAMED = {
+    "threshold": ConfidenceThreshold(),
+    "frechet": FrechetProfile(),
+    "entropy-bound": EntropyBound(),
+    "klass": Klass(),
+    "revoke": WideInNarrowOut(),
+}

@@ -251,3 +251,13 @@ def _merge_rows(a: PickResult, b: PickResult) -> PickResult:
     assert b.log_p is not None
     log_p = a.log_p.new_empty(len(from_a)).masked_scatter(from_a, a.log_p).masked_scatter(~from_a, b.log_p)
     return PickResult(where, tokens, log_p)
+
+
+NAMED = {
+    "any-order": AnyOrder(),
+    "demanded-first": RequiredFirst(),
+    "left-to-right": LeftToRight(),
+    "confidence": Confidence(),
+    "margin": Margin(),
+    "entropy": Entropy(),
+}

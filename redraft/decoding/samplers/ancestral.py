@@ -85,3 +85,9 @@ class _SinglePick(Pick):
         chosen = (for_position.uniform(hidden.shape[1]) * hidden).argmax(-1, keepdim=True)
         where = hidden & torch.zeros_like(hidden).scatter(-1, chosen, True)
         return PickResult.of(where, pred.draw(where, rng=for_token)) if where.any() else PickResult.nothing(hidden)
+
+
+NAMED = {
+    "ancestral": Ancestral(),
+    "first-hitting": FirstHitting(),
+}

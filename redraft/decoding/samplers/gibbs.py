@@ -111,3 +111,8 @@ class Gibbs(SamplerWrapper):
 def _ranks(scores: Tensor, free: Tensor) -> Tensor:
     """(B, L) rank of each free position by its score, 0, 1, 2 …; other positions come after them."""
     return scores.masked_fill(~free, torch.inf).argsort(dim=-1, stable=True).argsort(-1)
+
+
+NAMED = {
+    "gibbs": Gibbs(),
+}

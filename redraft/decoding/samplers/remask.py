@@ -16,9 +16,10 @@ from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
 from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
-from redraft.core.processes.remasking import Remask, RemaskRate
+from redraft.core.processes.remasking import CappedRate, Remask, RemaskRate, StarRate, WindowedRate
 from redraft.core.randomness import Rng
 from redraft.decoding.picks.planned import Critic
+from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import (
     EvenWarp,
     Sampler,
@@ -138,3 +139,9 @@ class GuidedStar(Sampler):
         if self.temperature == 0:
             return scores
         return scores - self.temperature * (-rng.uniform(text.z.shape[1]).log()).log()
+
+
+NAMED = {
+    "remdm": WithRemasking(Ancestral(), CappedRate(0.05)),
+    "star": WithRemasking(Ancestral(), WindowedRate(StarRate(), start_time=0.55, end_time=0.05)),
+}

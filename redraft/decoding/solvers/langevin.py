@@ -102,3 +102,8 @@ def _norm(vectors: Tensor, canvas: Canvas) -> Tensor:
     """(B, 1, 1) norm over the positions being written; 1 if it would be 0."""
     square = vectors.square().masked_fill(canvas.fixed[..., None], 0).sum((1, 2), keepdim=True)
     return torch.where(square > 0, square, 1.0).sqrt()
+
+
+NAMED = {
+    "euler-maruyama": EulerMaruyama(),
+}

@@ -136,3 +136,12 @@ class DpmPPSde(Solver):
         fresh = -math.expm1(-2 * step.h)  # fraction of the noise variance that is drawn anew
         mean = noise / step.scales_t.noise * math.exp(-step.h) * step.z + signal * fresh * _extrapolate_midpoint(step)
         return mean + noise * math.sqrt(fresh) * step.noise(step.rng)
+
+
+NAMED = {
+    "ddim": Ddim(),
+    "ode-euler": OdeEuler(),
+    "heun": Heun(),
+    "dpm++": DpmPP(),
+    "dpm++-sde": DpmPPSde(),
+}

@@ -43,6 +43,7 @@ class Setting:
     most: float | None = None  # largest valid number; of a list of texts, the largest number of them
     above: float | None = None  # the number must be larger than this
     otherwise: str = ""  # what is used by default, in words; "" to show the default itself
+    choices: tuple[str, ...] = ()  # the valid texts, if the type does not list them
     metavar: str = ""  # the value in --help; "" to derive it from the type
     flag: str = ""  # "" for the field's name with dashes
     aliases: tuple[str, ...] = ()  # other names of the flag
@@ -50,7 +51,7 @@ class Setting:
     rare: bool = False  # shown only by --help-all
     positional: bool = False  # an argument without a flag
     repeats: bool = False  # the flag takes one value and may be given several times
-    objects: bool = False  # in Python also an object that is not plain data
+    objects: bool = False  # in Python also an object that is not plain data; on the command line file.py:NAME
     mapping: bool = False  # also a mapping, which `read` converts to a text of JSON
     read: Callable[[str, Any], Any] | None = None  # converts further forms of the value; gets the argument's name
 
@@ -189,7 +190,7 @@ def argument_of(name: str, about: Setting, hint: Any, default: Any) -> Argument:
     if get_origin(hint) is tuple:
         items = get_args(hint)
         hint, count = items[0], 0 if items[-1] is Ellipsis else len(items)
-    names = get_args(hint) if get_origin(hint) is Literal else ()
+    names = get_args(hint) if get_origin(hint) is Literal else about.choices
     return Argument(name, about, str if names else hint, names, optional, count, default)
 
 

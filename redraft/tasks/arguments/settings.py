@@ -10,35 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from redraft.decoding.registry import SAMPLER_NAMES, SOLVER_NAMES
 from redraft.tasks.arguments.rules import _read_words, _RuleSettings
 from redraft.tasks.arguments.setting import MOST_SEED, ArgumentError, Checked, setting, texts_of
 
 MOST_ROWS = 10**9
-SamplerName = Literal[
-    "own",
-    "ancestral",
-    "first-hitting",
-    "any-order",
-    "demanded-first",
-    "left-to-right",
-    "confidence",
-    "margin",
-    "entropy",
-    "threshold",
-    "frechet",
-    "entropy-bound",
-    "klass",
-    "revoke",
-    "gibbs",
-    "remdm",
-    "star",
-    "ddim",
-    "ode-euler",
-    "heun",
-    "dpm++",
-    "dpm++-sde",
-    "euler-maruyama",
-]
 CacheName = Literal["own", "none", "exact", "prefix", "dual"]
 EndName = Literal["free", "last", "never"]
 RuleName = Literal["matched", "gumbel", "token", "block", "point"]
@@ -58,10 +34,11 @@ class DecodingSettings(_RuleSettings):
     n: int = setting(
         1, "Number of texts per prompt.", least=1, most=MOST_ROWS, flag="--n", aliases=("--rows",), group="Text"
     )
-    sampler: SamplerName = setting(
+    sampler: str = setting(
         "own",
-        "Sampler by name; own: the one of the run. From ddim on they are solvers for models of vectors. In Python "
-        "also a sampler object.",
+        "Sampler by name; own: the one of the run. In Python also a sampler or a pick, on the command line also one of "
+        f"your own: file.py:NAME. For models of vectors: {', '.join(SOLVER_NAMES)}.",
+        choices=("own", *SAMPLER_NAMES, *SOLVER_NAMES),
         objects=True,
         group="Sampling",
     )

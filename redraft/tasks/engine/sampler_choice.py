@@ -14,7 +14,7 @@ from redraft.decoding.blocks.approximate_cache import ApproximateCache, DualCach
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.blocks.strides import SlidingWindow
 from redraft.decoding.guidance.filters import LogitFilter
-from redraft.decoding.registry import SAMPLERS, SOLVERS
+from redraft.decoding.registry import SAMPLER_NAMES, SOLVER_NAMES, as_sampler, named_sampler
 from redraft.decoding.samplers.base import Sampler, SamplerWrapper
 from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.tasks.arguments.setting import ArgumentError
@@ -53,22 +53,27 @@ def choose_sampler(
     return (_ending_last(model, sampler) if settings.end_token == "last" else sampler), notes
 
 
-def _requested_sampler(model: TextModel, requested: str | Sampler) -> Sampler:
-    """The sampler of the run ("own"), the one of this name, or the one given."""
-    if isinstance(requested, Sampler):
-        return requested
-    if not isinstance(requested, str):
-        raise ArgumentError(
-            "sampler", f"sampler={requested!r}: it must be a name, or an object of a class derived from redraft.Sampler"
-        )
+def _requested_sampler(model: TextModel, requested: object) -> Sampler:
+    """The sampler of the run ("own"), the one of this name or of a pick, or the one given."""
     if requested == "own":
         return model.sampler
-    if (requested in SOLVERS) != model.lm.process.vectors and requested != "ancestral":
+    if not isinstance(requested, str):
+        return _given_sampler(requested)
+    if (requested in SOLVER_NAMES) != model.lm.process.vectors and requested != "ancestral":
         kind = "vectors" if model.lm.process.vectors else "tokens"
-        names = ", ".join(["ancestral", *SOLVERS] if model.lm.process.vectors else SAMPLERS)
+        names = ", ".join(["ancestral", *SOLVER_NAMES] if model.lm.process.vectors else SAMPLER_NAMES)
         raise ArgumentError("sampler", f"sampler={requested!r}: this model draws {kind}; use one of {names}")
-    named = (SAMPLERS | SOLVERS)[requested]
+    named = named_sampler(requested)
     return named if model.lm.block is None else Blocks(named, stop=True)
+
+
+def _given_sampler(given: object) -> Sampler:
+    try:
+        return as_sampler(given)
+    except TypeError:
+        raise ArgumentError(
+            "sampler", f"sampler={given!r}: it must be a name, or an object derived from redraft.Sampler or Pick"
+        ) from None
 
 
 def _ending_last(model: TextModel, sampler: Sampler) -> Sampler:

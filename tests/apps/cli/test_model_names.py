@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from redraft.decoding import SAMPLERS, SOLVERS
+from redraft.decoding import SAMPLER_NAMES, SOLVER_NAMES
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks import generate
 from redraft.training import presets
@@ -48,13 +48,13 @@ def test_every_named_sampler_writes_with_its_kind_of_model() -> None:
         assert len(generate(tokens, "One", sampler=name, max_new_tokens=6, steps=8)) == 1, name
     run = presets.diffusion_lm_tiny()
     vectors = DiffusionLM(run.model, run.tokenizer).eval()
-    for name in SOLVERS:
+    for name in SOLVER_NAMES:
         assert len(generate(vectors, "One", sampler=name, max_new_tokens=6, steps=2)) == 1, name
-    with pytest.raises(ValueError, match="this model draws vectors; use one of ancestral, ddim"):
+    with pytest.raises(ValueError, match=r"this model draws vectors; use one of ancestral, .*ddim"):
         generate(vectors, "One", sampler="gibbs", max_new_tokens=6)
     with pytest.raises(ValueError, match="this model draws tokens; use one of ancestral, first-hitting"):
         generate(tokens, "One", sampler="heun", max_new_tokens=6)
-    assert not SAMPLERS.keys() & SOLVERS.keys()
+    assert not SAMPLER_NAMES.keys() & SOLVER_NAMES.keys()
 
 
 def test_points_have_no_characters(say: Say, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from redraft.core import Canvas, Context, Insertion, Masked, Pick, Prediction, Rng, TablePrediction, Vocab, rng
 from redraft.decoding import (
-    SAMPLERS,
+    SAMPLER_NAMES,
     Blocks,
     Confidence,
     ConfidenceThreshold,
@@ -30,6 +30,7 @@ from redraft.decoding import (
     Unmask,
     WideInNarrowOut,
     final_canvas,
+    named_sampler,
 )
 from redraft.models import DiffusionLM, Full, TransformerConfig, from_json, to_json
 
@@ -348,9 +349,9 @@ def test_a_critic_may_change_its_mind(placed: DiffusionLM, ragged: Ragged, asser
 # --- names and errors ---
 
 
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize("name", SAMPLER_NAMES)
 def test_every_name_writes(placed: DiffusionLM, ragged: Ragged, assert_promises: Promises, name: str) -> None:
-    assert_promises(SAMPLERS[name], placed, ragged(3, 8, 1), rng(0, 3))
+    assert_promises(named_sampler(name), placed, ragged(3, 8, 1), rng(0, 3))
 
 
 def test_errors(build: Build) -> None:

@@ -123,10 +123,11 @@ def parse_source(names: Sequence[str], *, undivided: bool = False) -> Corpus | I
 
 def _load_corpus(spec: str) -> Corpus | InfiniteCorpus:
     """Return the corpus that "file.py:NAME" names."""
-    corpus = load_object(spec)
-    if isinstance(corpus, Corpus | InfiniteCorpus):
-        return corpus
-    raise ValueError(f"--data {spec}: {type(corpus).__name__} has neither the method documents nor document; add one")
+    corpus: Corpus | InfiniteCorpus = load_object(spec)
+    if not hasattr(corpus, "documents") and not hasattr(corpus, "document"):
+        name = type(corpus).__name__
+        raise ValueError(f"--data {spec}: {name} has neither the method documents nor document; add one")
+    return corpus
 
 
 def _files(name: str) -> list[Path]:

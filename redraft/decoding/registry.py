@@ -1,39 +1,29 @@
 """Samplers by name, for the command line and the server.
 
-A file of `picks/`, `samplers/` or `solvers/` may end with a dictionary `NAMED` of samplers or picks. The names are read
-from the source, so that `--help` lists them without importing torch.
+A file of `picks/`, `samplers/` or `solvers/` may end with a dictionary `_NAMED` of samplers or picks.
 """
 
 from __future__ import annotations
 
-import re
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from redraft.core.lazy import named_value, read_names
 
 if TYPE_CHECKING:
     from redraft.decoding.samplers.base import Sampler
 
-_NAMED = re.compile(r"^NAMED\b.*? = \{$(.*?)^\}$", re.MULTILINE | re.DOTALL)
-_KEY = re.compile(r'^    "([^"]+)":', re.MULTILINE)
-
-
-def _read_names(*folders: str) -> dict[str, str]:
-    """Return the modules of the named samplers in these folders."""
-    files = [file for folder in folders for file in sorted((Path(__file__).parent / folder).glob("*.py"))]
-    tables = {f"redraft.decoding.{file.parent.name}.{file.stem}": file.read_text("utf-8") for file in files}
-    return {
-        key: module for module, text in tables.items() for block in _NAMED.findall(text) for key in _KEY.findall(block)
-    }
-
-
-SAMPLER_NAMES = _read_names("samplers", "picks")  # name → module
-SOLVER_NAMES = _read_names("solvers")  # of those that draw vectors
+_FOLDER = Path(__file__).parent
+SAMPLER_NAMES = {  # name → module
+    **read_names("redraft.decoding.samplers", _FOLDER / "samplers"),
+    **read_names("redraft.decoding.picks", _FOLDER / "picks"),
+}
+SOLVER_NAMES = read_names("redraft.decoding.solvers", _FOLDER / "solvers")  # of those that draw vectors
 
 
 def named_sampler(name: str) -> Sampler:
     """Return the sampler of this name."""
-    return as_sampler(import_module((SAMPLER_NAMES | SOLVER_NAMES)[name]).NAMED[name])
+    return as_sampler(named_value(SAMPLER_NAMES | SOLVER_NAMES, name))
 
 
 def as_sampler(given: Any) -> Sampler:

@@ -281,7 +281,7 @@ class _WithRevokeCounts(AdaptivePick):
         return self.pick.choose(self.revoked, pred, canvas, hidden, share, rng=rng)
 
 
-NAMED = {
+_NAMED = {
     "threshold": ConfidenceThreshold(),
     "frechet": FrechetProfile(),
     "entropy-bound": EntropyBound(),

@@ -253,7 +253,7 @@ def _merge_rows(a: PickResult, b: PickResult) -> PickResult:
     return PickResult(where, tokens, log_p)
 
 
-NAMED = {
+_NAMED = {
     "any-order": AnyOrder(),
     "demanded-first": RequiredFirst(),
     "left-to-right": LeftToRight(),

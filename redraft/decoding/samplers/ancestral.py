@@ -87,7 +87,7 @@ class _SinglePick(Pick):
         return PickResult.of(where, pred.draw(where, rng=for_token)) if where.any() else PickResult.nothing(hidden)
 
 
-NAMED = {
+_NAMED = {
     "ancestral": Ancestral(),
     "first-hitting": FirstHitting(),
 }

@@ -113,6 +113,6 @@ def _ranks(scores: Tensor, free: Tensor) -> Tensor:
     return scores.masked_fill(~free, torch.inf).argsort(dim=-1, stable=True).argsort(-1)
 
 
-NAMED = {
+_NAMED = {
     "gibbs": Gibbs(),
 }

@@ -141,7 +141,7 @@ class GuidedStar(Sampler):
         return scores - self.temperature * (-rng.uniform(text.z.shape[1]).log()).log()
 
 
-NAMED = {
+_NAMED = {
     "remdm": WithRemasking(Ancestral(), CappedRate(0.05)),
     "star": WithRemasking(Ancestral(), WindowedRate(StarRate(), start_time=0.55, end_time=0.05)),
 }

@@ -104,6 +104,6 @@ def _norm(vectors: Tensor, canvas: Canvas) -> Tensor:
     return torch.where(square > 0, square, 1.0).sqrt()
 
 
-NAMED = {
+_NAMED = {
     "euler-maruyama": EulerMaruyama(),
 }

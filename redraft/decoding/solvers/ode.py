@@ -138,7 +138,7 @@ class DpmPPSde(Solver):
         return mean + noise * math.sqrt(fresh) * step.noise(step.rng)
 
 
-NAMED = {
+_NAMED = {
     "ddim": Ddim(),
     "ode-euler": OdeEuler(),
     "heun": Heun(),

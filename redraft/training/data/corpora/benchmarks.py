@@ -70,3 +70,8 @@ def _part(path: str, sizes: tuple[int, int, int], split: Split) -> str:
             return file.read(sizes[index]).decode("utf-8", "surrogateescape")
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; check the path") from error
+
+
+_NAMED = {
+    "sotu": Sotu(),
+}

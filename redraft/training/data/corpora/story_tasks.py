@@ -154,3 +154,8 @@ def _require_topics(topics: Sequence[str]) -> None:
 
 def _story(seed: int, split: Split, index: int) -> Story:
     return STORY_LANGUAGE.story(split_seed(seed, split), index)
+
+
+_NAMED = {
+    "stories": StoryCorpus(),
+}

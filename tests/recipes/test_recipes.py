@@ -101,7 +101,7 @@ def test_a_row_is_measured_once(tmp_path: Path) -> None:
     ("command", "said"),
     [
         ("letters.py --prose nowhere --wiki nowhere", "letters.py: nowhere/train.txt: No such file or directory"),
-        ("mdlm.py strides --data nowhere", "mdlm.py: --data nowhere is neither a corpus (stories, sotu) nor an"),
+        ("mdlm.py strides --data nowhere", "mdlm.py: --data nowhere is neither a corpus (sotu, stories) nor an"),
         ("spelling.py --prose nowhere", "spelling.py: nowhere is not a directory; give a directory with text files"),
         ("infill.py --model nowhere", "infill.py: nowhere is not a directory; give the directory of a run"),
         (

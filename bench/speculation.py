@@ -43,7 +43,7 @@ from redraft.decoding import (
     Unmask,
     final_canvas,
 )
-from redraft.models import DiffusionLM, DraftState, Transformer, with_weight_format
+from redraft.models import DiffusionLM, DraftNetwork, DraftState, Transformer, chat_canvas, with_weight_format
 from redraft.tasks import open_model
 from redraft.tasks.engine.speculation import _text_lookup
 
@@ -150,10 +150,10 @@ def drafter(name: str, model: DiffusionLM) -> Drafter:
         assert model.tokenizer is not None
         return _text_lookup(Path(name), model.tokenizer)
     if name == "self":
-        return OwnDrafter(DraftState(model))
+        return OwnDrafter(model.part(DraftNetwork).state(model))
     other = open_model(name)
-    if other.lm.drafter is not None:
-        return OwnDrafter(DraftState(other.lm.eval()))
+    if "drafter" in other.lm.parts:
+        return OwnDrafter(other.lm.part(DraftNetwork).state(other.lm.eval()))
     return DiffusionDraft(other.lm.eval(), other.lm.process, steps, row_length=other.full_row_length)  # type: ignore[arg-type]
 
 
@@ -166,7 +166,7 @@ def as_text(model: DiffusionLM, prompt: str, new: int) -> Canvas:
 
 def as_question(model: DiffusionLM, prompt: str, new: int) -> Canvas:
     """In the model's chat template."""
-    return model.chat([{"role": "user", "content": prompt}], new=new)
+    return chat_canvas(model, [{"role": "user", "content": prompt}], new=new)
 
 
 def questions(path: Path, count: int) -> list[str]:

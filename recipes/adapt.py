@@ -197,8 +197,8 @@ class Overheard:
     def __init__(self, model: DiffusionLM) -> None:
         self.model, self.first = model, torch.zeros(0)
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        said = self.model(z, t, context)
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        said = self.model.predict(z, t, context)
         if not len(self.first):
             self.first = said.at(z == masked(self.model))[:1]
             if int((z == masked(self.model)).sum()) == 1:

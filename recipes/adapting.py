@@ -76,7 +76,7 @@ def holes_right(made: Trained) -> float:
     z = batch.tokens.masked_fill(where, model.config.vocab.masked)
     t = where.double() / z.shape[1]
     with torch.no_grad():
-        found = model(z, t, Context()).at(where).argmax(-1)
+        found = model.predict(z, t, Context()).at(where).argmax(-1)
     return float((found == batch.tokens[where]).double().mean())
 
 

@@ -80,7 +80,7 @@ def ablations() -> dict[str, System]:
     words = presets.diffusion_lm_tiny()
     genie = presets.genie_tiny()
     deaf = replace(
-        variations.with_model(genie, encoder=None), framing=DocumentRows(genie.framing.length, fill_with_eos=True)
+        variations.with_model(genie, parts=()), framing=DocumentRows(genie.framing.length, fill_with_eos=True)
     )
     states = presets.tencdm_tiny()
     codec = presets.tencdm_codec_tiny()

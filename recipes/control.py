@@ -36,6 +36,7 @@ from tables import markdown
 from redraft.core import Masked, split_words
 from redraft.decoding import AnyOrder, FirstOrderClassifier, GuidedSampler, Unmask
 from redraft.evaluation import ModelJudge, generative_perplexity
+from redraft.models import AttributeClassifier
 from redraft.tasks import ControlRequest, ControlSettings, TextModel, control, open_model
 from redraft.tasks.controlled.controlled import plan_control
 from redraft.training import STORY_LANGUAGE, STORY_TAGS, split_seed, tag_words
@@ -298,9 +299,9 @@ def measure(models: Sequence[Path], judge: Path, targets: int, results: Path) ->
     for way in ("γ = 1", "demanded", "γ = 0.5", "γ = 2", "γ = 0.25", "free"):
         for path in models:
             it = open_model(path)
-            if it.lm.tagger is not None and way == "free":
+            if "tagger" in it.lm.parts and way == "free":
                 continue  # as without the tagger
-            loose = isinstance(it.lm.process, Masked) and it.lm.block is None and it.lm.tagger is None
+            loose = isinstance(it.lm.process, Masked) and it.lm.block is None and "tagger" not in it.lm.parts
             orders: dict[str, dict[str, Any]] = {"": {}}
             if loose:
                 orders[" in any order"] = {"sampler": "any-order", "steps": 68}
@@ -335,7 +336,8 @@ def measure_guided(layers: Sequence[Path], judge: Path, texts: int, results: Pat
 
 def _first_order(it: TextModel, label: int, scale: float) -> dict[str, Any]:
     """Guidance by one gradient for all words, instead of trying each word."""
-    sampler = GuidedSampler(Unmask(68, AnyOrder()), FirstOrderClassifier(it.lm.attribute(label), scale))
+    log_prob = it.lm.part(AttributeClassifier).log_prob(label)
+    sampler = GuidedSampler(Unmask(68, AnyOrder()), FirstOrderClassifier(log_prob, scale))
     return {"sampler": sampler, "scale": 0.0}  # nothing else guides
 
 

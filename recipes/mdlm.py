@@ -67,8 +67,8 @@ class Asked:
     def block(self) -> int | None:
         return self.inner.block
 
-    def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
-        return TablePrediction(self.inner(z, t, context).x)
+    def predict(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
+        return TablePrediction(self.inner.predict(z, t, context).x)
 
     def absorb(self, z: torch.Tensor, context: Context) -> Context:
         return self.inner.absorb(z, context)

@@ -125,8 +125,8 @@ class Watched(DenoiserWrapper):
 
     seen: Sureness
 
-    def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
-        said = self.denoise(z, t, context)
+    def predict(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
+        said = self.denoise.predict(z, t, context)
         assert isinstance(said, VectorPrediction)
         assert said.log_weights is not None
         log_p = said.log_weights

@@ -35,7 +35,7 @@ from redraft.core import Canvas, Context, join_words, rng, split_words
 from redraft.core.processes.base import TokenProcess
 from redraft.decoding import SelfCorrection, final_canvas
 from redraft.evaluation.comparison.measurement import proportion
-from redraft.models import DiffusionLM
+from redraft.models import DiffusionLM, ErrorHead
 from redraft.tasks.engine.trace import count_calls
 from redraft.training import StoryCorpus, presets
 from redraft.training.data.corpora.stories import STORY_LANGUAGE
@@ -120,7 +120,9 @@ def redrawn(doubt: Callable[[DiffusionLM, Tensor], Tensor], model: DiffusionLM, 
         masked[torch.arange(len(at)), at] = model.config.vocab.masked
         where = masked == model.config.vocab.masked
         t = torch.full((len(at), 1), 1 / z.shape[1], dtype=torch.float64)
-        new = masked.masked_scatter(where, model(masked, t.expand_as(masked) * where, Context()).at(where).argmax(-1))
+        new = masked.masked_scatter(
+            where, model.predict(masked, t.expand_as(masked) * where, Context()).at(where).argmax(-1)
+        )
         changed = (new != z[active]).any(-1)
         z = z.clone()
         z[active] = new
@@ -142,12 +144,12 @@ def own_doubt(model: DiffusionLM, z: Tensor) -> Tensor:
         masked = z.masked_fill(where, model.config.vocab.masked)
         t = torch.full(z.shape, 1 / z.shape[1], dtype=torch.float64) * where
         if where.any():
-            doubt[where] = model(masked, t, Context()).nll(where, z)[where]
+            doubt[where] = model.predict(masked, t, Context()).nll(where, z)[where]
     return doubt
 
 
 def head_doubt(model: DiffusionLM, z: Tensor) -> Tensor:
-    return model.error_logits(z).masked_fill(z == model.config.vocab.eos, -torch.inf)
+    return model.part(ErrorHead).logits(model, z).masked_fill(z == model.config.vocab.eos, -torch.inf)
 
 
 def reading_doubt(model: DiffusionLM, z: Tensor) -> Tensor:
@@ -155,7 +157,7 @@ def reading_doubt(model: DiffusionLM, z: Tensor) -> Tensor:
     t = torch.full(z.shape, LEVELS[1], dtype=torch.float64)
     everywhere = torch.ones_like(z, dtype=torch.bool)
     assert isinstance(model.process, TokenProcess)
-    log_p = model(z, t, Context()).at(everywhere).double()
+    log_p = model.predict(z, t, Context()).at(everywhere).double()
     log_p = (log_p + model.process.channel(z.flatten(), t.flatten())).log_softmax(-1)
     doubt = -log_p.gather(-1, z.flatten()[:, None]).view(z.shape)
     return doubt.masked_fill(z == model.config.vocab.eos, -torch.inf)
@@ -165,7 +167,7 @@ def prefix_doubt(model: DiffusionLM, z: Tensor) -> Tensor:
     """−log p of each word given the words before it."""
     t, where = torch.ones(z.shape, dtype=torch.float64), torch.ones_like(z, dtype=torch.bool)
     masked = torch.full_like(z, model.config.vocab.masked)  # a visible token would predict itself
-    doubt = model(masked, t, Context(clean=z)).nll(where, z).float()
+    doubt = model.predict(masked, t, Context(clean=z)).nll(where, z).float()
     return doubt.masked_fill(z == model.config.vocab.eos, -torch.inf)
 
 

@@ -70,7 +70,7 @@ class Certainty:
         hidden = when > (rng.once() * when.amax(-1, keepdim=True)).floor()  # a canvas of the trajectory, each alike
         z = x.masked_fill(hidden, model.config.vocab.masked)
         t = hidden.to(torch.float64).mean(-1, keepdim=True)
-        log_x, target = model(z, t, model.context(batch)).at(hidden), x[hidden]
+        log_x, target = model.predict(z, t, model.read(batch).context).at(hidden), x[hidden]
         doubt = torch.where(log_x.argmax(-1) == target, ops.entropy(log_x), 0.0)
         nll = -log_x.gather(-1, target[:, None]).squeeze(-1)
         parts = {"later": nll, "certainty": self.weight * doubt}

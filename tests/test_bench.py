@@ -110,7 +110,7 @@ def test_a_larger_vocabulary_changes_no_prediction() -> None:
     torch.nn.init.normal_(it.lm.network.output.weight)  # type: ignore[union-attr]
     wide, text = models.widened(it, 1000), "One winter day, Nora"
     before, after = (
-        m.lm(c.z, c.time(torch.ones(1, 1)), c.context).x[0, -1].exp()
+        m.lm.predict(c.z, c.time(torch.ones(1, 1)), c.context).x[0, -1].exp()
         for m in (it, wide)
         for c in [m.lm.canvas(text, new=4)]
     )

@@ -21,7 +21,7 @@ from redraft.apps.server.worker import _model_info
 from redraft.core import WordTokenizer
 from redraft.evaluation import grammar_score
 from redraft.evaluation.comparison.measurement import write_and_judge
-from redraft.models import DiffusionLM
+from redraft.models import DiffusionLM, TaggerConfig
 from redraft.tasks import ArgumentError, ControlRequest, ControlSettings, TextModel, control
 from redraft.training import (
     CORPUS_NAMES,
@@ -173,7 +173,7 @@ def test_its_parts_of_speech_can_be_asked_for() -> None:
     assert [LEXICON[word] for word in text.text.split()] == ["NOUN", "VERB", "ADJ"]
     run = learned(Weather()).run
     assert run is not None
-    kinds = variations.with_tagger(run, "runs/weather").model.tags
+    kinds = variations.with_tagger(run, "runs/weather").model.part(TaggerConfig)
     assert kinds is not None
     assert {"NOUN", "VERB", "ADJ"} <= set(kinds.names)
 

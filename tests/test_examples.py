@@ -68,10 +68,10 @@ def test_the_ordinary_posterior_is_not_the_best_guess() -> None:
     process, toy = typo.Typo(tokens.VOCAB), tokens.ToyLanguage.of()
 
     class Ordinary(tokens.Oracle):
-        def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> TablePrediction:
+        def predict(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> TablePrediction:
             times, which = t.unique(return_inverse=True)
             itself = torch.stack([process.marginal(float(u)) for u in times])[which, :, z]
-            return TablePrediction((super().__call__(z, t, context).x + itself.log()).log_softmax(-1))
+            return TablePrediction((super().predict(z, t, context).x + itself.log()).log_softmax(-1))
 
     assert tokens._enumerated_bound(process, Ordinary(toy, process)) > toy.entropy + 0.1
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from redraft.core.batch import (
         Batch as Batch,
         BatchOrigin as BatchOrigin,
-        EncodedBatch as EncodedBatch,
+        CleanBatch as CleanBatch,
         Loss as Loss,
         NoiseTimes as NoiseTimes,
         NoisySample as NoisySample,

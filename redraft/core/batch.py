@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from redraft.core.canvas import Context
 from redraft.core.condition import Condition
 from redraft.core.ops import map_tensors
 
@@ -46,12 +47,13 @@ class Batch:
         return map_tensors(self, move, condition=condition, origin=origin)
 
 
-class EncodedBatch(NamedTuple):
-    """The clean input of the noise: the tokens of a batch, or the codec's vectors for them. All fields are aligned."""
+class CleanBatch(NamedTuple):
+    """A batch as a model reads it: the tokens to be noised, or the codec's vectors for them. All fields are aligned."""
 
     x: Tensor  # (B, L) ids, or (B, N, D)
     learn: Tensor  # (B, L) or (B, N) bool: positions that enter the loss
     pad: Tensor | None  # (B, L) or (B, N) bool; None if there is no padding
+    context: Context = Context()  # padding, label, source, and the clean tokens for causal and block patterns
 
     @property
     def given(self) -> Tensor:

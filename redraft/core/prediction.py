@@ -225,7 +225,9 @@ class Denoiser(Protocol):
     def block(self) -> int | None:
         """Tokens per block, written left to right; None if all are written at once."""
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction: ...
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        """Return the prediction, which runs the network only when it is queried: by `at`, `x`, `draw` or `nll`."""
+
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         """Add tokens z to the cache at their positions: finished ones, or noisy ones of time t (approximate caches)."""
 

@@ -91,11 +91,11 @@ def _read(codec: Codec, vectors: Tensor, batch: Batch, scored: Tensor) -> tuple[
 def _noise_and_predict(model: DiffusionLM, batch: Batch, t: float, rng: Rng) -> tuple[Tensor, Tensor, Tensor]:
     """Return z at time t, the model's x̂, and the clean x; prompts are noised like everything else."""
     for_noise, for_hint = rng.split(2)
-    encoded = model.encode(batch)
+    clean = model.read(batch)
     times = torch.full((len(batch.tokens), 1), t, dtype=torch.float64, device=batch.tokens.device)
-    sample = model.process.noise(encoded.x, times, pad=encoded.pad, rng=for_noise)
-    context = self_condition(model, sample, model.context(batch, encoded), rng=for_hint)
-    return sample.z, model(sample.z, sample.t, context).x, encoded.x
+    sample = model.process.noise(clean.x, times, pad=clean.pad, rng=for_noise)
+    context = self_condition(model, sample, clean.context, rng=for_hint)
+    return sample.z, model.predict(sample.z, sample.t, context).x, clean.x
 
 
 def fit_schedule(table: Sequence[NoiseLevel], points: int = 32, even: float = 0.1) -> PiecewiseLogSnr:
@@ -165,7 +165,7 @@ def decoding_robustness(
     for sigma in sigmas:
         correct = tokens = 0
         for batch, rows in _with_indices(batches):
-            x, scored = model.encode(batch).x, scored_positions(model, batch)
+            x, scored = model.read(batch).x, scored_positions(model, batch)
             z = x + sigma * randomness.normal_like(x, randomness.rng(seed, rows))
             correct += int((_decode(codec, z, batch.tokens.shape[1]) == batch.tokens)[scored].sum())
             tokens += int(scored.sum())
@@ -194,7 +194,7 @@ def interpolation_scores(
         weights: interpolation weights, 0 for row i and 1 for row i + 1
     """
     codec, length = _codec(model), batch.tokens.shape[1]
-    x = model.encode(batch).x
+    x = model.read(batch).x
     y = x.roll(-1, 0)
 
     def score(z: Tensor) -> float:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.core.batch import Batch
+from redraft.core.canvas import Context
 from redraft.core.vocab import Vocab
 from redraft.models.diffusion_lm import DiffusionLM, inference
 
@@ -33,7 +34,19 @@ class ProbeResult:
 def _mean_states(model: DiffusionLM, batch: Batch) -> Tensor:
     """(B, D) mean hidden state of each clean text, over the tokens that `batch.learn` marks."""
     learned = batch.learn[..., None]
-    return torch.where(learned, model.states(batch), 0.0).sum(1) / learned.sum(1).clamp(min=1)
+    return torch.where(learned, _states(model, batch), 0.0).sum(1) / learned.sum(1).clamp(min=1)
+
+
+def _states(model: DiffusionLM, batch: Batch) -> Tensor:
+    """(B, L, D) hidden states of clean texts."""
+    if model.codec is not None:
+        raise ValueError(
+            f"this model has a codec, {type(model.config.codec).__name__}, and no states for tokens; use a model of "
+            "tokens"
+        )
+    t = torch.zeros(len(batch.tokens), 1, device=batch.tokens.device)
+    clean = None if model.block is None else batch.tokens
+    return model.network(batch.tokens, model.config.noise_level(t), Context(pad=batch.pad, clean=clean))
 
 
 def window_batch(batch: Batch, vocab: Vocab, first: int | None, last: int | None) -> Batch:

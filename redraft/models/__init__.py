@@ -7,16 +7,11 @@ from typing import TYPE_CHECKING
 from redraft.core.lazy import attach
 
 if TYPE_CHECKING:
-    from redraft.models.auxiliary.drafter import (
-        DraftConfig as DraftConfig,
-        SelfDrafter as SelfDrafter,
-        SideDrafter as SideDrafter,
-    )
-    from redraft.models.auxiliary.tagger import TagSet as TagSet
     from redraft.models.canvas_builder import (
         TemplatePiece as TemplatePiece,
         VariableHole as VariableHole,
     )
+    from redraft.models.canvases import blank_canvas as blank_canvas, chat_canvas as chat_canvas
     from redraft.models.checkpoints.adapter import (
         AdapterConfig as AdapterConfig,
         write_adapter as write_adapter,
@@ -81,7 +76,6 @@ if TYPE_CHECKING:
         DiffusionLM as DiffusionLM,
         inference as inference,
     )
-    from redraft.models.draft_state import DraftState as DraftState
     from redraft.models.formats.dit import UniformScoreHead as UniformScoreHead
     from redraft.models.formats.exporter import export_as as export_as
     from redraft.models.formats.importer import import_checkpoint as import_checkpoint
@@ -103,6 +97,7 @@ if TYPE_CHECKING:
         VectorHead as VectorHead,
         WithVariance as WithVariance,
     )
+    from redraft.models.lazy_prediction import LazyPrediction as LazyPrediction
     from redraft.models.networks.attention import RopeScaling as RopeScaling
     from redraft.models.networks.config import (
         LoraConfig as LoraConfig,
@@ -122,9 +117,31 @@ if TYPE_CHECKING:
         FullAfterStart as FullAfterStart,
     )
     from redraft.models.networks.transformer import Transformer as Transformer
-    from redraft.models.tagging import (
-        future_tag_log_prob as future_tag_log_prob,
-        tag_log_prob as tag_log_prob,
+    from redraft.models.parts.attribute_classifier import (
+        AttributeClassifier as AttributeClassifier,
+        AttributeClassifierConfig as AttributeClassifierConfig,
+    )
+    from redraft.models.parts.base import Part as Part, PartConfig as PartConfig
+    from redraft.models.parts.drafter import (
+        DraftConfig as DraftConfig,
+        DraftNetwork as DraftNetwork,
+        DraftState as DraftState,
+    )
+    from redraft.models.parts.error_head import (
+        ErrorCritic as ErrorCritic,
+        ErrorHead as ErrorHead,
+        ErrorHeadConfig as ErrorHeadConfig,
+    )
+    from redraft.models.parts.self_drafter import SelfDrafter as SelfDrafter
+    from redraft.models.parts.side_drafter import SideDrafter as SideDrafter
+    from redraft.models.parts.source_encoder import (
+        SourceEncoder as SourceEncoder,
+        SourceEncoderConfig as SourceEncoderConfig,
+    )
+    from redraft.models.parts.tagger import (
+        FutureTagger as FutureTagger,
+        Tagger as Tagger,
+        TaggerConfig as TaggerConfig,
     )
     from redraft.models.time_conditioning import (
         ConditionOnKeep as ConditionOnKeep,

@@ -163,6 +163,16 @@ def _require_labels(label: Tensor | None, classes: int) -> Tensor | None:
     return label
 
 
+def _row_labels(label: int | Sequence[int] | None, z: Tensor, classes: int) -> Tensor | None:
+    """(B,) a label for each row of z, from one for all or one per row."""
+    if label is None:
+        return None
+    labels = [label] * len(z) if isinstance(label, int) else list(label)
+    if len(labels) != len(z):
+        raise ValueError(f"{len(labels)} labels for {len(z)} rows; give one per row, or one for all")
+    return _require_labels(torch.tensor(labels, device=z.device), classes)
+
+
 def _pad_rows(rows: Sequence[list[int]], filler: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """(B, L) ids and (B, L) bool padding; shorter rows are padded with the filler at the end."""
     width = max(map(len, rows))

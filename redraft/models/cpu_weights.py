@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Iterable
+from typing import Literal, TypeAlias, cast, get_args
 
 import torch
+from torch import nn
 
 from redraft.core.hardware.forked import run_forked
-from redraft.models.auxiliary.drafter import SideDrafterNetwork
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.networks.int8 import Int8Linear, quantize_int8
 from redraft.models.networks.prepacked import Fp16Linear, InvariantLinear, PrepackedLinear, prepack
+from redraft.models.parts.base import Part
 
 WeightFormat: TypeAlias = Literal["fp16", "int8", "packed"]
 _PACKED: dict[str, type[InvariantLinear]] = {kind.kind: kind for kind in (PrepackedLinear, Fp16Linear)}
@@ -24,8 +26,7 @@ def with_weight_format(model: DiffusionLM, weights: str) -> DiffusionLM:
         raise ValueError(f"weights={weights} is for fp32 models on a CPU; load the model without dtype and device")
     if weights == "int8":
         return _to_int8(model)
-    if isinstance(model.drafter, SideDrafterNetwork):
-        model.drafter.pack(model.network, _PACKED[weights])
+    _pack_parts(model, _PACKED[weights])
     prepack(model.network, _PACKED[weights])
     return model
 
@@ -43,10 +44,14 @@ def _to_int8(model: DiffusionLM) -> DiffusionLM:
     trial = run_forked(_int8_product)
     if trial.trouble and trial.tried:
         raise ValueError(f"weights=int8: a product with bf16 {trial.trouble} on this CPU; leave it out")
-    if isinstance(model.drafter, SideDrafterNetwork):
-        model.drafter.pack(model.network, Int8Linear)
+    _pack_parts(model, Int8Linear)
     quantize_int8(model.network)
     return model
+
+
+def _pack_parts(model: DiffusionLM, kind: type[nn.Module]) -> None:
+    for part in cast("Iterable[Part]", model.parts.values()):
+        part.pack(model.network, kind)
 
 
 def _int8_product() -> float:

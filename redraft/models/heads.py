@@ -20,6 +20,10 @@ from redraft.core.processes.interpolating import Interpolating, MaskNoise
 class Head(ABC):
     """Turns raw logits into log-weights of the clean token, whose softmax is x̂."""
 
+    vectors = False  # x̂ is a token
+    shifts = False  # whether the state of a token predicts the next one
+    finished = False  # whether the first token of a block is predicted from the clean stream in training
+
     @property
     def normalized(self) -> bool:
         """Whether x̂ is the softmax of the log-weights; if not, it is their exponential, with any sum."""
@@ -105,6 +109,7 @@ class Shift(Head):
 
     head: Head = Subs()
     finished: bool = False  # in training, predict the first token of a block from the clean stream, as in sampling
+    shifts = True
 
     @property
     def normalized(self) -> bool:
@@ -122,6 +127,13 @@ class Shift(Head):
 
 class VectorHead(ABC):
     """Turns raw outputs into x̂, for networks that read vectors."""
+
+    vectors = True  # x̂ is a vector
+
+    @property
+    def predicts_tokens(self) -> bool:
+        """Whether x̂ is a mean over tokens, whose probabilities the prediction has too."""
+        return False
 
     def outputs(self, width: int, vocab: int) -> int:
         """Number of outputs per position, for vectors of this width and a vocabulary of this size."""
@@ -188,6 +200,10 @@ class PredictTokens(VectorHead):
 
     prior: bool = False  # add log q(z | w) to the logits
 
+    @property
+    def predicts_tokens(self) -> bool:
+        return True
+
     def outputs(self, width: int, vocab: int) -> int:
         return vocab
 
@@ -211,6 +227,10 @@ class WithVariance(VectorHead):
     """An inner head plus D outputs for the variance, interpolated between its smallest and largest value."""
 
     head: VectorHead = PredictX()
+
+    @property
+    def predicts_tokens(self) -> bool:
+        return self.head.predicts_tokens
 
     def outputs(self, width: int, vocab: int) -> int:
         return self.head.outputs(width, vocab) + width

@@ -40,7 +40,7 @@ class _Model(Protocol):
     def block(self) -> int | None: ...
 
 
-class _LazyPrediction(Prediction):
+class LazyPrediction(Prediction):
     """The network's prediction, computed by each query for the queried positions.
 
     Each query is a forward pass, so query all positions that you need at once.
@@ -133,7 +133,7 @@ class _LazyPrediction(Prediction):
     def _states_from_cache(self, z: Tensor, t: Tensor, context: Context, row: Tensor, source: Tensor) -> Tensor:
         """(N, D) states at the columns `source`, of which −1 is the last token of the cache."""
         config, at = self._model.config, row * z.shape[1] + source.clamp(min=0)
-        cache = context.cache if isinstance(context.cache, KeyValueCache) else KeyValueCache()
+        cache = KeyValueCache.of(context)
         before = cache.state_before(context.positions)
         if before is None and config.is_plain_causal:
             raise ValueError("nothing predicts the first token of a row; give it, by a prompt or a start token")

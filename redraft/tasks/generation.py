@@ -73,9 +73,8 @@ def plan_generation(model: TextModel, prompts: str | Sequence[str], settings: Ge
     def compose(batch: Sequence[str]) -> Canvas:
         rows: list[list[Any]] = [[*source_turn, prompt, model.hole(holes[prompt])] for prompt in batch]
         has_sources = settings.source is not None and not source_turn
-        canvas = model.lm.compose(rows, [settings.source or ""] * len(rows) if has_sources else None)
-        canvas = with_stop_strings(canvas, settings.stop, model.tokenizer)
-        return canvas if label is None else model.lm.with_labels(canvas, label)
+        canvas = model.lm.compose(rows, [settings.source or ""] * len(rows) if has_sources else None, label)
+        return with_stop_strings(canvas, settings.stop, model.tokenizer)
 
     fixed = not model.lm.process.grows
     request = TextRequest(prompts, compose, length if fixed else max(used.values()), most, room=0 if fixed else most)

@@ -118,8 +118,8 @@ def _draft(model: TextModel, row: Sequence[int], fixed: Sequence[bool], room: in
     if lm.codec is None:
         return Canvas(ids, fixed_rows)
     with torch.no_grad():
-        encoded = lm.encode(Batch.of(ids))
-    return Canvas(encoded.x, fixed_rows if lm.codec.latents is None else torch.zeros_like(encoded.learn))
+        clean = lm.read(Batch.of(ids))
+    return Canvas(clean.x, fixed_rows if lm.codec.latents is None else torch.zeros_like(clean.learn))
 
 
 def _with_room(model: TextModel, ids: Tensor, fixed: Tensor, room: int) -> Canvas:

@@ -133,12 +133,14 @@ if TYPE_CHECKING:
         TokenCrossEntropy as TokenCrossEntropy,
     )
     from redraft.training.objectives.objective import (
-        AttributeObjective as AttributeObjective,
-        CodecObjective as CodecObjective,
-        ErrorHeadObjective as ErrorHeadObjective,
         Objective as Objective,
         TrainingGoal as TrainingGoal,
         TrainStep as TrainStep,
+    )
+    from redraft.training.objectives.parts import (
+        AttributeObjective as AttributeObjective,
+        CodecObjective as CodecObjective,
+        ErrorHeadObjective as ErrorHeadObjective,
     )
     from redraft.training.objectives.tagging import (
         FutureTaggerObjective as FutureTaggerObjective,

@@ -125,7 +125,7 @@ def likelihood(
         for batch in batches:
             before, rows = rows, rows + len(batch.tokens)
             sample = torch.arange(before, rows) if batch.origin.sample is None else batch.origin.sample
-            batch, keys = model.learnable(batch.to(device)), randomness.rng(seed, sample.to(device))
+            batch, keys = model.config.learnable(batch.to(device)), randomness.rng(seed, sample.to(device))
             nats = _twice(model, batch, keys, draws, bound).cpu().double()
             row_texts = target_texts(model, batch) if texts is None else texts[before:rows]
             counts = _char_and_byte_counts(row_texts)
@@ -211,7 +211,7 @@ class _HeldOutBatch:
         return self.model.block
 
     def predict(self, z: Tensor, t: Tensor) -> Prediction:
-        return self.model(z, t, self.model.context(self.batch))
+        return self.model.predict(z, t, self.model.read(self.batch).context)
 
     def by_time(self, strata: int, *, rng: Rng) -> Tensor:
         """(B,) bound of any process, with one time drawn in each of K equal strata.

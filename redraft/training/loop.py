@@ -44,7 +44,8 @@ from redraft.training.distributed import (
 )
 from redraft.training.heldout import NATS_PER_BIT, HeldOut, excess_bits, likelihood, reconstruction_accuracy
 from redraft.training.log import _Log
-from redraft.training.objectives.objective import CodecObjective, TrainStep
+from redraft.training.objectives.objective import TrainStep
+from redraft.training.objectives.parts import CodecObjective
 from redraft.training.optimizers import _learning_rate_fraction, _set_learning_rates, build_optimizers
 from redraft.training.progress import _show_waiting
 from redraft.training.runs.loading import build_model, init_from, load_newest

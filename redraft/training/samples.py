@@ -8,6 +8,7 @@ from redraft.core import randomness
 from redraft.core.batch import Batch
 from redraft.core.canvas import Canvas
 from redraft.decoding.samplers.base import Sampler, final_canvas
+from redraft.models.canvases import blank_canvas
 from redraft.models.diffusion_lm import DiffusionLM, inference
 from redraft.training.data.framing import Framing
 
@@ -19,7 +20,7 @@ def blank_canvases(model: DiffusionLM, framing: Framing, rows: int, held_out: Ba
     """
     device = next(model.parameters()).device
     if framing.conditional:
-        answers = model.blank(held_out.to(device))
+        answers = blank_canvas(model, held_out.to(device))
         return answers.rows(torch.arange(min(rows, len(answers.z)), device=device))
     given = model.config.vocab.bos is not None  # the canvas starts with bos
     return model.canvas(new=framing.length - given, rows=rows)

@@ -43,7 +43,7 @@ def enumerated(model: DiffusionLM, process: TokenProcess, direct: bool) -> Tenso
         s, t = (i - 1) / T, i / T
         late = process.marginal(t)
         onto, early = (process.transition(s, t), process.marginal(s)) if s else (late, torch.eye(V).double())
-        said = model(z[None], torch.full((1, 1), t, dtype=torch.float64)).x.double().softmax(-1)[0]  # (L, V)
+        said = model.predict(z[None], torch.full((1, 1), t, dtype=torch.float64)).x.double().softmax(-1)[0]  # (L, V)
         for row, x in enumerate(X):
             q = late[x, z].prod()
             truth, guess = (onto[:, z].T * p for p in (early[x], said @ early))
@@ -120,7 +120,7 @@ def test_a_finished_text_has_no_mask(
         model.network.norm.weight.fill_(10.0)
         model.network.output.weight.mul_(0.01)[MASK] = 10.0
     canvas = Canvas(torch.zeros(64, 5, dtype=torch.int64), torch.zeros(64, 5, dtype=torch.bool))
-    pred = model(torch.full((64, 5), MASK), torch.ones(64, 1))
+    pred = model.predict(torch.full((64, 5), MASK), torch.ones(64, 1))
     assert float(pred.x.detach().softmax(-1)[..., MASK].max()) > 0.99
     done = final_canvas(Ancestral(4)(model, model.process, canvas, rng=rng(0, 64)))
     assert not (done.z == MASK).any()

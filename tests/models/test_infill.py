@@ -95,7 +95,7 @@ def model_of(
 
 
 def filled(model: DiffusionLM, sampler: Sampler, template: str = TEMPLATE) -> tuple[Canvas, list[str]]:
-    canvas = model.infill(template, rows=ROWS)
+    canvas = model.compose([template] * ROWS)
     end = final_canvas(sampler(model, model.process, canvas, rng=rng(0, ROWS)))
     return end, model.text(end)
 
@@ -162,7 +162,7 @@ def test_vectors_read_as_an_end_drop_nothing() -> None:
     network = TransformerConfig(width=16, layers=1, heads=2, hidden=32, time=8)
     config = DiffusionLMConfig(Gaussian(LETTERS.vocab), network, PredictX(), codec=Embedding(8))
     model = DiffusionLM(config, LETTERS)
-    canvas = model.to_tokens(model.infill("a[[3]]b[[2]]"))
+    canvas = model.to_tokens(model.compose(["a[[3]]b[[2]]"]))
     z = canvas.z.masked_fill(~canvas.fixed, LETTERS.vocab.eos or 0)
     assert model.text(replace(canvas, z=z)) == ["ab"]
 

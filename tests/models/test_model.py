@@ -64,7 +64,7 @@ def test_prompts_become_rows(writer: DiffusionLM, prompts: list[str], new: int) 
 @given(pieces=st.lists(st.tuples(texts, st.integers(1, 5)), min_size=1, max_size=3), end=texts)
 def test_holes_stand_where_they_were_cut(writer: DiffusionLM, pieces: list[tuple[str, int]], end: str) -> None:
     template = "".join(f"{text}[[{n}]]" for text, n in pieces) + end
-    canvas = writer.infill(template)
+    canvas = writer.compose([template])
     assert writer.text(canvas) == ["".join(text + "▒" * n for text, n in pieces) + end]
     assert int((~canvas.fixed).sum()) == sum(n for _, n in pieces)
     composed = writer.compose([[part for piece in pieces for part in piece] + [end]])
@@ -73,7 +73,7 @@ def test_holes_stand_where_they_were_cut(writer: DiffusionLM, pieces: list[tuple
 
 
 def test_ragged_rows_are_padded_at_the_end(writer: DiffusionLM) -> None:
-    canvas = writer.infill(["a[[2]]b", "abc[[1]]", ""])
+    canvas = writer.compose(["a[[2]]b", "abc[[1]]", ""])
     assert (~canvas.fixed).nonzero().tolist() == [[0, 2], [0, 3], [1, 4]]
     assert canvas.context.pad is not None
     assert canvas.context.pad.sum(-1).tolist() == [0, 0, 4]
@@ -81,7 +81,7 @@ def test_ragged_rows_are_padded_at_the_end(writer: DiffusionLM) -> None:
 
 
 def test_one_prompt_may_start_several_rows(writer: DiffusionLM) -> None:
-    for canvas in (writer.canvas("ab", new=3, rows=4), writer.infill("ab[[3]]", rows=4)):
+    for canvas in (writer.canvas("ab", new=3, rows=4), writer.compose(["ab[[3]]"] * 4)):
         assert canvas.z.shape == (4, 6)
         assert (canvas.z == canvas.z[0]).all()
     assert writer.canvas(new=3).z.shape == (1, 4), "no prompt at all"
@@ -98,7 +98,7 @@ def test_text_ends_at_the_end_sign(writer: DiffusionLM) -> None:
 def test_a_vocabulary_without_signs(build: Build) -> None:
     """No bos, eos or pad: nothing is added, and padding, which is never read, is id 0."""
     model = build(tokenizer=CharTokenizer("abcdef"))
-    canvas = model.infill(["ab[[1]]", "[[1]]"])
+    canvas = model.compose(["ab[[1]]", "[[1]]"])
     assert canvas.z.tolist() == [[0, 1, MASK], [MASK, 0, 0]]
     assert model.text(canvas) == ["ab▒", "▒"]
 
@@ -106,14 +106,14 @@ def test_a_vocabulary_without_signs(build: Build) -> None:
 @pytest.mark.parametrize("hole", ["x", "0", "", "-1", "1.5", "3 "])
 def test_a_hole_without_a_length_is_refused(writer: DiffusionLM, hole: str) -> None:
     with pytest.raises(ValueError, match=r"has no length; write \[\[n\]\] for n tokens"):
-        writer.infill(f"a[[{hole}]]b")
+        writer.compose([f"a[[{hole}]]b"])
 
 
 def test_a_hole_of_any_length_is_for_insertion(writer: DiffusionLM) -> None:
     with pytest.raises(
         ValueError, match=r"needs an insertion model such as flex_tiny, but this model uses Masked; write"
     ):
-        writer.infill("a[[*]]b")
+        writer.compose(["a[[*]]b"])
 
 
 def test_text_needs_a_tokenizer(build: Build) -> None:
@@ -144,7 +144,7 @@ def test_a_causal_network_begins_with_the_mask_or_with_an_id_it_has(tiny: Transf
 
 def test_spare_outputs_of_a_network_are_no_states(build: Build, tiny: TransformerConfig) -> None:
     model = build(Full(), replace(tiny, padded_vocab=16))
-    x = model(torch.full((1, 3), MASK), torch.ones(1, 1)).x
+    x = model.predict(torch.full((1, 3), MASK), torch.ones(1, 1)).x
     assert x.shape == (1, 3, 7)
     assert torch.allclose(x.exp().sum(-1), torch.ones(1, 3))
 
@@ -155,7 +155,7 @@ def test_the_attention_says_how_many_tokens_are_written_at_a_time(
 ) -> None:
     model, tokens = build(pattern), torch.zeros(1, 6, dtype=torch.int64)
     assert model.block == block
-    assert (model.context(Batch.of(tokens)).clean is None) == (block is None)
+    assert (model.read(Batch.of(tokens)).context.clean is None) == (block is None)
     if block is None:
         with pytest.raises(ValueError, match="no cache is exact"):
             model.absorb(tokens)
@@ -170,7 +170,7 @@ def test_times_have_two_dimensions(build: Build) -> None:
     model, z = build(), torch.zeros(2, 3, dtype=torch.int64)
     for t in (torch.ones(2), torch.ones(2, 2), torch.ones(1, 1)):
         with pytest.raises(ValueError, match="times must have shape"):
-            model(z, t)
+            model.predict(z, t)
 
 
 def test_levels() -> None:
@@ -185,7 +185,7 @@ def test_a_model_that_sees_sigma_has_an_answer_at_time_one(build: Build, tiny: T
     model = build(
         Full(), replace(tiny, time=8), process=Masked(Vocab(7, mask=6), Linear()), time_conditioning=ConditionOnSigma()
     )
-    assert not model(torch.full((1, 3), MASK), torch.ones(1, 1)).x.isnan().any()
+    assert not model.predict(torch.full((1, 3), MASK), torch.ones(1, 1)).x.isnan().any()
 
 
 def test_a_causal_network_with_shift_needs_no_row_for_the_mask(tiny: TransformerConfig) -> None:
@@ -218,19 +218,19 @@ def test_all_answers_agree(build: Build, tiny: TransformerConfig, seed: int, tim
     model = build(Full(), replace(tiny, time=8 if timed else None), head=head)
     z, target, t, where = random_question(seed)
     context = Context(pad=torch.arange(5) >= torch.tensor([[5], [4], [3], [1]]))
-    eager = model(z, t, context)
+    eager = model.predict(z, t, context)
     x = eager.x
     assert (x.shape, x.dtype) == ((4, 5, 7), torch.float32)
     assert torch.allclose(x.exp().sum(-1), torch.ones(4, 5), atol=1e-5)
     asked = torch.zeros_like(where)
     with torch.no_grad():
-        lazy = model(z, t, context)
+        lazy = model.predict(z, t, context)
         for row in (2, 0, 1, 3):  # row by row, in some order, then again all at once
             asked[row] = where[row]
             if bool(asked.any()):
                 assert torch.allclose(lazy.at(asked), x[asked], atol=1e-5)
         loss = -x.gather(-1, target[..., None]).squeeze(-1)
-        for pred in (lazy, model(z, t, context), eager):
+        for pred in (lazy, model.predict(z, t, context), eager):
             if bool(where.any()):
                 assert torch.allclose(pred.nll(where, target), torch.where(where, loss, 0.0), atol=1e-5)
         assert torch.allclose(lazy.x, x, atol=1e-5)
@@ -242,7 +242,7 @@ def test_the_trunk_runs_for_the_rows_that_are_asked_about(build: Build) -> None:
     asked = Asked(model)
     where = torch.zeros(4, 5, dtype=torch.bool)
     with torch.no_grad():
-        pred = model(z, t)
+        pred = model.predict(z, t)
         assert asked.rows == []
         where[1, 2] = where[3, 0] = True
         pred.at(where)
@@ -254,7 +254,7 @@ def test_the_trunk_runs_for_the_rows_that_are_asked_about(build: Build) -> None:
 def test_a_batch_with_nothing_to_learn_reaches_every_weight(build: Build) -> None:
     model = build()
     z, _, t, where = random_question(0)
-    model(z, t).nll(torch.zeros_like(where), z).sum().backward()
+    model.predict(z, t).nll(torch.zeros_like(where), z).sum().backward()
     assert all(p.grad is not None and not p.grad.any() for p in model.parameters())
 
 
@@ -263,7 +263,7 @@ def test_in_training_the_trunk_runs_once(build: Build) -> None:
     z, _, t, where = random_question(0)
     where[:, 0] = True
     asked = Asked(model)
-    pred = model(z, t)
+    pred = model.predict(z, t)
     pred.nll(where, z).sum().backward()
     assert asked.rows == [4]
 
@@ -272,11 +272,11 @@ def test_a_prediction_has_gradients_only_if_born_with_them(build: Build) -> None
     model = build()
     z, target, t, where = random_question(0)
     with torch.no_grad():
-        without = model(z, t)
+        without = model.predict(z, t)
     assert not without.nll(where, target).requires_grad
     assert not without.x.requires_grad
     assert torch.is_grad_enabled()
-    born = model(z, t)
+    born = model.predict(z, t)
     with torch.no_grad():
         assert born.nll(where, target).requires_grad
         assert not torch.is_grad_enabled()
@@ -288,14 +288,14 @@ def test_a_prediction_remembers_the_precision_it_was_born_in(bf16: Precision, bu
     model = build()
     z, _, t, _ = random_question(0)
     with torch.no_grad():
-        exact = model(z, t)
+        exact = model.predict(z, t)
         with torch.autocast("cpu", torch.bfloat16):
-            coarse, now = model(z, t), model(z, t).x
-            assert torch.equal(exact.x, model(z, t).x) is False
+            coarse, now = model.predict(z, t), model.predict(z, t).x
+            assert torch.equal(exact.x, model.predict(z, t).x) is False
             assert torch.is_autocast_enabled("cpu")
         assert torch.equal(coarse.x, now)
         with torch.autocast("cpu", enabled=False):
-            assert torch.equal(exact.x, model(z, t).x)
+            assert torch.equal(exact.x, model.predict(z, t).x)
         assert coarse.x.dtype == torch.float32
 
 
@@ -305,6 +305,6 @@ def test_asking_nowhere_is_an_answer(build: Build, question: str) -> None:
     z = torch.zeros(2, 3, dtype=torch.int64)
     nowhere = torch.zeros(2, 3, dtype=torch.bool)
     with torch.no_grad():
-        pred = build()(z, torch.full((2, 1), 1e-3))
+        pred = build().predict(z, torch.full((2, 1), 1e-3))
         answer = pred.at(nowhere) if question == "at" else pred.nll(nowhere, z)
     assert answer.shape == ((0, 7) if question == "at" else (2, 3))

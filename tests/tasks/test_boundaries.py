@@ -60,7 +60,7 @@ def law() -> dict[tuple[int, ...], float]:
 class Exact(DiffusionLM):
     """The exact prediction of each token given the visible ones, for texts with this law."""
 
-    def forward(self, z: Tensor, t: Tensor, context: Context = Context()) -> TablePrediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context = Context()) -> TablePrediction:
         x = torch.zeros(*z.shape, self.config.vocab.size, dtype=torch.float64)
         for row, ids in enumerate(z[:, 1:].tolist()):
             for sequence, p in law().items():
@@ -121,7 +121,7 @@ def test_causal_scores_are_those_of_the_whole_text_wherever_the_hole_is_cut() ->
             for i in range(1, len(row)):
                 z = torch.tensor([[*row[:i], toy().vocab.masked]])
                 where = torch.arange(i + 1)[None] == i
-                nats += float(model(z, where.double(), Context()).at(where)[0, row[i]])
+                nats += float(model.predict(z, where.double(), Context()).at(where)[0, row[i]])
         expected.append(nats)
     weights = torch.tensor(expected, dtype=torch.float64).softmax(0).tolist()
     ways = list(cuts(texts))

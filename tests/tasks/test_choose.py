@@ -23,9 +23,9 @@ from tests.tasks.test_generate import MODEL, WORDS, model_of
 
 def said(template: str) -> torch.Tensor:
     """(holes, V) log-probabilities of all masked positions, straight from the model."""
-    canvas = MODEL.infill(template)
+    canvas = MODEL.compose([template])
     with torch.no_grad():
-        return MODEL.eval()(canvas.z, canvas.time(torch.ones(1, 1)), canvas.context).at(~canvas.fixed).double()
+        return MODEL.eval().predict(canvas.z, canvas.time(torch.ones(1, 1)), canvas.context).at(~canvas.fixed).double()
 
 
 def test_probabilities_are_those_of_enumeration() -> None:
@@ -102,7 +102,7 @@ def next_to(model: redraft.DiffusionLM, ids: list[int], hidden: int) -> torch.Te
     z = torch.tensor([[*ids, *[WORDS.vocab.masked] * hidden]])
     where = torch.arange(z.shape[1])[None] >= len(ids)
     with torch.no_grad():
-        return model.eval()(z, where.double(), redraft.Context()).at(where).double()
+        return model.eval().predict(z, where.double(), redraft.Context()).at(where).double()
 
 
 CAUSAL, BLOCKS = model_of(Causal(start=WORDS.vocab.size - 1)), model_of(BlockCausal(4))

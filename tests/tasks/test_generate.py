@@ -225,7 +225,7 @@ def test_a_causal_model_scores_exactly() -> None:
             z = torch.tensor([[*ids[:i], WORDS.vocab.masked]])
             context = redraft.Context(clean=torch.tensor([ids[: i + 1]]))
             with torch.no_grad():
-                bits -= float(model(z, torch.ones(1, 1), context).x[0, -1, ids[i]]) / math.log(2)
+                bits -= float(model.predict(z, torch.ones(1, 1), context).x[0, -1, ids[i]]) / math.log(2)
         assert (each.text, each.stderr, each.tokens) == (text, 0, len(ids) - 1)
         assert each.bits == pytest.approx(bits, rel=1e-4)
         assert each.bits_per_char == pytest.approx(bits / len(text), rel=1e-4)

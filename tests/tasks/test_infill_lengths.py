@@ -156,7 +156,7 @@ def test_the_bound_of_one_word_is_what_the_network_says(story_model: TextModel) 
     z[:, : len(before)] = torch.tensor(before)
     places = [len(before) + n for n in range(1, 5)]
     with torch.no_grad():
-        x = story_model.lm.eval()(z, torch.ones(4, 1, dtype=torch.float64)).x
+        x = story_model.lm.eval().predict(z, torch.ones(4, 1, dtype=torch.float64)).x
     expected = {n: -float(x[0, place, after[0]]) for n, place in zip(range(1, 5), places, strict=True)}
     assert {each.sizes[0]: each.nats for each in found} == pytest.approx(expected, abs=1e-4)
     assert [each.sizes[0] for each in found] == sorted(expected, key=lambda n: expected[n])

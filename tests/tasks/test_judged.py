@@ -26,7 +26,7 @@ class ByCausal:
 
     def __call__(self, z: Tensor, pad: Tensor | None) -> Tensor:
         with torch.no_grad():
-            said = self.model(torch.full_like(z, MASK), torch.ones(len(z), 1), Context(clean=z))
+            said = self.model.predict(torch.full_like(z, MASK), torch.ones(len(z), 1), Context(clean=z))
             return -said.nll(torch.ones_like(z, dtype=torch.bool), z).sum(-1)
 
 
@@ -46,7 +46,7 @@ def enumerated(proposer: DiffusionLM, judge: ByCausal) -> tuple[Tensor, Tensor]:
                 where = torch.zeros_like(z, dtype=torch.bool)
                 where[0, column] = True
                 t = torch.where(z == MASK, (z == MASK).double().mean(), 0.0)
-                total += float(proposer(z, t, Context()).at(where)[0, token])
+                total += float(proposer.predict(z, t, Context()).at(where)[0, token])
                 z[0, column] = token
             found.append(total + float(judge(z, None)))
     return pairs, torch.tensor(found).double()
@@ -88,7 +88,7 @@ def test_the_causal_model_has_a_say_in_what_is_kept(both: tuple[DiffusionLM, ByC
             where = torch.zeros_like(z, dtype=torch.bool)
             where[0, column] = True
             t = torch.where(z == MASK, (z == MASK).double().mean(), 0.0)
-            z[0, column] = (proposer(z, t, Context()).at(where)[0] + law).argmax()
+            z[0, column] = (proposer.predict(z, t, Context()).at(where)[0] + law).argmax()
     assert torch.equal(done, z)
     alone = final_canvas(ProposeAndJudge(judge, 1)(proposer, proposer.process, canvas(), rng=rng(0))).z
     assert not torch.equal(done, alone)

@@ -104,9 +104,9 @@ def test_samplers_begin_where_the_draft_is(sampler: redraft.Sampler, monkeypatch
 
     def seen(z: torch.Tensor, t: torch.Tensor, context: redraft.Context = redraft.Context()) -> redraft.Prediction:
         times.append(float(t.max()))
-        return DiffusionLM.forward(it.lm, z, t, context)
+        return DiffusionLM.predict(it.lm, z, t, context)
 
-    monkeypatch.setattr(it.lm, "forward", seen)
+    monkeypatch.setattr(it.lm, "predict", seen)
     canvas = Canvas(torch.tensor([it.encode_row(DRAFT)]), torch.zeros(1, 68, dtype=torch.bool), start_time=0.25)
     assert canvas.start_time == 0.25
     final_canvas(sampler(it.lm, it.lm.process, canvas, rng=rng(0, 1)))
@@ -118,9 +118,9 @@ def test_solvers_begin_where_the_draft_is(monkeypatch: pytest.MonkeyPatch) -> No
 
     def seen(z: torch.Tensor, t: torch.Tensor, context: redraft.Context = redraft.Context()) -> redraft.Prediction:
         times.append(round(float(t.max()), 6))
-        return DiffusionLM.forward(it.lm, z, t, context)
+        return DiffusionLM.predict(it.lm, z, t, context)
 
-    monkeypatch.setattr(it.lm, "forward", seen)
+    monkeypatch.setattr(it.lm, "predict", seen)
     rewrite(it, DRAFT, strength=0.5, sampler=Ddim(4))
     assert times == [0.5, 0.375, 0.25, 0.125]
 

@@ -44,7 +44,7 @@ def model_of(pattern: AttentionPattern, tokenizer: WordTokenizer = WORDS, **head
 def drafting(base: DiffusionLM, drafter: DraftConfig) -> DiffusionLM:
     """The same model with a drafter that has learned nothing."""
     own = LoraConfig(2, 4.0) if isinstance(drafter, SelfDrafter) else None
-    config = replace(base.config, drafter=drafter, network=replace(base.config.network, lora=own))
+    config = replace(base.config, network=replace(base.config.network, lora=own)).with_part(drafter)
     model, old = DiffusionLM(config, base.tokenizer), dict(base.named_parameters())
     for name, p in model.named_parameters():
         p.copy_(old[name] if name in old else torch.full_like(p, 0.1))

@@ -13,7 +13,7 @@ import torch
 
 from redraft.core import Context, TablePrediction, rng
 from redraft.decoding import AnyOrder, GuidedSampler, PositionClassifier, TokenClassifier, Unmask, final_canvas
-from redraft.models import DiffusionLM, PredictX
+from redraft.models import AttributeClassifierConfig, DiffusionLM, PredictX
 from redraft.tasks import ArgumentError, ControlRequest, ControlSettings, TextModel, control
 from redraft.training import (
     STORY_LANGUAGE,
@@ -63,15 +63,17 @@ def test_it_is_the_token_classifier_of_a_factored_classifier() -> None:
     class Says:
         block = None
 
-        def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> TablePrediction:
+        def predict(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> TablePrediction:
             return TablePrediction(said)
 
         def absorb(self, z: torch.Tensor, context: Context, t: torch.Tensor | None = None) -> Context:
             return context
 
     z, t, where = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 1), torch.ones(2, 3, dtype=torch.bool)
-    ours = PositionClassifier(table, 1.7)(Says())(z, t, Context()).at(where)
-    tried = TokenClassifier(lambda x, t, context: (x * table).sum((-1, -2)), 1.7)(Says())(z, t, Context()).at(where)
+    ours = PositionClassifier(table, 1.7)(Says()).predict(z, t, Context()).at(where)
+    tried = (
+        TokenClassifier(lambda x, t, context: (x * table).sum((-1, -2)), 1.7)(Says()).predict(z, t, Context()).at(where)
+    )
     torch.testing.assert_close(ours, tried)
     assert PositionClassifier(table, 0.0)(denoise := Says()) is denoise
 
@@ -84,7 +86,7 @@ def test_places_are_those_of_the_row() -> None:
     table[2, 7] = 0.0
     z, t = torch.full((1, 2), it.lm.config.vocab.masked), torch.ones(1, 1, dtype=torch.float64)
     with torch.no_grad():
-        x = PositionClassifier(table)(it.lm)(z, t, Context(positions=torch.tensor([[2, 3]]))).x
+        x = PositionClassifier(table)(it.lm).predict(z, t, Context(positions=torch.tensor([[2, 3]]))).x
     assert float(x[0, 0, 7]) == 0.0
     assert float(x[0, 1, 7]) < -1
 
@@ -98,7 +100,7 @@ def test_vectors_without_words_are_refused() -> None:
     canvas = vectors.lm.canvas(new=4)
     guided = PositionClassifier(torch.zeros(4, it.lm.config.vocab.size))(vectors.lm)
     with pytest.raises(ValueError, match="network lacks"):
-        guided(canvas.z, torch.ones(1, 1), canvas.context)
+        guided.predict(canvas.z, torch.ones(1, 1), canvas.context)
 
 
 # --- demands ---
@@ -148,7 +150,7 @@ def test_an_attribute_layer_guides() -> None:
         presets.mdlm_tiny(), data=StoryClasses("mood"), framing=LabeledRows(68), objective=AttributeObjective()
     )
     small = replace(run.model.network, width=16, layers=1, heads=2, hidden=16)
-    run = replace(run, model=replace(run.model, network=small, attribute_classes=6))
+    run = replace(run, model=replace(run.model, network=small).with_part(AttributeClassifierConfig(6)))
     it = TextModel(DiffusionLM(run.model, run.tokenizer), run)
     assert ControlRequest(
         it, ControlSettings(attributes=("mood=sad",), scale=1.0)
@@ -159,9 +161,10 @@ def test_an_attribute_layer_guides() -> None:
 
 def test_the_attribute_layer_is_trained_beside_its_model() -> None:
     run = presets.mdlm_attribute_tiny("who")
-    assert (run.model.attribute_classes, run.base) == (24, "runs/mdlm_tiny")
+    assert (run.model.parts, run.base) == ((AttributeClassifierConfig(24),), "runs/mdlm_tiny")
     with pytest.raises(
-        ValueError, match=r"model\.attribute_classes=24, but the data has 6 classes; set model\.attribute_classes=6"
+        ValueError,
+        match=r"model\.parts\.attributes\.classes=24, but the data has 6 classes; set .*classes=6",
     ):
         replace(run, data=StoryClasses("mood"))
 

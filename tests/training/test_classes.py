@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from zlib import crc32
 
@@ -28,10 +29,12 @@ from redraft.models import (
     Compressed,
     DiffusionLM,
     DiffusionLMConfig,
+    ErrorHeadConfig,
     MaskedLM,
     PredictX,
     TransformerConfig,
     TransformerSize,
+    blank_canvas,
 )
 from redraft.tasks import sample_canvases
 from redraft.training import (
@@ -229,8 +232,8 @@ def test_to_lose_a_label_is_to_have_none(model: DiffusionLM) -> None:
     told = Context(condition=Condition(label=torch.tensor([1, 0, 1])))
     lost = _drop_condition(model, told, 1.0, rng=randomness.rng(0, 3))
     assert lost.condition.label.tolist() == [2, 2, 2]  # type: ignore[union-attr]
-    assert torch.equal(model(z, t, lost).x, model(z, t, Context()).x), "bit for bit"
-    assert not torch.allclose(model(z, t, told).x, model(z, t, Context()).x, atol=1e-2)
+    assert torch.equal(model.predict(z, t, lost).x, model.predict(z, t, Context()).x), "bit for bit"
+    assert not torch.allclose(model.predict(z, t, told).x, model.predict(z, t, Context()).x, atol=1e-2)
     assert _drop_condition(model, told, 0.0, rng=randomness.rng(0, 3)) is told
     assert _drop_condition(model, Context(), 1.0, rng=randomness.rng(0, 3)) == Context()
 
@@ -244,7 +247,7 @@ def test_the_chosen_share_loses_its_label_row_by_row(model: DiffusionLM) -> None
     assert 70 < int(gone.sum()) < 130
     assert torch.equal(lost[~gone], told.condition.label[~gone])  # type: ignore[index]
     z, t = noisy(rows)
-    mixed, without = model(z, t, Context(condition=Condition(label=lost))).x, model(z, t, Context()).x
+    mixed, without = model.predict(z, t, Context(condition=Condition(label=lost))).x, model.predict(z, t, Context()).x
     torch.testing.assert_close(mixed[gone], without[gone])
 
 
@@ -257,28 +260,28 @@ def test_the_class_of_none_never_learns(learned: DiffusionLM) -> None:
 def test_labels_are_classes_of_the_network(model: DiffusionLM) -> None:
     batch = Batch.of(torch.zeros(2, 4, dtype=torch.int64))
     for labels in ([0, 2], [-1, 0]):
-        for ask in (model.context, model.blank):
+        for ask in (model.read, partial(blank_canvas, model)):
             with pytest.raises(ValueError, match="for a network with 2 classes, counted from 0"):
                 ask(replace(batch, condition=Condition(label=torch.tensor(labels))))
     with pytest.raises(ValueError, match="with 0 classes"):
-        DiffusionLM(replace(CONFIG, network=replace(NETWORK, classes=None))).context(
+        DiffusionLM(replace(CONFIG, network=replace(NETWORK, classes=None))).read(
             replace(batch, condition=Condition(label=torch.tensor([0, 0])))
         )
     with pytest.raises(ValueError, match="3 labels for 2 rows"):
-        model.with_labels(model.canvas(new=4, rows=2), [0, 1, 0])
-    assert model.with_labels(model.canvas(new=4, rows=2), 1).context.condition.label.tolist() == [1, 1]  # type: ignore[union-attr]
+        model.canvas(new=4, rows=2, label=[0, 1, 0])
+    assert model.canvas(new=4, rows=2, label=1).context.condition.label.tolist() == [1, 1]  # type: ignore[union-attr]
 
 
 def test_insertion_is_told_labels_too() -> None:
     model = build(replace(CONFIG, process=Insertion(WORDS.vocab), network=replace(NETWORK, gaps=4)))
     z, t = noisy(2)
-    one, two = (model(z, t, Context(condition=Condition(label=torch.tensor([n, n])))) for n in (0, 1))
+    one, two = (model.predict(z, t, Context(condition=Condition(label=torch.tensor([n, n])))) for n in (0, 1))
     assert not torch.allclose(one.x, two.x, atol=1e-2)
     assert not torch.allclose(one.gaps.mean, two.gaps.mean, atol=1e-2)
 
 
 def test_the_error_layer_judges_texts_of_their_class() -> None:
-    model = build(replace(CONFIG, error_head=True))
+    model = build(replace(CONFIG, parts=(ErrorHeadConfig(),)))
     batch = load_rows(Letters(), "train", WORDS, LabeledRows(4)).take(range(4))
     assert batch.condition.label is not None
     nats = [
@@ -312,13 +315,13 @@ def test_texts_are_of_the_class_that_is_asked_for(learned: DiffusionLM, held_out
     def late(texts: list[str]) -> list[int]:
         return [int(set(text.split()) <= {"c", "d"}) for text in texts]
 
-    canvas = learned.blank(held_out[0])
+    canvas = blank_canvas(learned, held_out[0])
     assert canvas.context.condition.label is held_out[0].condition.label
     written = sample_canvases(learned, Ancestral(4), canvas, batch=9).texts
     right = [a == b for a, b in zip(late(written), held_out[0].condition.label.tolist(), strict=True)]  # type: ignore[union-attr]
     assert sum(right) >= 30
     for label in (0, 1):
-        asked = learned.with_labels(learned.canvas(new=4, rows=16), label)
+        asked = learned.canvas(new=4, rows=16, label=label)
         guided = sample_canvases(learned, GuidedSampler(Ancestral(4), ClassifierFree(2.0)), asked)
         assert late(guided.texts) == [label] * 16
         plain = sample_canvases(learned, Ancestral(4), asked)
@@ -328,7 +331,7 @@ def test_texts_are_of_the_class_that_is_asked_for(learned: DiffusionLM, held_out
 @pytest.mark.parametrize("noise", [Masked, Interpolating])
 def test_guidance_of_zero_and_one_are_the_branches_bit_for_bit(noise: type) -> None:
     model = build(replace(CONFIG, process=noise(WORDS.vocab)))
-    canvas = model.with_labels(model.canvas(new=4, rows=6), [0, 1] * 3)
+    canvas = model.canvas(new=4, rows=6, label=[0, 1] * 3)
 
     def text(sampler: object, told: bool = True) -> list[str]:
         start = canvas if told else replace(canvas, context=Context())
@@ -338,9 +341,11 @@ def test_guidance_of_zero_and_one_are_the_branches_bit_for_bit(noise: type) -> N
     assert text(GuidedSampler(plain, ClassifierFree(1.0))) == text(plain)
     assert text(GuidedSampler(plain, ClassifierFree(0.0))) == text(plain, told=False)
     z, t = noisy(6)
-    said = [ClassifierFree(scale, none)(model)(z, t, canvas.context).x for scale in (0.0, 2.0) for none in (None, 2)]
-    assert torch.equal(said[0], model(z, t).x)
-    assert not torch.allclose(said[0], model(z, t, canvas.context).x, atol=1e-2)
+    said = [
+        ClassifierFree(scale, none)(model).predict(z, t, canvas.context).x for scale in (0.0, 2.0) for none in (None, 2)
+    ]
+    assert torch.equal(said[0], model.predict(z, t).x)
+    assert not torch.allclose(said[0], model.predict(z, t, canvas.context).x, atol=1e-2)
     assert torch.equal(said[0], said[1]), "the class of none is none"
     assert torch.equal(said[2], said[3])
 
@@ -350,10 +355,10 @@ def test_a_learned_class_of_none_can_be_named() -> None:
     other = randomize(DiffusionLM(CONFIG), 0).eval()
     z, t = noisy()
     context = Context(condition=Condition(label=torch.tensor([0, 1, 0])))
-    none = other(z, t, Context(condition=Condition(label=torch.full((3,), 2)))).x
-    assert torch.equal(ClassifierFree(0.0, none=2)(other)(z, t, context).x, none)
-    assert torch.equal(ClassifierFree(0.0)(other)(z, t, context).x, other(z, t).x)
-    assert not torch.allclose(none, other(z, t).x, atol=1e-2)
+    none = other.predict(z, t, Context(condition=Condition(label=torch.full((3,), 2)))).x
+    assert torch.equal(ClassifierFree(0.0, none=2)(other).predict(z, t, context).x, none)
+    assert torch.equal(ClassifierFree(0.0)(other).predict(z, t, context).x, other.predict(z, t).x)
+    assert not torch.allclose(none, other.predict(z, t).x, atol=1e-2)
 
 
 # LD4TG
@@ -380,25 +385,25 @@ def test_a_canvas_of_latents_keeps_its_label() -> None:
     run = small(presets.ld4tg_class_tiny())
     model = build(run.model, run.tokenizer)
     batch = load_rows(run.data, "valid", run.tokenizer, run.framing).take(range(3))
-    canvas = model.blank(batch)
+    canvas = blank_canvas(model, batch)
     assert canvas.z.dim() == 3
     assert torch.equal(canvas.context.condition.label, batch.condition.label)  # type: ignore[arg-type]
     z = model.process.prior(canvas, rng=randomness.rng(0, 3)).z
     t = torch.full((3, 1), 0.5)
-    assert not torch.allclose(model(z, t, canvas.context).x, model(z, t, Context()).x, atol=1e-2)
+    assert not torch.allclose(model.predict(z, t, canvas.context).x, model.predict(z, t, Context()).x, atol=1e-2)
     padded = load_rows(run.data, "valid", run.tokenizer, LabeledRows(run.framing.length, fill_with_eos=False)).take(
         range(2)
     )
-    assert model.blank(padded).z.shape == canvas.z[:2].shape, "padding is nothing given"
+    assert blank_canvas(model, padded).z.shape == canvas.z[:2].shape, "padding is nothing given"
     with pytest.raises(ValueError, match="without given tokens"):
-        model.blank(replace(batch, learn=torch.arange(run.framing.length).expand_as(batch.learn) > 3))
+        blank_canvas(model, replace(batch, learn=torch.arange(run.framing.length).expand_as(batch.learn) > 3))
 
 
 def test_a_start_sign_is_nothing_given() -> None:
     words = WordTokenizer(("a", "b"), ("bos", "eos", "mask"))
     codec = Compressed(MaskedLM(4, TransformerSize(16, 1, 2)), 4, count=2, width=8)
     model = build(DiffusionLMConfig(Gaussian(words.vocab), NETWORK, PredictX(), codec=codec), words)
-    assert model.with_labels(model.canvas(new=3, rows=2), [0, 1]).z.shape == (2, 2, 8)
+    assert model.canvas(new=3, rows=2, label=[0, 1]).z.shape == (2, 2, 8)
     with pytest.raises(ValueError, match="without given tokens"):
         model.canvas("a", new=2)
 

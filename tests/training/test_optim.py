@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from redraft.models import DiffusionLM, NetworkIO, Transformer, TransformerConfig
-from redraft.models.auxiliary.error_head import ErrorHead
 from redraft.models.networks.inspection import hidden_matrices
+from redraft.models.parts.error_head import ErrorHead
 from redraft.training import (
     Muon,
     OptimizerConfig,

@@ -48,6 +48,10 @@ def _replaced(value: Any, changes: Mapping[tuple[str, ...], Any]) -> Any:
     """A dataclass with changed fields; a change from JSON is read together with the other fields of its object."""
     if () in changes:
         value = changes[()]
+    if isinstance(value, tuple):  # the parts of a model, by name
+        return tuple(
+            _replaced(part, {p[1:]: given for p, given in changes.items() if p[0] == part.name}) for part in value
+        )
     names = dict.fromkeys(path[0] for path in changes if path)
     own, objects = {}, {}
     for name in names:
@@ -99,6 +103,9 @@ def _settings_of(value: Any, whole: tuple[type, ...], path: str = "") -> Iterato
         )
         if is_dataclass(current):
             yield from _settings_of(current, whole, f"{name}.")
+        elif isinstance(current, tuple):  # the parts of a model, by name
+            for part in filter(is_dataclass, current):
+                yield from _settings_of(part, whole, f"{name}.{getattr(part, 'name', '')}.")
 
 
 def _is_plain(hint: Any) -> bool:

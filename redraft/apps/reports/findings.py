@@ -216,6 +216,6 @@ def _cut_story(model: _DemoModel, index: int) -> _CutStory:
 
 def _fill_story(model: _DemoModel, gap: _CutStory, seed: int) -> page._FilledText:
     """Fills the holes of the story; everything else is unchanged."""
-    canvas = model.completed(model.model.infill(gap.template))
+    canvas = model.completed(model.model.compose([gap.template]))
     *_, end = frames(model.sample_row(canvas, row=0, seed=seed), model.model)
     return page._FilledText(end.tokens, _judged_sample(end.text, model.run.data), gap.hidden)

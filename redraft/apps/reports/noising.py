@@ -44,20 +44,20 @@ def noise_text(model: DiffusionLM, text: str, times: Sequence[float], seed: int 
 
 
 def _at(model: DiffusionLM, x: Tensor, t: float, step: int, seed: int) -> NoisyText:
-    encoded = model.encode(Batch.of(x))
+    clean = model.read(Batch.of(x))
     time = torch.full((1, 1), t, dtype=torch.float64, device=x.device)
-    noisy = model.process.noise(encoded.x, time, pad=encoded.pad, rng=rng(seed))
-    z = model.to_tokens(Canvas(noisy.z, torch.zeros_like(encoded.learn))).z
-    clean, positions = (
+    noisy = model.process.noise(clean.x, time, pad=clean.pad, rng=rng(seed))
+    z = model.to_tokens(Canvas(noisy.z, torch.zeros_like(clean.learn))).z
+    given, positions = (
         x[0].tolist(),
         _original_positions(x, noisy)[: z.shape[1]],
     )  # latents may decode to a text of another length
     ids = z[0, : len(positions)].tolist()
-    same = [clean[position] == token for position, token in zip(positions, ids, strict=True)]
+    same = [given[position] == token for position, token in zip(positions, ids, strict=True)]
     states: list[_TokenState] = ["settled" if right else "noise" for right in same]
     assert model.tokenizer is not None
     tokens = map(Token, token_texts(model.tokenizer, ids), states, positions)
-    return NoisyText(t, sum(same) / len(clean), Frame(step, tuple(token for token in tokens if token.text)))
+    return NoisyText(t, sum(same) / len(given), Frame(step, tuple(token for token in tokens if token.text)))
 
 
 def _original_positions(x: Tensor, noisy: NoisySample) -> list[int]:

@@ -142,7 +142,7 @@ def _field_panel(scene: ScoreScene, t: float) -> _Panel:
 def _score_of(denoise: Denoiser, path: NoisePath, z: Tensor, t: float) -> Tensor:
     """(n, 2) points → (n, 2) score ∇ log q_t(z) = (a·x̂ − z)/s² from the prediction of a denoiser."""
     time = torch.full((len(z), 1), t, dtype=torch.float64)
-    x = denoise(z[:, None], time, Context()).x[:, 0]
+    x = denoise.predict(z[:, None], time, Context()).x[:, 0]
     return gaussian.score_from_x(x, z, *_scales(path, t)).to(z.dtype)
 
 

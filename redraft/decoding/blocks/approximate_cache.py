@@ -67,11 +67,11 @@ class _StaleDenoiser:
         self._denoise, self._whole, self._window = denoise, whole, replace(window, row=None)
         self._refresh, self._calls, self._cached = refresh, 0, whole.context
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         if self._calls == 0 or (self._refresh is not None and self._calls % self._refresh == 0):
             self._cached = self._read_rows(z, t, context)
         self._calls += 1
-        return self._denoise(z, t, replace(context, cache=self._cached.cache))
+        return self._denoise.predict(z, t, replace(context, cache=self._cached.cache))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         raise ValueError("under full attention no block is ever finished; do not nest Blocks inside Blocks")

@@ -101,7 +101,7 @@ class MultiBlock(Sampler):
         here = active.gather(1, block)
         others_fixed = replace(canvas, fixed=canvas.fixed | ~here, future=process.hidden(canvas) & ~here)
         t = process.moment(masked.to(ops.widest_float(masked.device))).gather(1, block)
-        pred, hidden = denoise(canvas.z, others_fixed.time(t), canvas.context), process.hidden(others_fixed)
+        pred, hidden = denoise.predict(canvas.z, others_fixed.time(t), canvas.context), process.hidden(others_fixed)
         return pred.evaluated(hidden)
 
 

@@ -101,16 +101,16 @@ class _SubBlockDenoiser:
         self._start = column
         return self
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         lo, hi = self._start, self._start + self._size
         if self._cached.cache is None or bool((z[:, lo] == self._mask).any()):
             self._cached = self._denoise.absorb(z, context, t)
-            return self._denoise(z, t, replace(context, cache=self._cached.cache))
+            return self._denoise.predict(z, t, replace(context, cache=self._cached.cache))
         positions = torch.arange(z.shape[1], device=z.device)[None] if context.positions is None else context.positions
         pad, no_end = (None if a is None else a[:, lo:hi] for a in (context.pad, context.constraints.no_end_token))
         window = replace(context, cache=self._cached.cache, positions=positions[:, lo:hi], pad=pad)
         window = window.with_constraints(no_end_token=no_end)
-        pred = self._denoise(z[:, lo:hi], t if t.shape[1] == 1 else t[:, lo:hi], window)
+        pred = self._denoise.predict(z[:, lo:hi], t if t.shape[1] == 1 else t[:, lo:hi], window)
         return _WindowPrediction(pred, lo, hi)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:

@@ -55,11 +55,11 @@ class Constrained(Guidance):
 class _ConstrainedDenoiser(DenoiserWrapper):
     guidance: Constrained
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         rules = context.constraints.rules
         if not isinstance(rules, _PlacedRuleSet):
             raise ValueError("the canvas has no constraint; attach one with constrain(canvas, rule, tokenizer)")
-        pred = self.denoise(z, t, context.with_constraints(rules=None))
+        pred = self.denoise.predict(z, t, context.with_constraints(rules=None))
         if not rules.parts or not self.guidance.scale:  # unconstrained rows, or vectors without guidance
             return pred
         if pred.vectors is not None:

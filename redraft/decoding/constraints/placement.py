@@ -168,7 +168,7 @@ def constrain(
     Raises at once if no text can obey the rule next to the given text.
 
     Args:
-        canvas: a canvas of tokens, as `model.canvas` and `model.infill` make it. For models of vectors pass
+        canvas: a canvas of tokens, as `model.canvas` and `model.compose` make it. For models of vectors pass
             `model.to_tokens(canvas)`, and convert the result with `model.to_vectors`
         rule: Regex, Json, OneOf, Banned, Required, Length, or several of them joined with &; or a list with a rule for
             each row, None for unconstrained rows

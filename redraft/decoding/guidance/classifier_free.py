@@ -42,14 +42,14 @@ class _ClassifierFreeDenoiser(DenoiserWrapper):
     none: int | None
     posteriors: bool
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         conditional, unconditional = _branches(context, self.none)
         if self.scale == 0:
-            return self.denoise(z, t, unconditional)
+            return self.denoise.predict(z, t, unconditional)
         if context.condition.source is None and context.condition.label is None:
             raise ValueError("the context has neither source nor label; classifier-free guidance needs one of them")
-        without = self.denoise(z, t, unconditional)
-        return _mix_predictions(without, self.denoise(z, t, conditional), self.scale, self.posteriors)
+        without = self.denoise.predict(z, t, unconditional)
+        return _mix_predictions(without, self.denoise.predict(z, t, conditional), self.scale, self.posteriors)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         conditional, unconditional = _branches(context, self.none)
@@ -95,13 +95,13 @@ class _NegativePromptDenoiser(DenoiserWrapper):
     mask: int
     scale: float
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         own_cache, other_cache = _split_caches(context)
         other_z, other_t = self._with_other_prompt(z, t, context)
-        other = self.denoise(other_z, other_t, replace(context, cache=other_cache))
+        other = self.denoise.predict(other_z, other_t, replace(context, cache=other_cache))
         if self.scale == 0:
             return other
-        return _mix_predictions(other, self.denoise(z, t, replace(context, cache=own_cache)), self.scale)
+        return _mix_predictions(other, self.denoise.predict(z, t, replace(context, cache=own_cache)), self.scale)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         own_cache, other_cache = _split_caches(context)

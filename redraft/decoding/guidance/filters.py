@@ -75,9 +75,9 @@ class _FilteredDenoiser(DenoiserWrapper):
 
     filter: LogitFilter
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         cached, context = _split_cached_tokens(context)
-        pred = self.denoise(z, t, context)
+        pred = self.denoise.predict(z, t, context)
         if pred.joint:
             raise ValueError("a filter around Constrained would break its rules; put Constrained outside the filter")
         if not pred.normalized:

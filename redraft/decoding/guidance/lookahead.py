@@ -48,9 +48,9 @@ class LookAhead(Guidance):
 class _LookAheadDenoiser(DenoiserWrapper):
     guidance: LookAhead
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         cached, context = _split_cached_tokens(context)
-        pred = self.denoise(z, t, context)
+        pred = self.denoise.predict(z, t, context)
         if not pred.normalized:
             raise ValueError("a Score head predicts unnormalized ratios, which cannot be guided; use Subs or Softmax")
         tokens = z if cached is None else torch.cat([cached, z], 1)

@@ -43,8 +43,8 @@ class PositionClassifier(Guidance):
 class _PositionGuidedDenoiser(DenoiserWrapper):
     classifier: PositionClassifier
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        pred = self.denoise(z, t, context)
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        pred = self.denoise.predict(z, t, context)
         vectors = pred.vectors
         if not pred.normalized or (vectors is not None and (vectors.log_weights is None or vectors.table is None)):
             raise ValueError(

@@ -118,8 +118,8 @@ class _ClassifierGuidedDenoiser(DenoiserWrapper):
     log_odds: _LogOdds
     posteriors: bool
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        pred = self.denoise(z, t, context)
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        pred = self.denoise.predict(z, t, context)
         if not pred.normalized:
             raise ValueError("a Score head predicts unnormalized ratios, which cannot be guided; use Subs or Softmax")
         return _ClassifierGuidedPrediction(pred, self, z, t, context)

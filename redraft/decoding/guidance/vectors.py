@@ -29,11 +29,13 @@ class GradientClassifier(Guidance):
     scale: float = 1.0
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return _GradientGuidedDenoiser(denoise, self.process, self.scale, self._predict)
+        return _GradientGuidedDenoiser(denoise, self.process, self.scale, self._predict_with_gradient)
 
-    def _predict(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[VectorPrediction, Tensor]:
+    def _predict_with_gradient(
+        self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context
+    ) -> tuple[VectorPrediction, Tensor]:
         """Return the prediction of x, and ∇_z log p(y | z)."""
-        pred = _require_vectors(denoise(z, t, context))
+        pred = _require_vectors(denoise.predict(z, t, context))
         with torch.enable_grad():
             z = z.detach().requires_grad_()
             return pred, torch.autograd.grad(self.log_prob(z, t, context).sum(), z)[0]
@@ -52,13 +54,15 @@ class DenoisedClassifier(Guidance):
     scale: float = 1.0
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
-        return _GradientGuidedDenoiser(denoise, self.process, self.scale, self._predict)
+        return _GradientGuidedDenoiser(denoise, self.process, self.scale, self._predict_with_gradient)
 
-    def _predict(self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context) -> tuple[VectorPrediction, Tensor]:
+    def _predict_with_gradient(
+        self, denoise: Denoiser, z: Tensor, t: Tensor, context: Context
+    ) -> tuple[VectorPrediction, Tensor]:
         """Return the prediction of x, and ∇_z log p(y | x̂(z))."""
         with torch.enable_grad():
             z = z.detach().requires_grad_()
-            pred = _require_vectors(denoise(z, t, context))
+            pred = _require_vectors(denoise.predict(z, t, context))
             gradient = torch.autograd.grad(self.log_prob(pred.mean, context).sum(), z)[0]
         return _detach(pred), gradient
 
@@ -69,12 +73,12 @@ class _GradientGuidedDenoiser(DenoiserWrapper):
 
     process: Gaussian
     scale: float
-    predict: Callable[[Denoiser, Tensor, Tensor, Context], tuple[VectorPrediction, Tensor]]
+    with_gradient: Callable[[Denoiser, Tensor, Tensor, Context], tuple[VectorPrediction, Tensor]]
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         if self.scale == 0:
-            return self.denoise(z, t, context)
-        pred, gradient = self.predict(self.denoise, z, t, context)
+            return self.denoise.predict(z, t, context)
+        pred, gradient = self.with_gradient(self.denoise, z, t, context)
         signal, noise = self.process.path.scales(t[..., None])
         shift = self.scale * noise**2 / signal * gradient
         return replace(pred, mean=pred.mean + shift.to(pred.mean.dtype))
@@ -116,8 +120,8 @@ class ProjectedDenoiser(Guidance):
 class _ProjectingDenoiser(DenoiserWrapper):
     guidance: ProjectedDenoiser
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        pred, unchanged = _require_vectors(self.denoise(z, t, context)), t > self.guidance.since
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        pred, unchanged = _require_vectors(self.denoise.predict(z, t, context)), t > self.guidance.since
         if bool(unchanged.all()):
             return pred
         return replace(pred, mean=torch.where(unchanged[..., None], pred.mean, self.guidance.project(pred.mean)))

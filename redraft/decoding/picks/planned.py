@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from torch import Tensor
 
@@ -20,8 +20,9 @@ class CriticPick(Pick):
     """The fraction `share` of the masked positions (rounded up) that a critic finds least likely to be wrong.
 
     A token is drawn for every masked position, and the critic reads the whole text, at one more network call per step.
-    The critic may be the model's own error head (`presets.gstar_tiny`). With `remask`, written tokens that are not
-    given compete with the new ones in each step, so they may be masked again (Peng et al. 2025, "P2").
+    The critic may be the model's own error head (`presets.gstar_tiny`): `ErrorCritic(model)`. With `remask`, written
+    tokens that are not given compete with the new ones in each step, so they may be masked again (Peng et al. 2025,
+    "P2").
     """
 
     critic: Critic
@@ -49,9 +50,8 @@ class CriticPick(Pick):
         return PickResult.of(where, drawn, where[hidden])._replace(again=free & ~visible & ~hidden)
 
 
-@runtime_checkable
 class Critic(Protocol):
-    """A denoiser that also judges finished texts, such as a `DiffusionLM` with an error head."""
+    """A judge of finished texts, such as the error head of a model."""
 
     def error_logits(self, x: Tensor, context: Context) -> Tensor:
         """(B, L) logits that each token is wrong."""

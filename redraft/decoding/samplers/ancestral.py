@@ -46,7 +46,7 @@ class Ancestral(Sampler):
         yield canvas
         for i, (t, s) in enumerate(pairwise(_time_grid(canvas, self.steps, self.warp))):
             with torch.no_grad():
-                pred = denoise(canvas.z, canvas.time(t), canvas.context)
+                pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
                 canvas = process.step(pred, canvas, s, t, rng=rng.fold(i))
             yield canvas
 
@@ -69,7 +69,7 @@ class FirstHitting(Sampler):
             for_time, for_token = rng.fold(i).split(2)
             with torch.no_grad():
                 s = process.hit(canvas, t, rng=for_time)
-                pred = denoise(canvas.z, canvas.time(s), canvas.context)
+                pred = denoise.predict(canvas.z, canvas.time(s), canvas.context)
                 canvas, t = process.reveal(pred, canvas, s, t, _SinglePick(), rng=for_token).canvas, s
             yield canvas
 

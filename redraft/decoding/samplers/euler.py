@@ -44,7 +44,7 @@ class Euler(Sampler):
         yield canvas
         for i, (t, s) in enumerate(pairwise(_time_grid(canvas, self.steps))):
             with torch.no_grad():
-                pred = denoise(canvas.z, canvas.time(t), canvas.context)
+                pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
                 if float(s[0]) > 0:
                     canvas = _euler_step(process, pred, canvas, s, t, limit, rng.fold(i))
                 else:

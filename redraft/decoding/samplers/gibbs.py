@@ -100,7 +100,10 @@ class Gibbs(SamplerWrapper):
         masked = canvas.write(canvas.z.masked_fill(chosen, process.vocab.masked))
         fraction = chosen.sum(-1, keepdim=True, dtype=torch.float64) / free.sum(-1, keepdim=True).clamp(min=1)
         t = process.moment(fraction)
-        pred, temperature = denoise(masked.z, masked.time(t), masked.context), self.sampler.setting("temperature")
+        pred, temperature = (
+            denoise.predict(masked.z, masked.time(t), masked.context),
+            self.sampler.setting("temperature"),
+        )
         pick, share = AnyOrder(1.0 if temperature is None else temperature), torch.ones_like(t)
         return process.reveal(pred, masked, t, t, pick, share=share, hidden=chosen, rng=rng).canvas
 

@@ -100,8 +100,8 @@ class _RowTimeDenoiser(DenoiserWrapper):
     process: Process
     noise: Rng
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         row_time = t.amax(1, keepdim=True)
         noisy = self.process.noise(z, row_time, rng=self.noise).z
         given = (t < row_time) if z.dim() == 2 else (t < row_time)[..., None]
-        return self.denoise(torch.where(given, noisy, z), row_time, context)
+        return self.denoise.predict(torch.where(given, noisy, z), row_time, context)

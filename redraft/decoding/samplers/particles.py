@@ -51,7 +51,7 @@ class ParticleSampler(Sampler):
         log_weight, expected = torch.zeros(rows, self.count, dtype=torch.float64), None
         for i, (t, s) in enumerate(pairwise(map(process.moment, _time_grid(particles, self.steps)))):
             with torch.no_grad():
-                pred = denoise(particles.z, particles.time(t), particles.context)
+                pred = denoise.predict(particles.z, particles.time(t), particles.context)
                 if not isinstance(pred, ConstrainedPrediction):
                     raise ValueError(
                         "ParticleSampler needs a rule to weigh particles by; wrap the model in Constrained(process)"

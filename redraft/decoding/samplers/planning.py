@@ -45,7 +45,7 @@ class PathPlanning(Sampler):
                 return
             t = process.moment(time_column(canvas, 1 - i / self.steps))
             with torch.no_grad():
-                pred = denoise(canvas.z, canvas.time(t), canvas.context)
+                pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
                 pick = _MostConfident(i + 1, self.steps, self.temperature)
                 canvas = process.reveal(pred, canvas, t, t, pick, rng=rng.fold(i)).canvas
             yield canvas

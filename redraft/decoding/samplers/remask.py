@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -18,7 +18,6 @@ from redraft.core.processes.interpolating import Interpolating
 from redraft.core.processes.masked import Masked
 from redraft.core.processes.remasking import CappedRate, Remask, RemaskRate, StarRate, WindowedRate
 from redraft.core.randomness import Rng
-from redraft.decoding.picks.planned import Critic
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import (
     EvenWarp,
@@ -52,6 +51,13 @@ class WithRemasking(SamplerWrapper):
         return self.sampler(denoise, Remask(process, self.rate), canvas, rng=rng)
 
 
+@runtime_checkable
+class _HasParts(Protocol):
+    """A denoiser with modules beside its network, by name, such as a `DiffusionLM`."""
+
+    parts: Any
+
+
 class ErrorScore(Protocol):
     """A score of how likely each token of a finished text is wrong."""
 
@@ -65,12 +71,12 @@ class ErrorHeadScore:
     """The score by the model's own error head (`with_errors` makes the run that trains it)."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
-        if not isinstance(denoise, Critic):
+        if not isinstance(denoise, _HasParts) or "errors" not in denoise.parts:
             raise ValueError(
-                f"{type(denoise).__name__} has no error head; use a DiffusionLM with one, or "
-                "GuidedStar(guide=ConstantScore())"
+                f"{type(denoise).__name__} has no error head; use a DiffusionLM with one (redraft train gstar_tiny "
+                "--base DIRECTORY trains it), or GuidedStar(guide=ConstantScore())"
             )
-        return denoise.error_logits(text.z, text.context)
+        return denoise.parts["errors"].logits(denoise, text.z, text.context)
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,7 @@ class GuidedStar(Sampler):
         yield canvas
         for i, (t, s) in enumerate(pairwise(_time_grid(canvas, self.steps, self.warp))):
             with torch.no_grad():
-                pred = denoise(canvas.z, canvas.time(t), canvas.context)
+                pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
                 if self.end_time <= float(t[0]) <= self.start_time and float(s[0]) > 0:
                     canvas = self._remask_suspects(denoise, process, pred, canvas, s, t, rng.fold(i))
                 else:

@@ -94,7 +94,7 @@ class SelfCorrection(SamplerWrapper):
     ) -> tuple[Canvas, Tensor, Tensor]:
         """Return the new canvas, (B,) the fraction of most likely tokens before, and (B,) bool which rows changed."""
         t = canvas.time(time_column(canvas, self.noise_level))
-        pred = exclude_mask(denoise(canvas.z, t, canvas.context), time_column(canvas, 0.0), process.vocab)
+        pred = exclude_mask(denoise.predict(canvas.z, t, canvas.context), time_column(canvas, 0.0), process.vocab)
         log_x = pred.at(free)
         log_p = log_x + process.channel(canvas.z[free], t.expand_as(canvas.z)[free]).to(log_x.dtype)
         proposed = randomness.sample_categorical(log_p, rng.uniform(free.shape[1])[free], self.temperature)

@@ -82,7 +82,7 @@ class Unmask(Sampler):
                 return
             t = times.gather(1, left) if self._time_by_count else times[i].expand_as(left)
             with torch.no_grad():
-                pred, share = denoise(canvas.z, canvas.time(t), canvas.context), self._share(left, i)
+                pred, share = denoise.predict(canvas.z, canvas.time(t), canvas.context), self._share(left, i)
                 canvas, pick = process.reveal(pred, canvas, t, t, pick, share=share, hidden=hidden, rng=key)
             if may_stop(self.stop, canvas):
                 end = process.vocab.eos if self.stop else None
@@ -121,6 +121,6 @@ class Unmask(Sampler):
         yield canvas
         for i, (t, s) in enumerate(pairwise(map(process.moment, _time_grid(canvas, self.steps)))):
             with torch.no_grad():
-                pred = denoise(canvas.z, canvas.time(t), canvas.context)
+                pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
                 canvas, pick = process.reveal(pred, canvas, s, t, pick, rng=rng.fold(i))
             yield canvas

@@ -65,7 +65,7 @@ def _trace(denoise: Denoiser, canvas: Canvas, t: float, probes: Tensor) -> Tenso
     """(B,) Σ_v vᵀ(∂x̂/∂z)v over the probes (P, B, N, D)."""
     with torch.enable_grad():
         z = canvas.z.detach().requires_grad_()
-        x = denoise(z, canvas.time(time_column(canvas, t)), canvas.context).x
+        x = denoise.predict(z, canvas.time(time_column(canvas, t)), canvas.context).x
         products = (torch.autograd.grad(x, z, v, retain_graph=True)[0] for v in probes.to(x.dtype))
         return torch.stack([(vj * v).sum((1, 2)) for vj, v in zip(products, probes, strict=True)]).sum(0)
 

@@ -47,7 +47,7 @@ class PositionEnergy:
     vector: Tensor  # (D,) target for x̂ at the position
 
     def __call__(self, z: Tensor, t: Tensor, context: Context) -> Tensor:
-        return (self.denoise(z, t, context).x[:, self.position] - self.vector).square().sum(-1) / 2
+        return (self.denoise.predict(z, t, context).x[:, self.position] - self.vector).square().sum(-1) / 2
 
 
 class DescentRule(Protocol):

@@ -110,7 +110,7 @@ class SolverStep:
         return randomness.normal_like(self.z, rng)
 
     def _predict(self, canvas: Canvas, t: float) -> Prediction:
-        return self.denoise(canvas.z, canvas.time(time_column(canvas, t)), canvas.context)
+        return self.denoise.predict(canvas.z, canvas.time(time_column(canvas, t)), canvas.context)
 
 
 _StepRule = Callable[[SolverStep], Tensor]  # maps a step to z_s

@@ -112,7 +112,7 @@ class DiffusionDraft(Drafter):
         )
         where = torch.zeros_like(canvas.fixed).index_fill(1, columns, True)
         with torch.no_grad():
-            logits = self.denoise(canvas.z, canvas.time(t), canvas.context).at(where)
+            logits = self.denoise.predict(canvas.z, canvas.time(t), canvas.context).at(where)
         return _target_log_probs(logits, request)
 
 

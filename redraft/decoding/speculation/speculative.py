@@ -149,7 +149,7 @@ class SpeculativeSampler(Sampler):
         clean = torch.cat([draft.tokens, masks[:, :1]], 1)
         query = replace(context, positions=position[:, begin - read :], clean=clean)
         query = query.with_constraints(no_end_token=None if no_end is None else no_end[:, begin : end + 1])
-        log_p = denoise(masks, torch.ones(1, 1, device=z.device), query).x
+        log_p = denoise.predict(masks, torch.ones(1, 1, device=z.device), query).x
         rescale = self.temperature not in (0, 1)
         return (log_p.double() / self.temperature).log_softmax(-1) if rescale else log_p, context
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from redraft.evaluation.comparison.budget import Budget, TrainedMethod, train_under_budget
 from redraft.models.checkpoints import serialization
+from redraft.models.parts.error_head import ErrorHeadConfig
 from redraft.tasks.engine.model import TextModel
 from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
@@ -77,7 +78,7 @@ class TrainingRecipe:
         """Fraction of the budget for each stage: 1/3 for a codec; 1/6 for an error head on a trained model."""
         if len(self.stages) == 1:
             return (1.0,)
-        return (5 / 6, 1 / 6) if self.run.model.error_head else (1 / 3, 2 / 3)
+        return (1 / 3, 2 / 3) if self.run.model.part(ErrorHeadConfig) is None else (5 / 6, 1 / 6)
 
     def seeds(self, count: int) -> Sequence[int]:
         return range(count)

@@ -119,7 +119,7 @@ class _AnswerWriter:
             prefix = tuple(layout.prefix(prompt))
             size = layout.row_length(len(prefix) + new) - len(prefix)
             rows.append([prefix, make_hole(layout.lm.process, size)])
-        has_encoder = layout.lm.encoder is not None
+        has_encoder = "encoder" in layout.lm.parts
         return layout.lm.compose(rows, [prompt.context for prompt in prompts] if has_encoder else None)
 
     def _answer(self, final: Canvas, row: int, start: int, new: int) -> list[int]:

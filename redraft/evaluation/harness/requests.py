@@ -109,7 +109,7 @@ class RowLayout:
     @property
     def _has_encoder(self) -> bool:
         """Whether an encoder reads the context."""
-        return self.lm.encoder is not None
+        return "encoder" in self.lm.parts
 
     # --- ids → rows ---
 

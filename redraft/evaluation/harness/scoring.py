@@ -125,7 +125,7 @@ def _is_greedy(model: DiffusionLM, batch: Batch) -> Tensor:
     process, device = model.process, model.network.embedding.weight.device
     if not isinstance(process, Masked):
         return torch.zeros(len(batch.tokens), dtype=torch.bool)
-    batch = model.learnable(batch.to(device))
+    batch = model.config.learnable(batch.to(device))
     hidden, greedy = batch.learn.clone(), torch.ones(len(batch.tokens), dtype=torch.bool, device=device)
     unknown = torch.zeros_like(hidden) if batch.unknown is None else batch.unknown
     learned = hidden.sum(-1, keepdim=True).clamp(min=1)
@@ -133,7 +133,7 @@ def _is_greedy(model: DiffusionLM, batch: Batch) -> Tensor:
         t = process.moment(hidden.sum(-1, keepdim=True) / learned)
         times = torch.where(batch.learn, t, unknown.to(t.dtype))
         z = batch.tokens.masked_fill(hidden | unknown, process.vocab.masked)
-        best = model(z, times, model.context(batch)).at(hidden).max(-1)
+        best = model.predict(z, times, model.read(batch).context).at(hidden).max(-1)
         tokens = torch.zeros_like(z).masked_scatter(hidden, best.indices)
         written = _most_confident(ops.scatter(best.values.exp(), hidden), hidden, model.block)
         greedy = greedy & ~(written & (tokens != batch.tokens)).any(-1)

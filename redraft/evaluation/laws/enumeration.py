@@ -80,7 +80,7 @@ class Oracle:
     block: int | None = None
     blur: float = 0.0
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         finished = _finished_tokens(z, context)
         visible, lo = torch.cat([finished, z], 1), finished.shape[1]
         time = torch.cat([torch.zeros_like(finished, dtype=torch.float64), t.double().expand_as(z)], 1)
@@ -186,7 +186,7 @@ def _bound_terms(process: TokenProcess, oracle: Oracle, t: Tensor, s: Tensor | N
     likely = q > _RARE
     t_index, x_index, z_index = likely.nonzero(as_tuple=True)
     noised = NoisySample(z[z_index], t[t_index, None], x[x_index])
-    pred = oracle(noised.z, noised.t, Context(clean=None if oracle.block is None else noised.target))
+    pred = oracle.predict(noised.z, noised.t, Context(clean=None if oracle.block is None else noised.target))
     nats = process.nelbo(pred, noised, None if s is None else s[t_index, None])
     return (q * ops.scatter(nats.double().sum(-1), likely)).sum(-1)
 

@@ -124,7 +124,7 @@ class MixtureOracle:
     path: NoisePath
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
         return VectorPrediction(self.mixture.posterior_mean(z.double(), *self.path.scales(t[..., None])))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
@@ -380,7 +380,7 @@ def _mean_terms(process: Gaussian, oracle: MixtureOracle, t: Tensor, s: Tensor |
     a, noise = process.path.scales(t[:, None, None, None])
     x = means[:, None].expand(len(t), -1, len(unit), -1)
     noised = NoisySample((a * x + noise * unit).flatten(1, 2), t[:, None], x.flatten(1, 2))
-    nats = process.nelbo(oracle(noised.z, noised.t, Context()), noised, None if s is None else s[:, None])
+    nats = process.nelbo(oracle.predict(noised.z, noised.t, Context()), noised, None if s is None else s[:, None])
     return nats.view(len(t), len(means), -1) @ weight
 
 

@@ -147,7 +147,7 @@ class _SentenceOracle:
         assert samples.noised.gaps is not None
         return samples.noised.z[unmasked], samples.noised.gaps[unmasked], self.toy.p[samples.sentence[unmasked]]
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         z = z if context.pad is None else z.masked_fill(context.pad, _SENTENCE_VOCAB.filler)
         z_index = (z * _SENTENCE_VOCAB.size ** torch.arange(_LONGEST - 1, -1, -1)).sum(-1)
         times, t_index = t.flatten().unique(return_inverse=True)
@@ -182,7 +182,7 @@ def _sentence_integrand(oracle: _SentenceOracle, t: Tensor) -> Tensor:
     """(T,) times → (T,) integrand of the bound at each time, averaged over the language and over z."""
     process, samples = oracle.process, _NoisedSentences.of(oracle.toy, oracle.process)
     noised = samples.at(*t.tolist())
-    nats = process.nelbo(oracle(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1)
+    nats = process.nelbo(oracle.predict(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1)
     p = torch.stack([samples.p(oracle.toy, process, time) for time in t.tolist()])
     return (p * torch.where(p > 0, nats.view_as(p), 0.0)).sum(-1)  # impossible samples have infinite nats
 
@@ -252,7 +252,7 @@ def _masked_limit_laws(process: Insertion, toy: _SentenceLanguage) -> Iterator[L
     worst = 0.0
     for t in (0.2, 0.7):
         noised = NoisySample(*(a[complete] for a in samples.at(t) if a is not None))
-        pred = oracle(noised.z, noised.t, Context(pad=noised.pad))
+        pred = oracle.predict(noised.z, noised.t, Context(pad=noised.pad))
         difference = process.nelbo(pred, noised).sum(-1) - masked.nelbo(pred, noised).sum(-1)
         worst = max(worst, float(difference.abs().max()))
     yield _law_equal(process, "inserted at once: bound of mask noise", worst, 0, 1e-6)

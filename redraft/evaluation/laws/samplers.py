@@ -31,7 +31,7 @@ class _RandomDenoiser:
     vocab: Vocab
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         noise = rng(0).uniform(61 * self.vocab.size)[0].view(61, -1)
         table = -2 * (-noise.log()).log()
         position = torch.arange(z.shape[1]) if context.positions is None else context.positions

@@ -169,7 +169,7 @@ class _TokenOracle:
         weights = torch.tensor([0.55, 0.3, 0.15], dtype=torch.float64)
         return cls(Mixture(2 * torch.eye(3, dtype=torch.float64) - 1, torch.zeros_like(weights), weights), process)
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
         log_p = self.mixture.log_mode(z.double(), *self.process.path.scales(t[..., None]))
         return VectorPrediction(log_p.exp() @ self.mixture.means, log_p)
 
@@ -196,7 +196,9 @@ def _guidance_laws(process: Gaussian, mixture: Mixture, oracle: Denoiser) -> Ite
     one_mode = Mixture(mixture.means[1:2], mixture.std[1:2], torch.ones(1, dtype=torch.float64))
     t = torch.tensor([[0.05], [0.4], [0.8], [1.0]])
     z = process.noise(mixture.sample(rng(3, 4), 50), t, rng=rng(4, 4)).z
-    error = _max_difference(guided(z, t, Context()).x, one_mode.posterior_mean(z, *process.path.scales(t[..., None])))
+    error = _max_difference(
+        guided.predict(z, t, Context()).x, one_mode.posterior_mean(z, *process.path.scales(t[..., None]))
+    )
     yield _law_equal(process, "classifier guidance: x̂ of one mode", error, 0, 1e-9)
     x = final_canvas(Heun(20, _EVEN)(guided, process, _blank_vectors(_ROWS, _POSITIONS), rng=rng(7, _ROWS))).z.flatten(
         0, 1

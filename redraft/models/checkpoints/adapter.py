@@ -49,7 +49,7 @@ def write_adapter(path: Path, model: DiffusionLM, base: str, *, run: str = "", s
     network = model.config.network
     if network.lora is None:
         raise CheckpointError("this model has no adapter to write; train one with redraft adapt --lora RANK")
-    if model.config.drafter is not None:
+    if any(part.owns_adapter for part in model.config.parts):
         raise CheckpointError("this adapter only drafts for its own model; share the whole model directory instead")
     lora_ids = {id(p) for p in lora_parameters(model)}
     weights = {n: p.detach().bfloat16() for n, p in model.named_parameters() if id(p) in lora_ids}

@@ -9,9 +9,7 @@ from typing import Any
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.formats.layout import _Layout
-from redraft.models.heads import Shift
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.patterns import BlockCausal, Causal, Full
 
 _SettingsJson = dict[str, Any]
 
@@ -40,7 +38,7 @@ def _common_settings(model: DiffusionLM) -> _SettingsJson:
     c = model.config.network
     rows = model.network.embedding.weight.shape[0]
     ids = {f"{name}_token_id": getattr(model.config.vocab, name) for name in ("bos", "eos", "pad")}
-    if isinstance(c.pattern, Causal) and not model.config.is_plain_causal:
+    if c.pattern.causal and not model.config.is_plain_causal:
         ids["bos_token_id"] = model.config.io.start  # causal networks trained here read this token first
     return {
         "vocab_size": rows,
@@ -93,11 +91,9 @@ _CAUSAL, _FULL, _SHIFTED_FULL, _BLOCKS = (
 
 def _describe_execution(model: DiffusionLM) -> str:
     """Describe how a model runs: its attention, and which state predicts a masked token."""
-    pattern, shifted = model.config.network.pattern, isinstance(model.config.head, Shift)
-    if isinstance(pattern, Causal):
+    pattern, shifted = model.config.network.pattern, model.config.token_head.shifts
+    if pattern.causal:
         return _CAUSAL
-    if isinstance(pattern, Full):
+    if pattern.block is None:
         return _SHIFTED_FULL if shifted else _FULL
-    if isinstance(pattern, BlockCausal) and not shifted:
-        return _BLOCKS
-    return f"{pattern}, each masked token from the state before it" if shifted else str(pattern)
+    return f"{pattern}, each masked token from the state before it" if shifted else _BLOCKS

@@ -59,9 +59,9 @@ def _require_plain(model: DiffusionLM, format: str) -> None:
     unsupported = {
         f"{type(c.process).__name__} noise": not c.process.fills_masks,
         "a codec": c.codec is not None,
-        "an encoder": c.encoder is not None,
-        "an error head": c.error_head,
-        "an attribute classifier": bool(c.attribute_classes),
+        "an encoder": "encoder" in model.parts,
+        "an error head": "errors" in model.parts,
+        "an attribute classifier": "attributes" in model.parts,
         "a time embedding": network.time is not None,
         "learned positions": network.positions is not None,
         "LayerNorm": network.norm != "rms",

@@ -56,9 +56,9 @@ def _interpret_masked(
     last: assume that the mask is the last id if the files do not name it.
     """
     pattern = default if original.attention is None else _parse_attention(original.attention)
-    if isinstance(pattern, Causal) and shift:
+    if pattern.causal and shift:
         return _interpret_causal(original, network)
-    if isinstance(pattern, Causal):
+    if pattern.causal:
         raise LayoutError(
             "attention=causal was given, but its states do not predict the next token; leave attention out"
         )

@@ -7,7 +7,7 @@ from typing import Literal
 
 from redraft.core.vocab import ABOVE_ZERO, BELOW_ONE, FINITE, MAX_WIDTH, require_range
 from redraft.models.networks.attention import RopeScaling
-from redraft.models.networks.patterns import AttentionPattern, Causal, Full
+from redraft.models.networks.patterns import AttentionPattern, Full
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ class TransformerConfig:
             raise ValueError(f"heads={self.heads} must be a multiple of kv_heads={self.groups}; change one")
         if self.rotary is None and self.positions is None:
             raise ValueError("without positions a network ignores word order; set rotary (the base) or positions")
-        if isinstance(self.pattern, Causal) and self.time is not None:
+        if self.pattern.causal and self.time is not None:
             raise ValueError(f"time={self.time} with a causal network, which reads clean tokens only; use time=None")
-        if self.classes is not None and (self.time is None or not isinstance(self.pattern, Full)):
+        if self.classes is not None and (self.time is None or self.pattern.block is not None):
             raise ValueError("classes are embedded together with the time; they need time and full attention")
         if (self.norm_bias and self.norm == "rms") or (self.head_bias and self.tied):
             raise ValueError("RMS norms and tied output layers have no bias; drop norm_bias or head_bias")
         if self.gap_fraction and (self.gap_counts or self.gaps is None):
             raise ValueError("gap_fraction applies to the expected count of a gap; set gaps, and leave out gap_counts")
-        if self.gaps is not None and (self.gaps < 1 or not isinstance(self.pattern, Full)):
+        if self.gaps is not None and (self.gaps < 1 or self.pattern.block is not None):
             raise ValueError(f"gaps={self.gaps} with {self.pattern}; gaps must be at least 1 and need full attention")
 
     def _require_sizes(self) -> None:

@@ -24,6 +24,8 @@ def read_plainly(query: Query, pattern: Visibility) -> Stream:
 class AttentionPattern(ABC):
     """Which keys a query attends to, as a function of their positions in the row."""
 
+    block: int | None = None  # number of tokens that are written at a time; None for all
+    start: int | None = None  # id of the start token; None for that of the vocabulary
     causal: ClassVar[bool] = False  # no token attends to a later one, and the network reads finished tokens only
     columns_before: ClassVar[int] = 0  # columns read before a row under any attention: 1 for a start token
 
@@ -180,11 +182,11 @@ class _TwoStreams(AttentionPattern):
     The fields are tensors rather than a block size and a row length, so that compiled code works for any values.
     """
 
-    block: Tensor  # (2L,) index of the block that each column belongs to
+    index: Tensor  # (2L,) index of the block that each column belongs to
     clean: Tensor  # (2L,) bool: True in the clean half
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
-        same, earlier = self.block[query] == self.block[key], self.block[query] > self.block[key]
+        same, earlier = self.index[query] == self.index[key], self.index[query] > self.index[key]
         return torch.where(self.clean[key], earlier | same & self.clean[query], same & ~self.clean[query])
 
     def sees_all(self, first: int, end: int) -> bool:
@@ -201,7 +203,7 @@ class Causal(AttentionPattern):
     """
 
     start: int | None = None  # id of the start token; None for that of the vocabulary
-    causal = True
+    causal, block = True, 1
 
     def sees(self, query: Tensor, key: Tensor) -> Tensor:
         return query >= key

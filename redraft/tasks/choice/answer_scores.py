@@ -54,7 +54,7 @@ def _predict_holes(
         where[row, free[row].nonzero().squeeze(-1)[before : before + size]] = True
         sizes.append(size)
     t = torch.ones(len(free), 1, dtype=torch.float64, device=free.device)
-    return list(model.lm(canvas.z, canvas.time(t), canvas.context).at(where).split(sizes))
+    return list(model.lm.predict(canvas.z, canvas.time(t), canvas.context).at(where).split(sizes))
 
 
 def _score_without_adapter(model: TextModel, questions: Sequence[_HoleQuestion]) -> tuple[_AnswerScores, int]:
@@ -140,9 +140,9 @@ def _predict_rows(model: TextModel, rows: Sequence[_Row]) -> list[_ScoredTokens]
     pad = torch.zeros_like(hole) if whole.context.pad is None else whole.context.pad
     scored = (hole.cumsum(-1) > 0) & ~pad if lm.block == 1 else hole
     batch = Batch(whole.z, scored, whole.context.pad)
-    if not torch.equal(lm.learnable(batch).learn, scored):
+    if not torch.equal(lm.config.learnable(batch).learn, scored):
         raise ArgumentError("templates", "nothing predicts the first token of a row: begin the template with text")
     z, t = whole.z.masked_fill(scored, lm.process.vocab.masked), scored.double()
-    log_x = lm(z, t, lm.context(batch)).at(scored)
+    log_x = lm.predict(z, t, lm.read(batch).context).at(scored)
     counts = scored.sum(-1).tolist()
     return [_ScoredTokens(*pair) for pair in zip(log_x.split(counts), whole.z[scored].cpu().split(counts), strict=True)]

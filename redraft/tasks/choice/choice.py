@@ -143,5 +143,5 @@ def _require_masks(model: TextModel) -> None:
     process = model.lm.process
     if not process.base.fills_masks:
         raise ValueError(f"choose needs a model with mask noise, but this one has {type(process).__name__}; use infill")
-    if model.lm.encoder is not None or model.needs_source:
+    if "encoder" in model.lm.parts or model.needs_source:
         raise ValueError("this model answers a source and cannot fill holes; use redraft generate DIR --source TEXT")

@@ -22,6 +22,8 @@ from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.heads import PredictTokens
+from redraft.models.parts.attribute_classifier import AttributeClassifier
+from redraft.models.parts.tagger import TaggerConfig
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import ControlSettings
@@ -49,7 +51,9 @@ def plan_control(model: TextModel, settings: ControlSettings) -> DecodingPlan:
     """Plans controlled generation. Raises if the model does not support a setting."""
     if not (settings.pos or settings.length or settings.attributes or settings.ruled):
         raise ArgumentError("pos", "nothing to control; give pos=…, length=…, attributes=…, required=… or pattern=…")
-    conditional = model.needs_source and model.lm.attributes is None  # an attribute layer's classes are no condition
+    conditional = (
+        model.needs_source and "attributes" not in model.lm.parts
+    )  # an attribute layer's classes are no condition
     if conditional or (model.classes and not model.condition_optional):
         raise ValueError("this model needs a source or a class, which control does not take; use redraft generate")
     controls = ControlRequest(model, settings)
@@ -96,7 +100,7 @@ class ControlRequest:
             raise ArgumentError(
                 "lexicon", "lexicon=…: the tagger was trained with its own lexicon; leave one of them out"
             )
-        tags, tokenizer = self.tagger.config.tags, self.model.tokenizer
+        tags, tokenizer = self.tagger.config.part(TaggerConfig), self.model.tokenizer
         assert tags is not None
         pairs = zip(tokenizer.known_words, tags.of, strict=False)
         return {word: tags.names[tag] for word, tag in pairs if tag != tags.none}
@@ -162,14 +166,14 @@ class ControlRequest:
                 self.model, self.tag_log_probs(), self.settings.scale, self.tagger, self.tag_ids()
             ).guide(sampler)
         if self.settings.scale is not None and self.attributes:
-            sampler = GuidedSampler(
-                sampler, TokenClassifier(self.model.lm.attribute(self._class()), self.settings.scale, least=_LEAST)
-            )
+            label = self._class()
+            log_prob = self.model.lm.part(AttributeClassifier).log_prob(label)
+            sampler = GuidedSampler(sampler, TokenClassifier(log_prob, self.settings.scale, least=_LEAST))
         return sampler
 
     def tag_ids(self) -> Tensor | None:
         """(L,) the tagger's index of each requested tag, −1 for any, "no tag" after the text; None without a tagger."""
-        if self.tagger is None or (kinds := self.tagger.config.tags) is None:
+        if self.tagger is None or (kinds := self.tagger.config.part(TaggerConfig)) is None:
             return None
         start = [-1] * int(self.model.lm.config.vocab.bos is not None)
         indices = [-1 if tag == "*" else kinds.names.index(tag) for tag in self.tags]
@@ -201,7 +205,7 @@ class ControlRequest:
         """Index of the requested value among the classes of the model's attribute layer."""
         data = None if self.model.run is None else self.model.run.data
         classes, values = getattr(data, "classes", ()), list(self.attributes.values())
-        if self.model.lm.attributes is None or len(values) != 1 or values[0] not in classes:
+        if "attributes" not in self.model.lm.parts or len(values) != 1 or values[0] not in classes:
             raise ArgumentError(
                 "attributes",
                 "attributes=… with scale=… takes one value and needs a model whose attribute layer knows it (redraft "

@@ -17,10 +17,9 @@ from redraft.decoding.samplers.base import Sampler, SamplerWrapper
 from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.decoding.solvers.gradient_control import GradientControl
 from redraft.decoding.solvers.ode import Ddim
-from redraft.models.auxiliary.tagger import FutureTagger
 from redraft.models.codecs.base import Codec
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.tagging import future_tag_log_prob, tag_log_prob
+from redraft.models.parts.tagger import FutureTagger, Tagger
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.engine.model import TextModel, open_model
 
@@ -41,10 +40,10 @@ class _TagGuidance:
         lexicon = PositionClassifier(self.table, scale)
         if self.tagger is None or self.tag_ids is None or scale == 0:
             return self._with_rounding(GuidedSampler(sampler, lexicon))
-        if isinstance(self.tagger.tagger, FutureTagger):
-            lookahead = LookAhead(future_tag_log_prob(self.tagger, self.tag_ids), scale)
+        if self.tagger.config.network.pattern.causal:
+            lookahead = LookAhead(self.tagger.part(FutureTagger).log_prob(self.tag_ids), scale)
             return GuidedSampler(GuidedSampler(sampler, lookahead), lexicon)
-        log_prob = tag_log_prob(self.tagger, self.tag_ids)
+        log_prob = self.tagger.part(Tagger).log_prob(self.tagger, self.tag_ids)
         if not self.model.lm.process.vectors:
             return GuidedSampler(GuidedSampler(sampler, FirstOrderClassifier(log_prob, scale)), lexicon)
         controlled = _with_gradient_control(sampler, _TagEnergy(log_prob, scale))
@@ -96,9 +95,9 @@ class _RoundToAllowed(SamplerWrapper):
 def _find_tagger(model: TextModel, path: str | None) -> DiffusionLM | None:
     """The model with the tagger, loaded from `path` and checked against `model`; by default `model` itself, or None."""
     if path is None:
-        return None if model.lm.tagger is None else model.lm
+        return model.lm if "tagger" in model.lm.parts else None
     lm = open_model(path).lm.to(next(model.lm.parameters()).device)
-    if lm.tagger is None:
+    if "tagger" not in lm.parts:
         raise ArgumentError(
             "classifier",
             f"classifier={path!r} holds no tagger; train one for this model: "

@@ -171,7 +171,8 @@ def _vocabulary_words(model: TextModel) -> Lexicon:
     canvas = model.lm.compose([[length]])
     t = torch.ones(1, 1, dtype=torch.float64, device=canvas.z.device)
     with eval_mode(model.lm), torch.no_grad():
-        probabilities = model.lm(canvas.z, canvas.time(t), canvas.context).at(~canvas.fixed).double().exp().mean(0)
+        pred = model.lm.predict(canvas.z, canvas.time(t), canvas.context)
+        probabilities = pred.at(~canvas.fixed).double().exp().mean(0)
     pairs = zip(model.tokenizer.known_words, probabilities.tolist(), strict=False)
     return Lexicon({word: 1e6 * p + 1e-3 for word, p in pairs if WORD.fullmatch(word)})
 

@@ -181,7 +181,7 @@ class _LetterPosterior:
         for row, at in zip(where, places, strict=True):
             row[at] = True
         times = times[:, :1] if bool((times == times[:, :1]).all()) else times
-        return self.denoise(rows, times, Context()).at(where).double().split([len(at) for at in places])
+        return self.denoise.predict(rows, times, Context()).at(where).double().split([len(at) for at in places])
 
     def _posterior(self, log_x: Tensor, observed: Tensor, free: Tensor) -> Tensor:
         """(N, A) log p(x | z); characters that are not free keep their value."""

@@ -120,7 +120,7 @@ class _MaskedHoleScorer(_HoleScorer):
         where = torch.zeros_like(canvas.fixed).scatter(1, at[:, None], True)
         fraction = (~canvas.fixed).double().mean(-1, keepdim=True)
         t = fraction if self.time == 0 else torch.full_like(fraction, self.time)
-        return self.model.lm(canvas.z, canvas.time(t), canvas.context).at(where)
+        return self.model.lm.predict(canvas.z, canvas.time(t), canvas.context).at(where)
 
     def _rest(self, query: _Query) -> int:
         """Number of masked tokens after the text, for models with rows of fixed length."""
@@ -155,7 +155,7 @@ class _UniformHoleScorer(_HoleScorer):
             first = len(begin) + len(hole.left)
             where[row, first : first + len(filling)] = True
         t = torch.full((len(rows), 1), self.time, dtype=torch.float64, device=canvas.z.device)
-        log_probs = self.model.lm(canvas.z, t, canvas.context).at(where)
+        log_probs = self.model.lm.predict(canvas.z, t, canvas.context).at(where)
         log_x = log_probs.gather(-1, canvas.z[where][:, None]).squeeze(-1).double()
         return [float(part.sum()) for part in log_x.split([len(filling) for _, filling in rows])]
 
@@ -185,7 +185,7 @@ class _CausalHoleScorer(_HoleScorer):
 
 def _require_unconditional(model: TextModel) -> None:
     """Raises for models that need a source."""
-    if model.lm.encoder is not None or model.needs_source:
+    if "encoder" in model.lm.parts or model.needs_source:
         raise ValueError("this model answers a source and cannot correct texts; train one on plain text")
 
 

@@ -54,7 +54,7 @@ def require_guidable(model: TextModel, settings: GenerationSettings, label: int 
         )
     if settings.guidance == 1 or by_prompt:
         return
-    if label is None and (settings.source is None or model.lm.encoder is None):
+    if label is None and (settings.source is None or "encoder" not in model.lm.parts):
         raise ArgumentError(
             "guidance", "guidance=… needs a condition: a label=…, or a source=… that an encoder reads, or a prompt"
         )
@@ -81,7 +81,7 @@ def source_token_count(model: TextModel, settings: GenerationSettings) -> int:
     count = model.token_count(settings.source)
     for ids in model.source_turn(settings.source):
         return len(ids) - 1  # without its start token, which `used` counts
-    return count - 1 if model.lm.encoder is None else 0  # the source is part of the row, without its own start token
+    return 0 if "encoder" in model.lm.parts else count - 1  # in the row, a source has no start token of its own
 
 
 def new_token_count(model: TextModel, settings: GenerationSettings, used: int) -> int:

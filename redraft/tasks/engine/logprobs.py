@@ -95,8 +95,8 @@ class _RecordedDenoiser(DenoiserWrapper):
 
     recorder: LogprobRecorder
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        pred = self.denoise(z, t, context)
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        pred = self.denoise.predict(z, t, context)
         if pred.vectors is not None or pred.steers:
             return pred
         if pred.joint:

@@ -19,7 +19,8 @@ from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.training.data.pairs import HasClasses
-from redraft.training.objectives.objective import CodecObjective, Objective
+from redraft.training.objectives.objective import Objective
+from redraft.training.objectives.parts import CodecObjective
 from redraft.training.runs.loading import load_with_run
 from redraft.training.runs.run import Run
 
@@ -82,7 +83,7 @@ class TextModel:
     @property
     def needs_source(self) -> bool:
         """Whether the model is seq2seq: it answers a source and cannot write without one."""
-        conditional = self.run.framing.conditional if self.run is not None else self.lm.encoder is not None
+        conditional = self.run.framing.conditional if self.run is not None else "encoder" in self.lm.parts
         return conditional and not self.classes
 
     def source_turn(self, source: str | None) -> list[tuple[int, ...]]:

@@ -13,7 +13,7 @@ from redraft.decoding.speculation.drafters import DiffusionDraft, Drafter, OwnDr
 from redraft.decoding.speculation.lookup import PromptLookup, TextLookup
 from redraft.decoding.speculation.speculative import SpeculativeSampler
 from redraft.models.cpu_weights import weight_format, with_weight_format
-from redraft.models.draft_state import DraftState
+from redraft.models.parts.drafter import DraftNetwork
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import GenerationSettings
 from redraft.tasks.engine.model import TextModel, open_model
@@ -54,22 +54,23 @@ def _drafter(model: TextModel, settings: GenerationSettings) -> Drafter:
     if settings.draft == "lookup" and not Path("lookup").is_dir():
         return PromptLookup()
     if settings.draft == "self" and not Path("self").is_dir():
-        if model.lm.drafter is None:
+        if "drafter" not in model.lm.parts:
             raise ArgumentError(
                 "draft",
                 f"draft='self': {model.display_name} has no drafter of its own; train one: "
                 f"redraft adapt {model.display_name} --draft self --data … --out …",
             )
-        return OwnDrafter(DraftState(model.lm))
+        return OwnDrafter(model.lm.part(DraftNetwork).state(model.lm))
     path = Path(settings.draft or "")
     if path.is_file() or path.suffix in (".txt", ".jsonl"):
         return _text_lookup(path, model.tokenizer)
     drafter = open_model(path)
-    if drafter.lm.drafter is not None:
+    if "drafter" in drafter.lm.parts:
         _require_same_tokens(model, drafter, str(settings.draft))
         _require_same_base(model, drafter, str(settings.draft))
         form = weight_format(model.lm)
-        return OwnDrafter(DraftState(drafter.lm if form is None else with_weight_format(drafter.lm, form)))
+        lm = drafter.lm if form is None else with_weight_format(drafter.lm, form)
+        return OwnDrafter(lm.part(DraftNetwork).state(lm))
     process = drafter.lm.process
     if not isinstance(process, Masked) or drafter.lm.codec is not None or drafter.needs_source or drafter.classes:
         raise ArgumentError(

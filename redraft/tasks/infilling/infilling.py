@@ -74,7 +74,7 @@ def plan_infilling(
     parsed = [template for template in templates if isinstance(template, Template)]
     if not parsed:
         parsed = [Template.parse(text) for text in require_texts("templates", templates)]  # type: ignore[arg-type]
-    if model.lm.encoder is not None or model.needs_source:
+    if "encoder" in model.lm.parts or model.needs_source:
         raise ValueError("this model answers a source and cannot fill holes; use redraft generate DIR --source TEXT")
     return [
         _plan_template(model, parsed, index, settings).offset_by(index, parsed[:index].count(template))

@@ -93,7 +93,7 @@ class ProposeAndJudge(Sampler):
             fraction = masked.double().mean(-1, keepdim=True)
             t = torch.where(masked, process.moment(fraction), 0.0)
             context = canvas.context.rows(torch.zeros(len(candidates.z), dtype=torch.int64, device=canvas.z.device))
-            log_q = denoise(candidates.z, t, context).at(where).double()
+            log_q = denoise.predict(candidates.z, t, context).at(where).double()
             log_p = 0.0 if self.next_token is None else self.next_token(candidates.z, column).double()
             candidates = _extend(candidates, log_q, log_q + log_p, column, self.tries)
         return candidates

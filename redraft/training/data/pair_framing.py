@@ -18,7 +18,7 @@ from redraft.core.text.chat_template import prompt_ids, question_encoder
 from redraft.core.text.tokenizers import Tokenizer
 from redraft.core.vocab import MAX_WIDTH, Vocab, require_range
 from redraft.training.data.framing import DocumentRows, FramedRows, Framing, _require_some_rows, _Row
-from redraft.training.data.pairs import HasClasses, InfinitePairs, Pair, PairCorpus
+from redraft.training.data.pairs import HasClasses, InfinitePairs, Pair, PairCorpus, class_names
 from redraft.training.data.sources import (
     Corpus,
     DataError,
@@ -172,12 +172,12 @@ class LabeledRows(Framing):
         return not self.fill_with_eos
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
-        if not isinstance(source, HasClasses):
+        if (classes := class_names(source)) is None:
             name = type(source).__name__
             raise DataError(
                 f"{name} has texts but no classes, which LabeledRows needs; use data with classes, such as JsonlClasses"
             )
-        indices = {name: index for index, name in enumerate(source.classes)}
+        indices = {name: index for index, name in enumerate(classes)}
 
         def frame(_: int, pair: Pair, tally: DataStats) -> _Row:
             return self.frame(indices[pair.source], tokenizer.encode(pair.target), tokenizer.vocab, tally)

@@ -55,6 +55,11 @@ class HasClasses(Protocol):
         ...
 
 
+def class_names(data: object) -> tuple[str, ...] | None:
+    """Returns the classes of a corpus; None if it has none."""
+    return data.classes if isinstance(data, HasClasses) else None
+
+
 @dataclass(frozen=True)
 class JsonlPairs(Files):
     """Pairs from JSON Lines: source and target are two fields of each object; blank lines are skipped."""

@@ -69,9 +69,9 @@ class AdaptationObjective:
         times = self.loss.grid(self.times(batch, rng=for_time))
         times = times._replace(t=torch.where(given, 0.0, times.t))
         noised = model.process.noise(batch.tokens, times.t, pad=batch.pad, rng=for_noise)
-        context = replace(model.context(batch), pattern=self.pattern(batch, before))
+        context = replace(model.read(batch).context, pattern=self.pattern(batch, before))
         with record_layer_states(model.network) as states:
-            nats = self.loss(model.process, model(noised.z, noised.t, context), noised, times)
+            nats = self.loss(model.process, model.predict(noised.z, noised.t, context), noised, times)
         parts = {"diffusion": _sum_rows(nats, batch.learn)}
         if self.ar:
             parts["ar"] = self.ar * _sum_rows(_causal_nats(model, batch), batch.learn)

@@ -19,6 +19,8 @@ def _punch_holes(batch: Batch, fraction: float, *, rng: Rng) -> Batch:
 
     A hole starts anywhere and is more often short than long: its length is proportional to u², u uniform.
     """
+    if not fraction:
+        return batch
     start, length, coin = (key.uniform(2) for key in rng.split(3))
     size, index = batch.learn.sum(-1, keepdim=True), torch.arange(batch.tokens.shape[1], device=batch.tokens.device)
     first = (start * size).floor()
@@ -63,6 +65,6 @@ def self_condition(model: DiffusionLM, noised: NoisySample, context: Context, *,
         return context
     rows = (rng.uniform(1) < (0.5 if model.training else 1.0)).squeeze(-1).nonzero().squeeze(-1)
     with torch.no_grad():
-        prediction = model(noised.z[rows], noised.t[rows], context.rows(rows)).x
+        prediction = model.predict(noised.z[rows], noised.t[rows], context.rows(rows)).x
         previous = torch.zeros_like(noised.z).index_copy(0, rows, prediction.to(noised.z.dtype))
     return replace(context, previous=previous)

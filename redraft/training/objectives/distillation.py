@@ -12,9 +12,8 @@ from redraft.core.batch import Batch, Loss
 from redraft.core.canvas import Context
 from redraft.core.randomness import Rng
 from redraft.core.vocab import ABOVE_ZERO, FINITE, require_range
-from redraft.models.auxiliary.drafter import DraftNetwork, SelfDrafterNetwork, predictor_states
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.networks.linear import lora_parameters
+from redraft.models.parts.drafter import DraftNetwork, predictor_states
 
 
 @dataclass(frozen=True)
@@ -36,11 +35,10 @@ class DrafterObjective:
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train: the drafter's, plus the adapter for a `SelfDrafter`."""
-        drafter = _drafter(model)
-        return [*drafter.parameters(), *(lora_parameters(model) if isinstance(drafter, SelfDrafterNetwork) else [])]
+        return model.part(DraftNetwork).trained(model)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
-        drafter, network, tokens = _drafter(model), model.network.eval(), batch.tokens
+        drafter, network, tokens = model.part(DraftNetwork), model.network.eval(), batch.tokens
         read = network.absorb(tokens, Context(pad=batch.pad))
         anchors = self._anchors(drafter, batch, read.start_columns)
         positions = anchors[:, None] + 1 + drafter.target_tokens + torch.arange(drafter.block, device=tokens.device)
@@ -67,12 +65,6 @@ class DrafterObjective:
         learned = F.pad(batch.learn.any(0), (0, drafter.block)).unfold(0, drafter.block, 1).any(-1)
         useful = anchors[learned[anchors + 1 + drafter.target_tokens]]  # a block inside a prompt has no loss
         return useful if len(useful) else anchors[:1]
-
-
-def _drafter(model: DiffusionLM) -> DraftNetwork:
-    if model.drafter is None:
-        raise ValueError("this model has no drafter to train; give its config drafter=SideDrafter() or SelfDrafter()")
-    return model.drafter
 
 
 def _draft_log_probs(drafter: DraftNetwork, model: DiffusionLM, states: Tensor, previous: Tensor) -> Tensor:

@@ -12,9 +12,8 @@ from redraft.core.batch import Batch, Loss
 from redraft.core.canvas import Context
 from redraft.core.randomness import Rng
 from redraft.core.vocab import require_range
-from redraft.models.auxiliary.tagger import FutureTagger
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.tagging import tag_logits
+from redraft.models.parts.tagger import FutureTagger, Tagger, TaggerConfig
 from redraft.training.objectives.objective import _prompts_at_zero, _sum_rows
 from redraft.training.objectives.time_samplers import StratifiedTimes, TimeSampler
 
@@ -31,17 +30,17 @@ class TaggerObjective:
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
-        return [] if model.tagger is None else list(model.tagger.parameters())
+        return model.part(Tagger).trained(model)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
-        for_time, for_noise = rng.split(2)
+        tagger, (for_time, for_noise) = model.part(Tagger), rng.split(2)
         with torch.no_grad():
-            encoded = model.encode(batch)
-            t = _prompts_at_zero(self.times(batch, rng=for_time), encoded)
-            z = model.process.noise(encoded.x, t, pad=encoded.pad, rng=for_noise).z
+            clean = model.read(batch)
+            t = _prompts_at_zero(self.times(batch, rng=for_time), clean)
+            z = model.process.noise(clean.x, t, pad=clean.pad, rng=for_noise).z
         inputs = z if z.dim() == 3 else F.one_hot(z, model.config.vocab.size).float()
-        logits = tag_logits(model, inputs, t, Context(pad=batch.pad))
-        nats = F.cross_entropy(logits.transpose(1, 2), _tag_ids(model, batch.tokens), reduction="none")
+        logits = tagger.logits(model, inputs, t, Context(pad=batch.pad))
+        nats = F.cross_entropy(logits.transpose(1, 2), _tag_ids(tagger.tags, batch.tokens), reduction="none")
         return Loss.of(batch.learn.sum(-1), total, tagging=_sum_rows(nats, batch.learn))
 
 
@@ -60,15 +59,11 @@ class FutureTaggerObjective:
 
     def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
-        return [] if model.tagger is None else list(model.tagger.parameters())
+        return model.part(FutureTagger).trained(model)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
-        if not isinstance(tagger := model.tagger, FutureTagger):
-            raise ValueError(
-                "FutureTaggerObjective needs the tagger of a causal model; train others with TaggerObjective()"
-            )
-        for_split, for_hiding = rng.split(2)
-        tags, length = _tag_ids(model, batch.tokens), batch.tokens.shape[1]
+        tagger, (for_split, for_hiding) = model.part(FutureTagger), rng.split(2)
+        tags, length = _tag_ids(tagger.tags, batch.tokens), batch.tokens.shape[1]
         position = torch.arange(length, device=tags.device)
         tag_inputs = torch.where(for_hiding.uniform(length) < self.hidden, tagger.free, tagger.size + tags)
         inputs = torch.where(position < (length + 1) * for_split.uniform(1), batch.tokens, tag_inputs)
@@ -76,8 +71,6 @@ class FutureTaggerObjective:
         return Loss.of(batch.learn.sum(-1), total, foreseeing=_sum_rows(nats, batch.learn))
 
 
-def _tag_ids(model: DiffusionLM, tokens: Tensor) -> Tensor:
+def _tag_ids(tags: TaggerConfig, tokens: Tensor) -> Tensor:
     """(B, L) token ids → (B, L) tag indices"""
-    if model.config.tags is None:
-        raise ValueError("this model has no tags; give its config tags=TagSet(…)")
-    return torch.tensor(model.config.tags.of, device=tokens.device)[tokens]
+    return torch.tensor(tags.of, device=tokens.device)[tokens]

@@ -16,7 +16,7 @@ from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.heads import Shift
 from redraft.models.networks.config import LoraConfig, TransformerConfig
 from redraft.models.networks.linear import LoraEmbedding, LoraLinear, lora_layers
-from redraft.models.networks.patterns import AttentionPattern, BlockCausal, Causal, Full, FullAfterStart
+from redraft.models.networks.patterns import AttentionPattern, BlockCausal, Full, FullAfterStart
 from redraft.training.data.framing import Framing
 from redraft.training.data.sources import Corpus, InfiniteCorpus
 from redraft.training.objectives.adaptation import AdaptationObjective
@@ -94,7 +94,7 @@ def _keep_adapter(current: TransformerConfig, requested: TransformerConfig, path
 def _require_causal(base: DiffusionLM, path: str) -> Tokenizer:
     pattern = base.config.network.pattern
     shifted = isinstance(base.config.head, Shift) or pattern.columns_before == 1
-    if not isinstance(pattern, Causal) and not (shifted and base.config.network.lora is not None):
+    if not pattern.causal and not (shifted and base.config.network.lora is not None):
         raise ValueError(f"{path} cannot be adapted: it already fills masks; give a causal model")
     if base.tokenizer is None:
         raise ValueError(f"{path} has no tokenizer; put its tokenizer.json there")
@@ -109,8 +109,9 @@ def merge_adapter(model: DiffusionLM) -> DiffusionLM:
     """
     if not lora_layers(model):
         return model
-    drafts = model.config.drafter is not None
-    config: DiffusionLMConfig = replace(model.config, network=replace(model.config.network, lora=None), drafter=None)
+    parts = tuple(part for part in model.config.parts if not part.owns_adapter)
+    drafts = parts != model.config.parts
+    config: DiffusionLMConfig = replace(model.config, network=replace(model.config.network, lora=None), parts=parts)
     result = DiffusionLM(config, model.tokenizer)
     merged = {
         f"{n}.weight": layer.merged()

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
-from redraft.models.auxiliary.drafter import DraftConfig, SelfDrafter, SideDrafter
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.networks.config import LoraConfig
-from redraft.models.networks.patterns import Causal
+from redraft.models.parts.drafter import DraftConfig
+from redraft.models.parts.side_drafter import SideDrafter
 from redraft.training.data.framing import Framing
 from redraft.training.data.sources import Corpus, InfiniteCorpus
 from redraft.training.objectives.distillation import DrafterObjective
@@ -48,8 +48,8 @@ def drafter_run(
     _require_plain(base, path)
     if base.tokenizer is None:
         raise ValueError(f"{path} has no tokenizer; put its tokenizer.json there")
-    adapter = LoraConfig(lora, 2.0 * lora) if isinstance(drafter, SelfDrafter) else None
-    model = replace(base.config, drafter=drafter, network=replace(base.config.network, lora=adapter))
+    adapter = LoraConfig(lora, 2.0 * lora) if drafter.owns_adapter else None
+    model = replace(base.config, network=replace(base.config.network, lora=adapter)).with_part(drafter)
     return Run(
         model,
         data,
@@ -68,7 +68,7 @@ def drafter_run(
 
 
 def _require_plain(base: DiffusionLM, path: str) -> None:
-    if not isinstance(base.config.network.pattern, Causal):
+    if not base.config.network.pattern.causal:
         raise ValueError(f"{path} needs no drafter: it fills masks, several tokens per pass; give a causal model")
-    if base.config.network.lora is not None or base.config.drafter is not None:
+    if base.config.network.lora is not None or base.config.part(DraftConfig) is not None:
         raise ValueError(f"{path} already has an adapter or a drafter; give the causal model it was made from")

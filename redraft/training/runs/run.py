@@ -16,7 +16,7 @@ from redraft.decoding.samplers.base import Sampler
 from redraft.models.checkpoints import serialization
 from redraft.models.config import DiffusionLMConfig
 from redraft.training.data.framing import Framing
-from redraft.training.data.pairs import HasClasses
+from redraft.training.data.pairs import class_names
 from redraft.training.data.sources import Corpus, InfiniteCorpus
 from redraft.training.objectives.objective import Objective, TrainingGoal
 
@@ -98,11 +98,11 @@ class Run:
 
     def _require_classes(self) -> None:
         """Raises unless data, network and attribute classifier agree on the number of classes."""
-        if not isinstance(self.data, HasClasses):
+        if (names := class_names(self.data)) is None:
             return
-        classes = len(self.data.classes)
+        classes = len(names)
         counts = {
-            "attribute_classes": self.model.attribute_classes or None,
+            **{f"parts.{part.name}.classes": part.label_count for part in self.model.parts},
             "network.classes": self.model.network.classes,
         }
         for name, count in counts.items():

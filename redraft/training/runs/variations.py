@@ -20,7 +20,6 @@ from redraft.core.vocab import Vocab
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.guided import NoisedPrompt
 from redraft.decoding.samplers.remask import GuidedStar
-from redraft.models.auxiliary.tagger import TagSet
 from redraft.models.codecs.base import CodecConfig
 from redraft.models.codecs.embedding import Embedding
 from redraft.models.codecs.modules.size import TransformerSize
@@ -28,20 +27,31 @@ from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import Head, PredictTokens, PredictX, Subs, VectorHead
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.patterns import Causal, Full
+from redraft.models.parts.attribute_classifier import AttributeClassifierConfig
+from redraft.models.parts.base import PartConfig
+from redraft.models.parts.error_head import ErrorHeadConfig
+from redraft.models.parts.source_encoder import SourceEncoderConfig
+from redraft.models.parts.tagger import TaggerConfig
 from redraft.training.data.annotations import as_annotated
 from redraft.training.data.framing import DocumentRows, Framing, PackedRows
 from redraft.training.data.pair_framing import EncoderRows, LabeledRows, PairRows, SpanRows
-from redraft.training.data.pairs import HasClasses
+from redraft.training.data.pairs import class_names
 from redraft.training.data.sources import Corpus, InfiniteCorpus
 from redraft.training.objectives.losses import LossTerm, SquaredError, TokenCrossEntropy
-from redraft.training.objectives.objective import AttributeObjective, CodecObjective, ErrorHeadObjective, Objective
+from redraft.training.objectives.objective import Objective
+from redraft.training.objectives.parts import AttributeObjective, CodecObjective, ErrorHeadObjective
 from redraft.training.objectives.tagging import FutureTaggerObjective, TaggerObjective
 from redraft.training.runs.run import OptimizerConfig, Run
 
 
 def with_model(run: Run, **parts: Any) -> Run:
-    """Replaces parts of the model: process, head, level, errors …"""
+    """Replaces parts of the model: process, head, network …"""
     return replace(run, model=replace(run.model, **parts))
+
+
+def _with_part(run: Run, part: PartConfig) -> Run:
+    """Adds a part to the model, such as a tagger."""
+    return replace(run, model=run.model.with_part(part))
 
 
 def with_network(run: Run, **settings: Any) -> Run:
@@ -125,7 +135,7 @@ def with_encoder(run: Run, layers: int = 2, positions: int | None = None) -> Run
         positions=positions or run.framing.source,
         head_bias=False,
     )
-    return replace(with_model(run, encoder=encoder), objective=replace(run.objective, drop_condition=0.1))
+    return replace(_with_part(run, SourceEncoderConfig(encoder)), objective=replace(run.objective, drop_condition=0.1))
 
 
 def with_classes(run: Run, data: Corpus | InfiniteCorpus) -> Run:
@@ -143,9 +153,9 @@ def with_classes(run: Run, data: Corpus | InfiniteCorpus) -> Run:
 
 
 def _class_count(data: Corpus | InfiniteCorpus) -> int:
-    if not isinstance(data, HasClasses):
+    if (names := class_names(data)) is None:
         raise ValueError(f"{type(data).__name__} has no classes; give texts with classes, such as JsonlClasses")
-    return len(data.classes)
+    return len(names)
 
 
 # --- noise ---
@@ -208,7 +218,7 @@ def _with_head(run: Run, head: Head | VectorHead, loss: LossTerm) -> Run:
 def with_errors(run: Run, base: str) -> Run:
     """Trains the error head of G-Star for a masked diffusion model; the model, in the directory `base`, is frozen."""
     return replace(
-        with_model(run, error_head=True),
+        _with_part(run, ErrorHeadConfig()),
         base=base,
         objective=ErrorHeadObjective(),
         sampler=GuidedStar(64),
@@ -227,9 +237,9 @@ def with_tagger(run: Run, base: str, lexicon: Mapping[str, str] | None = None, l
         raise ValueError("a tagger needs a model whose tokens are words; use WordTokenizer")
     if (tags := as_annotated(run.data).tags() if lexicon is None else lexicon) is None:
         raise ValueError("a tagger needs the tag of each word, which this corpus does not know; give a lexicon")
-    causal = isinstance(run.model.network.pattern, Causal)
+    causal = run.model.network.pattern.causal
     return replace(
-        with_model(run, tags=TagSet.of_words(words.words, run.model.vocab.size, tags, layers)),
+        _with_part(run, TaggerConfig.of_words(words.words, run.model.vocab.size, tags, layers)),
         base=base,
         objective=FutureTaggerObjective() if causal else TaggerObjective(),
         optimizer=OptimizerConfig(lr=3e-3, warmup=20, floor=0.0, ema=0.98),
@@ -242,7 +252,7 @@ def with_tagger(run: Run, base: str, lexicon: Mapping[str, str] | None = None, l
 def with_attribute(run: Run, base: str, data: Corpus | InfiniteCorpus) -> Run:
     """Trains an attribute classifier of noisy text for a token model; the model, in the directory `base`, is frozen."""
     return replace(
-        with_model(run, attribute_classes=_class_count(data)),
+        _with_part(run, AttributeClassifierConfig(_class_count(data))),
         base=base,
         data=data,
         framing=LabeledRows(run.framing.length, fill_with_eos=not run.framing.padded),
@@ -274,8 +284,9 @@ def _shrunken(run: Run) -> Run:
     """Shrinks network, codec and encoder to one narrow layer each, small enough to train in a second."""
     narrow: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "hidden": 32, "padded_vocab": None}
     network = replace(run.model.network, **narrow, time=8 if run.model.network.time else None)
-    encoder = None if run.model.encoder is None else replace(run.model.encoder, **narrow)
-    return with_model(run, network=network, encoder=encoder, codec=_shrunken_codec(run.model.codec))
+    if (encoder := run.model.part(SourceEncoderConfig)) is not None:
+        run = _with_part(run, replace(encoder, network=replace(encoder.network, **narrow)))
+    return with_model(run, network=network, codec=_shrunken_codec(run.model.codec))
 
 
 def _shrunken_codec(codec: Any) -> Any:

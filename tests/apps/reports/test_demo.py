@@ -209,13 +209,13 @@ def test_gaps_are_filled_and_all_else_stays(trained: _DemoModel) -> None:
 
 
 def test_a_filled_text_ends_as_in_training(trained: _DemoModel) -> None:
-    canvas = trained.completed(trained.model.infill("One [[2]]."))
+    canvas = trained.completed(trained.model.compose(["One [[2]]."]))
     end = trained.run.model.vocab.eos
     assert canvas.z.shape == canvas.fixed.shape == (1, trained.run.framing.length)
     assert canvas.z[0, 4:].tolist() == [end] * (trained.run.framing.length - 4)
     assert canvas.fixed[0].tolist() == [True, False, False] + [True] * (trained.run.framing.length - 3)
     with pytest.raises(ValueError, match="do not fit the rows"):
-        trained.completed(trained.model.infill("One [[100]]."))
+        trained.completed(trained.model.compose(["One [[100]]."]))
 
 
 def test_the_story_shown_is_one_of_those_written(out: Path, trained: _DemoModel) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -82,10 +83,10 @@ def test_guidance_with_and_without_a_classifier_is_the_same() -> None:
     class Conditional:
         block = None
 
-        def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> VectorPrediction:
+        def predict(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> VectorPrediction:
             toward = Mixture(*(v[1:2] for v in (MIXTURE.means, MIXTURE.std)), one)
             some = MIXTURE if context.condition.label is None else toward
-            return MixtureOracle(some, PROCESS.path)(z, t, context)
+            return MixtureOracle(some, PROCESS.path).predict(z, t, context)
 
         def absorb(self, z: torch.Tensor, context: Context, t: torch.Tensor | None = None) -> Context:
             raise NotImplementedError
@@ -94,10 +95,12 @@ def test_guidance_with_and_without_a_classifier_is_the_same() -> None:
     z, t = 2 * randomness.rng(0, 20).normal(1, 2), torch.linspace(0.05, 1, 20)[:, None]
     oracle, classifier = MixtureOracle(MIXTURE, PROCESS.path), ModeClassifier(MIXTURE, PROCESS.path, 1)
     for scale in (0.0, 1.0, 3.0):
-        by_classifier = GradientClassifier(classifier, PROCESS, scale)(oracle)(z, t, Context()).x
-        free = ClassifierFree(scale)(Conditional())(
-            z, t, Context(condition=Condition(label=torch.ones(20, dtype=torch.int64)))
-        ).x
+        by_classifier = GradientClassifier(classifier, PROCESS, scale)(oracle).predict(z, t, Context()).x
+        free = (
+            ClassifierFree(scale)(Conditional())
+            .predict(z, t, Context(condition=Condition(label=torch.ones(20, dtype=torch.int64))))
+            .x
+        )
         assert torch.allclose(by_classifier, free, atol=1e-6)
 
 
@@ -117,7 +120,8 @@ def test_the_learned_score_is_the_exact_one(trained: Path) -> None:
     scene = learned_scene(MIXTURE, model, 1)
     assert _score_error(scene, 0.3) < 0.25
     assert _score_error(scene, 0.15) < 0.6
-    still = replace(scene, denoise=lambda z, t, context: VectorPrediction(torch.zeros_like(z)))  # type: ignore[arg-type]
+    knows_nothing = SimpleNamespace(predict=lambda z, t, context: VectorPrediction(torch.zeros_like(z)))
+    still = replace(scene, denoise=knows_nothing)  # type: ignore[arg-type]
     assert _score_error(still, 0.15) > 0.8, "a denoiser that knows nothing is far off"
     blank = Canvas(torch.zeros(400, 1, 2), torch.zeros(400, 1, dtype=torch.bool))
     with torch.no_grad():

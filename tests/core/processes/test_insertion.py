@@ -364,7 +364,7 @@ def test_all_at_once_is_mask_noise_on_a_known_length() -> None:
     assert noised.gaps is not None
     assert int(noised.gaps.sum()) == 0
     assert torch.equal(noised.target.masked_fill(pad, 3), x)
-    pred = _SentenceOracle(toy, process, blur=0.2)(noised.z, noised.t, Context(pad=noised.pad))
+    pred = _SentenceOracle(toy, process, blur=0.2).predict(noised.z, noised.t, Context(pad=noised.pad))
     mask_noise = Masked(_SENTENCE_VOCAB, Cosine())
     assert torch.equal(process.nelbo(pred, noised)[:, :-1], mask_noise.nelbo(pred, noised))
     share = float((noised.z == _SENTENCE_VOCAB.masked).sum() / (~pad).sum())
@@ -377,7 +377,9 @@ def test_draws_of_time_near_zero_tame_the_noise() -> None:
     ways, oracle = _NoisedSentences.of(toy, process), _SentenceOracle(toy, process)
     time, weight = _quadrature(64)
     noised, p = ways.at(*time.tolist()), torch.stack([ways.p(toy, process, t) for t in time.tolist()])
-    nats = process.nelbo(oracle(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1).view_as(p)
+    nats = (
+        process.nelbo(oracle.predict(noised.z, noised.t, Context(pad=noised.pad)), noised).double().sum(-1).view_as(p)
+    )
     seen = (p * torch.where(p > 0, nats, 0.0) ** 2).sum(-1) * weight * (time > 1e-6)
     tamed = float((seen * StratifiedTimes(power=2.0).weight(time)).sum())
     assert float(seen.sum()) > 20 * tamed
@@ -468,7 +470,7 @@ def test_counts_relative_to_the_share_missing_have_no_pole() -> None:
         gained = torch.zeros(1, 3)
         with torch.no_grad():
             for t, s in pairwise(time[:, None, None]):
-                mean = model(z, t, Context(pad=pad)).gaps.mean
+                mean = model.predict(z, t, Context(pad=pad)).gaps.mean
                 gained = gained + PROCESS.insert_schedule.share(s, t).float() * mean
         assert torch.allclose(gained, torch.full((1, 3), -3.0).exp(), rtol=1e-4)
 
@@ -494,14 +496,14 @@ def test_configurations_that_make_no_sense() -> None:
 
 
 def test_a_new_network_expects_one_token_in_every_gap() -> None:
-    said = DiffusionLM(config())(torch.zeros(2, 3, dtype=torch.int64), column(0.5, 2)).gaps.mean
+    said = DiffusionLM(config()).predict(torch.zeros(2, 3, dtype=torch.int64), column(0.5, 2)).gaps.mean
     assert said.tolist() == [pytest.approx([1.0] * 4)] * 2
 
 
 def test_other_models_say_nothing_of_gaps() -> None:
     model = DiffusionLM(DiffusionLMConfig(Masked(WORDS), TransformerConfig(width=16, layers=1, heads=2)))
     with pytest.raises(ValueError, match="does not predict gaps"):
-        _ = model(torch.zeros(1, 2, dtype=torch.int64), column(0.5, 1)).gaps
+        _ = model.predict(torch.zeros(1, 2, dtype=torch.int64), column(0.5, 1)).gaps
     with pytest.raises(ValueError, match="has no head for gaps"):
         model.network.with_gaps(torch.zeros(1, 2, dtype=torch.int64), None)
 
@@ -509,14 +511,14 @@ def test_other_models_say_nothing_of_gaps() -> None:
 def test_padding_and_neighbors_do_not_matter(writer: DiffusionLM) -> None:
     """A row among longer ones, or on a wider canvas, is told the same as alone; the end slot is always there."""
     x, pad = random_rows(3, 6, 9)
-    together = writer(x, column(0.4, 6), Context(pad=pad))
-    wide = writer(
+    together = writer.predict(x, column(0.4, 6), Context(pad=pad))
+    wide = writer.predict(
         torch.nn.functional.pad(x, (0, 4), value=PAD),
         column(0.4, 6),
         Context(pad=torch.nn.functional.pad(pad, (0, 4), value=True)),
     )
     for i, size in enumerate((~pad).sum(-1).tolist()):
-        alone = writer(x[i : i + 1, :size], column(0.4, 1))
+        alone = writer.predict(x[i : i + 1, :size], column(0.4, 1))
         for pred in (together, wide):
             assert torch.allclose(pred.gaps.mean[i, : size + 1], alone.gaps.mean[0], atol=1e-5)
             assert torch.allclose(pred.x[i, :size], alone.x[0], atol=1e-5)
@@ -527,7 +529,7 @@ def test_one_pass_answers_all_questions(writer: DiffusionLM) -> None:
     handle = writer.network.blocks[0].register_forward_pre_hook(lambda *_: calls.append(1))
     x, pad = random_rows(0, 3, 5)
     noised = PROCESS.noise(x, column(0.5, 3), pad=pad, rng=rng(0, 3))
-    PROCESS.nelbo(writer(noised.z, noised.t, Context(pad=noised.pad)), noised)
+    PROCESS.nelbo(writer.predict(noised.z, noised.t, Context(pad=noised.pad)), noised)
     handle.remove()
     assert len(calls) == 1
 
@@ -550,9 +552,9 @@ class Learned:
     process: Insertion
     model: DiffusionLM
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         with torch.no_grad():
-            return self.model(z, t, context)
+            return self.model.predict(z, t, context)
 
 
 def test_a_network_learns_lengths_and_words() -> None:
@@ -603,7 +605,7 @@ def test_a_text_does_not_outgrow_learned_positions() -> None:
 
 def test_holes_of_both_kinds(writer: DiffusionLM) -> None:
     """a[[2]]b[[*]]c: two tokens exactly between a and b, any number up to four between b and c."""
-    canvas = writer.infill("a[[2]]b[[*]]c", rows=50, room=4)
+    canvas = writer.compose(["a[[2]]b[[*]]c"] * 50, room=4)
     sizes = set()
     for sampler in (Ancestral(16), Unmask(16), Unmask(8, Confidence(1.0))):
         end = final_canvas(sampler(writer, writer.process, canvas, rng=rng(1, 50)))
@@ -620,11 +622,11 @@ def test_holes_of_both_kinds(writer: DiffusionLM) -> None:
 
 def test_a_row_is_written_as_it_would_be_alone(writer: DiffusionLM) -> None:
     templates = ["a[[*]]b", "[[*]]", "abc[[*]]", "[[1]]a[[*]]b[[*]]", "fed"] * 4
-    canvas, keys = writer.infill(templates, room=5), rng(7, 20)
+    canvas, keys = writer.compose(templates, room=5), rng(7, 20)
     for sampler in (Ancestral(8), Unmask(8)):
         together = writer.text(final_canvas(sampler(writer, writer.process, canvas, rng=keys)))
         for i, template in enumerate(templates):
-            single = sampler(writer, writer.process, writer.infill(template, room=5), rng=Rng(keys.key[i : i + 1]))
+            single = sampler(writer, writer.process, writer.compose([template], room=5), rng=Rng(keys.key[i : i + 1]))
             assert writer.text(final_canvas(single)) == [together[i]]
         assert together == sample_canvases(writer, sampler, canvas, seed=7, batch=3).texts
 
@@ -685,7 +687,7 @@ def test_the_original_s_network(variant: str) -> None:
     _, noised = retold(io)
     assert noised.open is not None and noised.pad is not None  # noqa: PT018
     with torch.no_grad():
-        pred = replace_head(model)(noised.z, noised.t.float(), Context(pad=noised.pad))
+        pred = replace_head(model).predict(noised.z, noised.t.float(), Context(pad=noised.pad))
     assert torch.allclose(pred.gaps.mean[noised.open], io["expected_gaps"][noised.open], rtol=1e-4, atol=2e-5)
     said = io["token_logits"].log_softmax(-1)
     masked = io["mask_indices"].bool()

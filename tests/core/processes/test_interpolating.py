@@ -505,7 +505,7 @@ def test_gidd_reverse_step() -> None:
     process, _, noised = gidd(0.1)
     law, draws = io["sampler_q_st_t0.6_s0.55_pu0.1"].flatten(0, 1).double(), 40_000
     with torch.no_grad():
-        log_x = load(GOLDEN / "gidd")(noised.z, column(0.6, 3)).x.flatten(0, 1)
+        log_x = load(GOLDEN / "gidd").predict(noised.z, column(0.6, 3)).x.flatten(0, 1)
     weights = process.transition(0.55, 0.6)[:, noised.z.flatten()].T * (log_x.double().exp() @ process.marginal(0.55))
     same(weights / weights.sum(-1, keepdim=True), law)
     z = noised.z.flatten()[:, None].expand(-1, draws).contiguous()
@@ -523,7 +523,7 @@ def test_gidd_without_uniform_noise_is_mdlm() -> None:
     io, scalars = golden("gidd")
     noised = NoisySample(io["z_t_masked"], io["t"][:, None], io["x0"])
     with torch.no_grad():
-        pred = TablePrediction(load(GOLDEN / "gidd")(noised.z, noised.t).x)
+        pred = TablePrediction(load(GOLDEN / "gidd").predict(noised.z, noised.t).x)
     mdlm = Masked(GIDD).nelbo(pred, noised)
     same(Interpolating(GIDD, mixing=HybridNoise(0.0)).nelbo(pred, noised), mdlm)
     same(mdlm, io["mdlm_elbo_per_token"], rtol=1e-3)
@@ -548,8 +548,8 @@ def test_udlm_with_its_network() -> None:
     t = ((io["t"][:, None] * 1000).int() / 1000 + 1 / 1000).double()
     process, noised = Interpolating(Vocab(40)), NoisySample(io["xt"], t, io["x0"])
     with torch.no_grad():
-        chain = 1000 * process.nelbo(model(io["xt"], t), noised, t - 1 / 1000)
-        clean = -model(io["x0"], 0 * t).x.gather(-1, io["x0"][..., None]).squeeze(-1)
+        chain = 1000 * process.nelbo(model.predict(io["xt"], t), noised, t - 1 / 1000)
+        clean = -model.predict(io["x0"], 0 * t).x.gather(-1, io["x0"][..., None]).squeeze(-1)
     same(chain, io["diffusion_loss_T1000"], atol=5e-4)  # theirs is a difference of rounded logarithms, times T
     same(chain.mean(), scalars["udlm_T1000_diffusion_mean"])
     same(clean, io["recon_loss"])
@@ -558,7 +558,7 @@ def test_udlm_with_its_network() -> None:
     same(clean.mean(), scalars["udlm_recon_loss_mean"])
     same(nats + clean.mean(), scalars["udlm_loss_with_recon"])
     with torch.no_grad():
-        labeled = model(io["xt"], io["t"][:, None].double(), Context(condition=Condition(label=io["cond"])))
+        labeled = model.predict(io["xt"], io["t"][:, None].double(), Context(condition=Condition(label=io["cond"])))
         same(process.nelbo(labeled, noised._replace(t=io["t"][:, None].double())), io["diffusion_loss_cond"])
 
 

@@ -320,7 +320,7 @@ def test_confidence_masks_more_than_the_time_says_and_still_ends() -> None:
 class _Even:
     block = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> TablePrediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> TablePrediction:
         return TablePrediction(torch.tensor([0.25, 0.25, 0.25, 0.25, 0]).log().expand(*z.shape, V))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:

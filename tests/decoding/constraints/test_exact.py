@@ -37,7 +37,7 @@ def conditioned(
     log_p: Tensor, pattern: str, given: dict[int, int] | None = None, rows: int = 1
 ) -> ConstrainedPrediction:
     canvas = constrain(blank(len(log_p), rows, given), Regex(pattern), LETTERS)
-    pred = Constrained(Masked(VOCAB))(Said(log_p))(canvas.z, canvas.time(torch.ones(rows, 1)), canvas.context)
+    pred = Constrained(Masked(VOCAB))(Said(log_p)).predict(canvas.z, canvas.time(torch.ones(rows, 1)), canvas.context)
     assert isinstance(pred, ConstrainedPrediction)
     return pred
 
@@ -184,7 +184,7 @@ def test_windows_know_what_was_written_and_what_must_follow() -> None:
     assert marks is not None
     log_p, process = said(2, seed=0), Masked(VOCAB)
     window = Canvas(z, canvas.fixed, canvas.context).window(2, 4, canvas.context)
-    pred = Constrained(process)(Said(log_p))(window.z, window.time(torch.ones(1, 1)), window.context)
+    pred = Constrained(process)(Said(log_p)).predict(window.z, window.time(torch.ones(1, 1)), window.context)
     assert np.allclose(pred.x[0].exp().numpy(), [[1, 0, 0, 0], [0, 1, 0, 0]], atol=1e-6)
 
 

@@ -219,7 +219,7 @@ def test_blocks_with_a_cache_obey(pattern: AttentionPattern) -> None:
 
 def test_holes_have_rules_of_their_own() -> None:
     model = model_of(WORDS)
-    canvas = model.infill("the [[2]] sat on [[3]].", rows=10)
+    canvas = model.compose(["the [[2]] sat on [[3]]."] * 10)
     first, second = hole_mask(canvas, 0), hole_mask(canvas, 1)
     canvas = constrain(canvas, OneOf("big cat", "big dog"), WORDS, first)
     canvas = constrain(canvas, Regex("the .*") & Banned("."), WORDS, second)

@@ -26,7 +26,7 @@ class Truth:
     p: Tensor  # (3^L,)
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         fits = ((z[:, None] == STATES) | (z[:, None] == VOCAB.mask)).all(-1)
         weight = (fits * self.p)[..., None, None] * torch.nn.functional.one_hot(STATES, VOCAB.size)
         return TablePrediction((weight.sum(1) / weight.sum((1, 3), keepdim=False)[..., None]).log().float())

@@ -74,7 +74,7 @@ def test_given_text_may_contradict() -> None:
 
 
 def test_a_hole_in_the_middle_cannot_end_early() -> None:
-    canvas = model_of(WORDS).infill("the [[3]] sat")
+    canvas = model_of(WORDS).compose(["the [[3]] sat"])
     with pytest.raises(ValueError, match="and the text cannot end before them"):
         constrain(canvas, OneOf("cat"), WORDS, hole_mask(canvas))
     with pytest.raises(ValueError, match="index=1; it must be the index of a hole in every row, below 1"):
@@ -102,7 +102,7 @@ def test_a_rule_that_nobody_obeys_is_noticed() -> None:
         redraft.decoding.final_canvas(redraft.Unmask(2)(model, model.process, canvas, rng=redraft.rng(0)))
     plain = blank(2)
     with pytest.raises(ValueError, match="the canvas has no constraint"):
-        Constrained(Masked(VOCAB))(Said(said(2, 0)))(plain.z, torch.ones(1, 1), plain.context)
+        Constrained(Masked(VOCAB))(Said(said(2, 0))).predict(plain.z, torch.ones(1, 1), plain.context)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_other_noise_is_refused() -> None:
     canvas = constrain(blank(2), Regex("a*"), LETTERS)
     markov: Any = redraft.Markov(VOCAB, redraft.core.UniformRates())
     with pytest.raises(ValueError, match="Markov noise cannot obey rules"):
-        Constrained(markov)(Said(said(2, 0)))(canvas.z, torch.ones(1, 2), canvas.context)
+        Constrained(markov)(Said(said(2, 0))).predict(canvas.z, torch.ones(1, 2), canvas.context)
 
 
 def test_the_package_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

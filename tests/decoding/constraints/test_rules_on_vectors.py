@@ -67,7 +67,7 @@ class Exact:
     names: bool = True
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
         log_p = told(z.double(), t)
         return VectorPrediction(log_p.exp() @ TABLE.double(), log_p if self.names else None, table=TABLE.double())
 
@@ -105,7 +105,7 @@ def test_the_slope_is_that_of_the_chance_to_obey() -> None:
 
 
 def test_named_tokens_become_their_marginals() -> None:
-    pred = Exact()(torch.zeros(1, LENGTH, 3), torch.full((1, 1), 0.5), Context())
+    pred = Exact().predict(torch.zeros(1, LENGTH, 3), torch.full((1, 1), 0.5), Context())
     assert pred.log_weights is not None
     found = _guide_vectors(pred, marked(canvas_of(1)), 1.0)
     table = torch.zeros(LENGTH, VOCAB.size, dtype=torch.float64)
@@ -127,8 +127,8 @@ def test_the_mean_given_the_rule_is_bayes() -> None:
     z = torch.randn(1, LENGTH, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).requires_grad_()
     (slope,) = torch.autograd.grad(log_chance(told(z, t)[0]), z)
     a, s = PROCESS.path.scales(t)
-    pred = Exact()(z.detach(), t, Context())
-    found = Constrained(PROCESS)(Exact())(z.detach(), t, canvas_of(1).context)
+    pred = Exact().predict(z.detach(), t, Context())
+    found = Constrained(PROCESS)(Exact()).predict(z.detach(), t, canvas_of(1).context)
     assert torch.allclose(found.x, pred.mean + s**2 / a * slope, atol=1e-4)
 
 
@@ -200,7 +200,7 @@ def test_every_text_obeys(codec: CodecConfig, head: VectorHead, pattern: Attenti
 def test_given_tokens_come_back_as_they_are() -> None:
     """Also if the codec, here untrained, would read their vectors as others."""
     model = model_of(Contextual(ENCODER, 12, SIZE))
-    canvas = model.infill("the [[2]] sat on [[3]].", rows=2)
+    canvas = model.compose(["the [[2]] sat on [[3]]."] * 2)
     tokens = model.to_tokens(canvas)
     assert tokens.z[tokens.fixed].tolist() == 2 * [
         tokens.z[0, 0].item(),
@@ -221,4 +221,4 @@ def test_rules_that_vectors_cannot_obey_are_refused() -> None:
         constrain(vectors, RULE, WORDS)
     tokens = constrain(blank(LENGTH), Regex(PATTERN), LETTERS)
     with pytest.raises(ValueError, match="rules on vectors need a codec"):
-        Constrained(PROCESS)(Exact(False))(TABLE[tokens.z], torch.ones(1, 1), tokens.context)
+        Constrained(PROCESS)(Exact(False)).predict(TABLE[tokens.z], torch.ones(1, 1), tokens.context)

@@ -26,7 +26,7 @@ class Said:
     log_p: Tensor  # (L, V)
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         return TablePrediction(self.log_p.expand(len(z), *self.log_p.shape))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:

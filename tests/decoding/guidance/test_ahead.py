@@ -13,7 +13,7 @@ from redraft.core import Canvas, Context, Masked, Prediction, rng
 from redraft.decoding import Ancestral, Blocks, GuidedSampler, LookAhead, final_canvas
 from redraft.evaluation import VOCAB, Oracle
 from redraft.evaluation.laws.enumeration import _WORDS, ToyLanguage
-from redraft.models import DiffusionLM, future_tag_log_prob
+from redraft.models import DiffusionLM, FutureTagger, TaggerConfig
 from redraft.training import presets
 from redraft.training.runs import variations
 
@@ -29,8 +29,8 @@ class Writer:
 
     block: int | None = 1
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        return Oracle(TOY, PROCESS)(z, t, context)
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        return Oracle(TOY, PROCESS).predict(z, t, context)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
@@ -60,9 +60,10 @@ def test_a_cache_changes_no_text() -> None:
     run = variations._shrunken(presets.ar_tagger_tiny())
     torch.manual_seed(0)
     model = DiffusionLM(run.model, run.tokenizer).eval()
-    assert run.model.tags is not None
-    wanted = torch.arange(12) % len(run.model.tags.names)
-    guidance = LookAhead(future_tag_log_prob(model, wanted), 2.0, top=5, least=0.0)
+    tags = run.model.part(TaggerConfig)
+    assert tags is not None
+    wanted = torch.arange(12) % len(tags.names)
+    guidance = LookAhead(model.part(FutureTagger).log_prob(wanted), 2.0, top=5, least=0.0)
     texts = [
         final_canvas(
             GuidedSampler(Blocks(Ancestral(1), cache=cache), guidance)(
@@ -84,10 +85,10 @@ def test_few_candidates_are_tried_and_none_where_one_is_certain() -> None:
     z = torch.full((1, TOY.sequences.shape[1]), VOCAB.masked)
     where = torch.zeros_like(z, dtype=torch.bool)
     where[0, 0] = True
-    pred = LookAhead(count, top=2, least=0.0)(Writer())(z, torch.ones(1, 1), Context())
+    pred = LookAhead(count, top=2, least=0.0)(Writer()).predict(z, torch.ones(1, 1), Context())
     assert int((pred.at(where) > -torch.inf).sum()) == 2
     assert asked == [2]
-    certain = LookAhead(count, least=1.0)(Writer())(z, torch.ones(1, 1), Context()).at(where)
+    certain = LookAhead(count, least=1.0)(Writer()).predict(z, torch.ones(1, 1), Context()).at(where)
     assert asked == [2], "nothing is asked of a certain word"
     assert float(certain.max()) == 0.0
 

@@ -41,7 +41,7 @@ class Says:
     p: tuple[float, ...]
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         p = torch.tensor(self.p, dtype=torch.float64)
         return TablePrediction((p / p.sum()).log().expand(*z.shape, len(p)))
 
@@ -86,7 +86,7 @@ def test_the_order_is_the_documented_one(
     p = [*torch.rand(6, generator=g, dtype=torch.float64).pow(3).tolist(), 0.0]
     z, pad = torch.randint(0, 7, (1, 5), generator=g), torch.tensor([[False, False, True, False, False]])
     chosen = LogitFilter(repetition, temperature, top_k, top_p, min_p)
-    said = chosen(Says(tuple(p)))(z, torch.ones(1, 1), Context(pad=pad)).x[0, 0].exp()
+    said = chosen(Says(tuple(p))).predict(z, torch.ones(1, 1), Context(pad=pad)).x[0, 0].exp()
     assert said.tolist() == pytest.approx(by_hand(p, z[~pad].tolist(), chosen), abs=1e-9)
 
 
@@ -95,7 +95,7 @@ def test_orders_differ() -> None:
     z, t = torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1)
     for temperature, left in ((4.0, 2), (0.2, 1)):
         chosen = LogitFilter(temperature=temperature, top_p=0.6)(Says((0.5, 0.3, 0.2, 0.0)))
-        assert int((chosen(z, t, Context()).x > -torch.inf).sum()) == left
+        assert int((chosen.predict(z, t, Context()).x > -torch.inf).sum()) == left
 
 
 def test_of_equals_the_first_stay() -> None:
@@ -105,7 +105,7 @@ def test_of_equals_the_first_stay() -> None:
         (LogitFilter(top_p=0.5), [0, 1]),
         (LogitFilter(min_p=1.0), [0, 1, 2, 3]),
     ):
-        said = f(Says(even))(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1), Context()).x[0, 0]
+        said = f(Says(even)).predict(torch.zeros(1, 1, dtype=torch.int64), torch.ones(1, 1), Context()).x[0, 0]
         assert (said > -torch.inf).nonzero().flatten().tolist() == left
 
 
@@ -181,7 +181,7 @@ def test_errors(build: Build) -> None:
             LogitFilter(**wrong)  # type: ignore[arg-type]
     free = build(head=Score())
     with pytest.raises(ValueError, match="predicts unnormalized ratios"):
-        LogitFilter(top_k=2)(free)(torch.full((1, 3), MASK), torch.ones(1, 3), Context())
+        LogitFilter(top_k=2)(free).predict(torch.full((1, 3), MASK), torch.ones(1, 3), Context())
 
 
 def test_a_rule_gets_what_a_filter_would_drop() -> None:

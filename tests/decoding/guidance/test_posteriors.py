@@ -46,7 +46,7 @@ class Said:
     size: int
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         return TablePrediction(self.table(context.condition.label is not None).expand(len(z), *z.shape[1:], self.size))
 
     def table(self, given: bool) -> Tensor:
@@ -93,7 +93,7 @@ def odds(size: int, z: Tensor) -> Tensor:
 def stepped(process: Interpolating, guidance: Guidance, z: list[int], rows: int = 20_000) -> Tensor:
     """(L, V) how often each token came next."""
     canvas, s, t = canvas_of(z, rows), torch.full((rows, 1), S), torch.full((rows, 1), T)
-    pred = guidance(Said(process.vocab.size))(canvas.z, canvas.time(t), canvas.context)
+    pred = guidance(Said(process.vocab.size)).predict(canvas.z, canvas.time(t), canvas.context)
     after = process.step(pred, canvas, s, t, rng=rng(0, rows)).z
     return torch.stack([column.bincount(minlength=process.vocab.size) for column in after.T]) / rows
 
@@ -150,7 +150,7 @@ def test_mask_noise_is_guided_by_x() -> None:
     mixed = ClassifierFree(2.0)(said)
     for process in (Masked(HYBRID.vocab), Interpolating(HYBRID.vocab, mixing=MaskNoise())):
         canvas, s, t = canvas_of(z, 4000), torch.full((4000, 1), S), torch.full((4000, 1), T)
-        after = process.step(mixed(canvas.z, canvas.time(t), canvas.context), canvas, s, t, rng=rng(0, 4000)).z
+        after = process.step(mixed.predict(canvas.z, canvas.time(t), canvas.context), canvas, s, t, rng=rng(0, 4000)).z
         assert float((after == 3).float().mean()) == pytest.approx(S / T, abs=0.03)
 
 
@@ -192,7 +192,7 @@ def distance(process: Interpolating, steps: int) -> float:
             torch.full((len(states), 1), min(max(j / steps, 1e-9), 1 - 1e-9), dtype=torch.float64) for j in (i, i - 1)
         )
         early, late = (process.mix(time.expand(-1, 2).flatten()) for time in (s, t))
-        pred = guided(states, t.expand(-1, 2), Context())
+        pred = guided.predict(states, t.expand(-1, 2), Context())
         law = partial(process.posterior, z=states.flatten(), early=early, late=late)
         log_p = pred.next_law(law, torch.ones_like(states, dtype=torch.bool))  # type: ignore[attr-defined]
         kernel = log_p.exp().view(len(states), 2, size)
@@ -222,7 +222,7 @@ def test_filters_act_on_every_branch_and_rules_on_x() -> None:
         return UNIFORM.posterior(log_x, canvas.z[0], early, late)
 
     def asked(denoise: Denoiser) -> Tensor:
-        pred = denoise(canvas.z, canvas.time(t), canvas.context)
+        pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
         return pred.next_law(law, where)  # type: ignore[attr-defined]
 
     free, filtering, judged = ClassifierFree(2.0), LogitFilter(top_k=2), TokenClassifier(linear, 0.5)

@@ -76,9 +76,9 @@ def test_the_ends_are_the_branches_bit_for_bit(build: Build) -> None:
     nothing = torch.full_like(z, MASK)
     assert NegativePrompt(MASK, 1.0)(model) is model
     context = Context(condition=Condition(negative=torch.where(blank.fixed, MASK, -1)))
-    without = NegativePrompt(MASK, 0.0)(model)(z, hole.double(), context).at(hole)
+    without = NegativePrompt(MASK, 0.0)(model).predict(z, hole.double(), context).at(hole)
     with torch.no_grad():
-        alone = model(nothing, torch.ones_like(z).double(), blank.context).at(hole)
+        alone = model.predict(nothing, torch.ones_like(z).double(), blank.context).at(hole)
     assert torch.equal(without, alone)
 
 
@@ -90,10 +90,13 @@ def test_a_negative_prompt_is_moved_away_from(build: Build) -> None:
     negative[:, :4] = torch.tensor([MASK, MASK, *other])
     ids = PromptGuidedSampler(Unmask(), 2.0, other)._replacement(blank, blank.fixed, MASK)
     context = Context(condition=Condition(negative=torch.where(blank.fixed, ids, -1)))
-    guided = NegativePrompt(MASK, 2.0)(model)(z, hole.double(), context).at(hole)
+    guided = NegativePrompt(MASK, 2.0)(model).predict(z, hole.double(), context).at(hole)
     late = (negative == MASK).double()
     with torch.no_grad():
-        mine, theirs = model(z, hole.double(), blank.context).at(hole), model(negative, late, blank.context).at(hole)
+        mine, theirs = (
+            model.predict(z, hole.double(), blank.context).at(hole),
+            model.predict(negative, late, blank.context).at(hole),
+        )
     expected = (2 * mine - theirs)[:, :MASK].log_softmax(-1)
     assert torch.allclose(guided[:, :MASK], expected, atol=1e-5)
     assert (guided[:, MASK] == -torch.inf).all()
@@ -146,7 +149,7 @@ def test_errors(build: Build) -> None:
     with pytest.raises(ValueError, match=r"scale=-1; use 0 \(unconditional\)"):
         NegativePrompt(MASK, -1)
     with pytest.raises(ValueError, match="the canvas has no other prompt; use PromptGuidedSampler"):
-        NegativePrompt(MASK)(model)(blank.z, torch.ones(4, 1), Context())
+        NegativePrompt(MASK)(model).predict(blank.z, torch.ones(4, 1), Context())
     grows = Canvas(blank.z, blank.fixed, open=torch.ones(4, 10, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"rows must be tokens at fixed positions; use ClassifierFree"):
         PromptGuidedSampler(Unmask())(model, Masked(Vocab(7, mask=MASK)), grows, rng=rng(0, 4))

@@ -81,7 +81,9 @@ def test_unlikely_tokens_are_not_tried() -> None:
 
     def weighed(least: float) -> Tensor:
         asked.clear()
-        return TokenClassifier(likes_the_second, least=least)(Says(said))(z, torch.ones(1, 1), Context()).at(where)
+        return (
+            TokenClassifier(likes_the_second, least=least)(Says(said)).predict(z, torch.ones(1, 1), Context()).at(where)
+        )
 
     every = weighed(0.0)
     assert asked == [6]
@@ -97,7 +99,7 @@ class Says:
     pred: TablePrediction
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> TablePrediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> TablePrediction:
         return self.pred
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
@@ -138,11 +140,11 @@ def test_the_first_order_is_exact_for_what_is_linear() -> None:
     z = torch.where(torch.rand(TOY.sequences.shape, generator=g) < 0.5, VOCAB.masked, TOY.sequences)
     where = z == VOCAB.masked
     exact, first = (
-        kind(judge, 1.5)(oracle)(z, where.double(), Context()).at(where)
+        kind(judge, 1.5)(oracle).predict(z, where.double(), Context()).at(where)
         for kind in (TokenClassifier, FirstOrderClassifier)
     )
     assert torch.allclose(exact, first, atol=1e-5)
-    assert not torch.allclose(exact, oracle(z, where.double(), Context()).at(where).to(exact.dtype), atol=0.1)
+    assert not torch.allclose(exact, oracle.predict(z, where.double(), Context()).at(where).to(exact.dtype), atol=0.1)
 
 
 def test_the_classifier_is_asked_as_if_alone() -> None:
@@ -152,11 +154,11 @@ def test_the_classifier_is_asked_as_if_alone() -> None:
     z = torch.full((5, TOY.sequences.shape[1]), VOCAB.masked)
     where, oracle = z == VOCAB.masked, Oracle(TOY, PROCESS)
     asked = TokenClassifier(Odd())(oracle)
-    whole = asked(z, where.double(), Context()).at(where)
+    whole = asked.predict(z, where.double(), Context()).at(where)
     before = token_classifier._MAX_ELEMENTS
     try:
         token_classifier._MAX_ELEMENTS = 40
-        assert torch.equal(asked(z, where.double(), Context()).at(where), whole)
+        assert torch.equal(asked.predict(z, where.double(), Context()).at(where), whole)
     finally:
         token_classifier._MAX_ELEMENTS = before
 
@@ -167,6 +169,6 @@ def test_guidance_first_then_filters() -> None:
     z = torch.full((1, TOY.sequences.shape[1]), VOCAB.masked)
     where = z == VOCAB.masked
     steered = TokenClassifier(Linear(torch.eye(z.shape[1], VOCAB.size) * 9))(oracle)
-    left = LogitFilter(top_k=1)(steered)(z, where.double(), Context()).at(where)
-    assert torch.equal(left.argmax(-1), steered(z, where.double(), Context()).at(where).argmax(-1))
+    left = LogitFilter(top_k=1)(steered).predict(z, where.double(), Context()).at(where)
+    assert torch.equal(left.argmax(-1), steered.predict(z, where.double(), Context()).at(where).argmax(-1))
     assert torch.equal((left > -torch.inf).sum(-1), torch.ones(len(left), dtype=torch.int64))

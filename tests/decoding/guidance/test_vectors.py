@@ -40,10 +40,10 @@ class Labeled:
     calls: list[Context] = field(default_factory=list)
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
         self.calls.append(context)
         mixture = MIXTURE if context.condition.label is None else one(int(context.condition.label[0]))
-        return MixtureOracle(mixture, _PROCESS.path)(z, t, context)
+        return MixtureOracle(mixture, _PROCESS.path).predict(z, t, context)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         self.calls.append(context)
@@ -75,18 +75,20 @@ def noisy() -> tuple[Tensor, Tensor]:
 def test_zero_and_one_are_the_branches_bit_for_bit(noisy: tuple[Tensor, Tensor]) -> None:
     for scale, mixture in ((0.0, MIXTURE), (1.0, one(1))):
         labeled = Labeled()
-        said = ClassifierFree(scale)(labeled)(*noisy, LABEL).x
-        assert torch.equal(said, MixtureOracle(mixture, _PROCESS.path)(*noisy, LABEL).x)
+        said = ClassifierFree(scale)(labeled).predict(*noisy, LABEL).x
+        assert torch.equal(said, MixtureOracle(mixture, _PROCESS.path).predict(*noisy, LABEL).x)
         assert len(labeled.calls) == 1
 
 
 def test_vectors_are_mixed_affinely(noisy: tuple[Tensor, Tensor]) -> None:
     labeled = Labeled()
     hint = torch.ones(2, 5, 2)
-    said = ClassifierFree(2.5)(labeled)(
-        *noisy, replace(LABEL.with_condition(source=hint, source_pad=hint[..., 0] > 0), previous=hint)
-    ).x
-    without, given = ORACLE(*noisy, LABEL).x, MixtureOracle(one(1), _PROCESS.path)(*noisy, LABEL).x
+    said = (
+        ClassifierFree(2.5)(labeled)
+        .predict(*noisy, replace(LABEL.with_condition(source=hint, source_pad=hint[..., 0] > 0), previous=hint))
+        .x
+    )
+    without, given = ORACLE.predict(*noisy, LABEL).x, MixtureOracle(one(1), _PROCESS.path).predict(*noisy, LABEL).x
     torch.testing.assert_close(said, -1.5 * without + 2.5 * given)
     a, s = _PROCESS.path.scales(noisy[1][..., None])
     eps = [(noisy[0] - a * x) / s for x in (said, without, given)]
@@ -115,7 +117,7 @@ def test_each_branch_has_a_cache(noisy: tuple[Tensor, Tensor]) -> None:
     assert context.cache.exact
     again = guided.absorb(noisy[0][:, :3], context.rows(torch.tensor([0, 1])))
     assert again.condition.label is LABEL.condition.label or torch.equal(again.condition.label, LABEL.condition.label)  # type: ignore[arg-type]
-    guided(*noisy, again)
+    guided.predict(*noisy, again)
     assert [type(call.cache) for call in labeled.calls[-2:]] == [Length, Length], "never the pair itself"
     alone = Labeled()
     kept = ClassifierFree(0.0)(alone).absorb(noisy[0], LABEL)
@@ -124,7 +126,7 @@ def test_each_branch_has_a_cache(noisy: tuple[Tensor, Tensor]) -> None:
 
 def test_nothing_to_exaggerate(noisy: tuple[Tensor, Tensor]) -> None:
     with pytest.raises(ValueError, match="neither source nor label"):
-        ClassifierFree(2.0)(Labeled())(*noisy, Context())
+        ClassifierFree(2.0)(Labeled()).predict(*noisy, Context())
     with pytest.raises(ValueError, match="scale=-1"):
         ClassifierFree(-1)
 
@@ -141,7 +143,7 @@ class Tokens:
     normalized: bool = True
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         p = P if context.condition.label is None else Q
         return TablePrediction(p.log().expand(*z.shape, 4), self.normalized)
 
@@ -151,7 +153,7 @@ class Tokens:
 
 def test_tokens_are_mixed_as_probabilities() -> None:
     z, t = torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 1)
-    pred = ClassifierFree(2.0)(Tokens())(z, t, LABEL)
+    pred = ClassifierFree(2.0)(Tokens()).predict(z, t, LABEL)
     expected = Q**2 / P.clamp(min=1e-9)
     expected = expected / expected.sum()
     torch.testing.assert_close(pred.x.exp(), expected.expand(2, 3, 4))
@@ -160,9 +162,9 @@ def test_tokens_are_mixed_as_probabilities() -> None:
     nll = pred.nll(where, torch.full_like(z, 2))
     torch.testing.assert_close(nll, -expected[2].log() * where)
     for scale, p in ((0.0, P), (1.0, Q)):
-        assert torch.equal(ClassifierFree(scale)(Tokens())(z, t, LABEL).x[0, 0], p.log())
+        assert torch.equal(ClassifierFree(scale)(Tokens()).predict(z, t, LABEL).x[0, 0], p.log())
     with pytest.raises(ValueError, match="predicts unnormalized ratios"):
-        ClassifierFree(2.0)(Tokens(normalized=False))(z, t, LABEL)
+        ClassifierFree(2.0)(Tokens(normalized=False)).predict(z, t, LABEL)
 
 
 def test_extrapolate_never_takes_infinity_from_infinity() -> None:
@@ -178,11 +180,11 @@ def test_extrapolate_never_takes_infinity_from_infinity() -> None:
 def test_named_tokens_of_vectors_are_mixed_too() -> None:
     @dataclass(frozen=True)
     class Named(Tokens):
-        def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
             p = P if context.condition.label is None else Q
             return VectorPrediction(2 * p.expand(*z.shape[:2], 4) - 1, p.log().expand(*z.shape[:2], 4))
 
-    pred = ClassifierFree(2.0)(Named())(torch.zeros(2, 3, 4), torch.ones(2, 1), LABEL)
+    pred = ClassifierFree(2.0)(Named()).predict(torch.zeros(2, 3, 4), torch.ones(2, 1), LABEL)
     assert isinstance(pred, VectorPrediction)
     assert pred.log_weights is not None
     torch.testing.assert_close(pred.log_weights[0, 0], ops.extrapolate(P.log(), Q.log(), 2.0))
@@ -204,13 +206,13 @@ def test_scale_zero_is_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
         DenoisedClassifier(lambda x, _: x.sum((1, 2)), _PROCESS, 0.0),
     ]
     for guide in guides:
-        assert torch.equal(guide(ORACLE)(*noisy, Context()).x, ORACLE(*noisy, Context()).x)
+        assert torch.equal(guide(ORACLE).predict(*noisy, Context()).x, ORACLE.predict(*noisy, Context()).x)
 
 
 def test_given_places_are_not_pushed() -> None:
     z, t = MIXTURE.sample(rng(3, 2), 3), torch.tensor([[0.0, 0.5, 0.0], [0.0, 0.5, 0.5]])
     guided = GradientClassifier(ModeClassifier(MIXTURE, _PROCESS.path, 0), _PROCESS, 3.0)(ORACLE)
-    moved = (guided(z, t, Context()).x != ORACLE(z, t, Context()).x).any(-1)
+    moved = (guided.predict(z, t, Context()).x != ORACLE.predict(z, t, Context()).x).any(-1)
     assert torch.equal(moved, t > 0)
 
 
@@ -219,11 +221,11 @@ def test_through_the_denoiser(noisy: tuple[Tensor, Tensor]) -> None:
     weight, labeled = torch.tensor([1.0, -2.0], dtype=torch.float64), Labeled()
     guided = DenoisedClassifier(lambda x, _: (x @ weight).sum(-1), _PROCESS, 0.5)(labeled)
     with torch.no_grad():
-        said = guided(*noisy, Context()).x
+        said = guided.predict(*noisy, Context()).x
     assert len(labeled.calls) == 1
     assert not said.requires_grad
     z = noisy[0].clone().requires_grad_()
-    x = ORACLE(z, noisy[1], Context()).x
+    x = ORACLE.predict(z, noisy[1], Context()).x
     slope = torch.autograd.grad((x @ weight).sum(), z)[0]
     a, s = _PROCESS.path.scales(noisy[1][..., None])
     torch.testing.assert_close(said, (x + 0.5 * s**2 / a * slope).detach())
@@ -238,12 +240,12 @@ def test_clamping_from_a_time_on(noisy: tuple[Tensor, Tensor]) -> None:
     def nearest(x: Tensor) -> Tensor:
         return MIXTURE.means[torch.cdist(x.flatten(0, 1), MIXTURE.means).argmin(-1)].view_as(x)
 
-    plain = ORACLE(z, t, Context()).x
-    late, always = (ProjectedDenoiser(nearest, since)(ORACLE)(z, t, Context()).x for since in (0.5, 1.0))
+    plain = ORACLE.predict(z, t, Context()).x
+    late, always = (ProjectedDenoiser(nearest, since)(ORACLE).predict(z, t, Context()).x for since in (0.5, 1.0))
     assert torch.equal(late[0], nearest(plain)[0])
     assert torch.equal(late[1], plain[1])
     assert torch.equal(always, nearest(plain))
-    assert torch.equal(ProjectedDenoiser(nearest, 0.2)(ORACLE)(z, t, Context()).x, plain)
+    assert torch.equal(ProjectedDenoiser(nearest, 0.2)(ORACLE).predict(z, t, Context()).x, plain)
     with pytest.raises(ValueError, match="since=0"):
         ProjectedDenoiser(nearest, 0.0)
 
@@ -262,4 +264,4 @@ def test_gradients_are_for_vectors() -> None:
     tokens: Denoiser = Tokens()
     for guide in (GradientClassifier(lambda z, t, c: z.sum((1, 2)), _PROCESS), ProjectedDenoiser(lambda x: x)):
         with pytest.raises(ValueError, match="TablePrediction is a prediction of tokens"):
-            guide(tokens)(torch.zeros(1, 2, 4), torch.ones(1, 1), Context())
+            guide(tokens).predict(torch.zeros(1, 2, 4), torch.ones(1, 1), Context())

@@ -158,7 +158,7 @@ class Says:
     block: int | None = None
     heard: list[Tensor] = field(default_factory=list)
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         self.heard.append(t)
         p = self.weights.double().index_fill(-1, torch.tensor([MASK]), 0)
         return TablePrediction((p / p.sum(-1, keepdim=True)).log())
@@ -189,7 +189,7 @@ def first(pick: Pick, said: Says, length: int) -> list[int]:
 @given(seed=st.integers(0, 10**6), length=st.integers(1, 12), level=st.floats(0, 1))
 def test_the_rules_are_what_they_say(seed: int, length: int, level: float) -> None:
     said = Says(sharp(seed, length))
-    p = said(blank(1, length).z, torch.ones(1, 1), Context()).x[0].exp()
+    p = said.predict(blank(1, length).z, torch.ones(1, 1), Context()).x[0].exp()
     c = [round(float(v) * 2**16) / 2**16 for v in p.amax(-1)]
     h = [round(float(v) * 2**16) / 2**16 for v in torch.special.entr(p).sum(-1)]
     surest, calmest = sorted(range(length), key=lambda i: -c[i]), sorted(range(length), key=lambda i: h[i])
@@ -301,8 +301,8 @@ def test_a_step_that_reveals_nothing_asks_nothing() -> None:
             return super().at(where)
 
     class Source(Says):
-        def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-            return Counting(super().__call__(z, t, context).x)
+        def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+            return Counting(super().predict(z, t, context).x)
 
     final_canvas(Unmask(6, Confidence(), TimePace())(Source(torch.ones(1, 3, 7)), PROCESS, blank(1, 3), rng=rng(0)))
     assert asked == [3, 2], "two of six steps reveal anything"

@@ -116,7 +116,7 @@ class Oracle:
     joint: Tensor  # (3, 3)
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         first = torch.cat([self.joint.T, self.joint.sum(1)[None]])[z[:, 1]]  # given the second, or the mask
         second = torch.cat([self.joint, self.joint.sum(0)[None]])[z[:, 0]]
         p = torch.stack([first, second], 1)

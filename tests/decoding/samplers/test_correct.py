@@ -45,7 +45,7 @@ class Twins:
     times: list[float] = field(default_factory=list)
     rows: Counter[int] = field(default_factory=Counter)
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         self.times.append(float(t.max()))
         votes = torch.nn.functional.one_hot(z, 5).double()
         others = votes.sum(1, keepdim=True) - votes
@@ -152,7 +152,7 @@ def test_what_it_believes_is_the_true_posterior(mixing: NoiseDistribution) -> No
     for l in range(x.shape[1]):
         truth[:, l].index_add_(1, x[:, l], (joint / joint.sum(0)).T)
     times = torch.full(x.shape, t, dtype=torch.float64)
-    log_x = tokens.Oracle(toy, process)(x, times[:, :1], Context()).x
+    log_x = tokens.Oracle(toy, process).predict(x, times[:, :1], Context()).x
     believed = (log_x.flatten(0, 1) + process.channel(x.flatten(), times.flatten())).softmax(-1)
     assert torch.allclose(believed.view_as(truth), truth, atol=1e-9)
     right = (x[:, None] == x[None, :]).double()  # of x (first) and z (second)

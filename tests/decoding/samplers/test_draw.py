@@ -77,7 +77,7 @@ class Choir:
     deaf: bool = False
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         return Alike(EVEN.expand(*z.shape, 4), z=torch.full_like(z, 3) if self.deaf else z)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
@@ -90,7 +90,7 @@ class Says(Choir):
 
     p: tuple[float, ...] = ()
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         return TablePrediction(torch.tensor(self.p).log().expand(*z.shape, len(self.p)))
 
 

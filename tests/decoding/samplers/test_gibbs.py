@@ -63,7 +63,12 @@ def test_the_kernel_of_a_step_is_invariant_by_enumeration() -> None:
     for l in range(toy.sequences.shape[1]):
         z = toy.sequences.clone()
         z[:, l] = VOCAB.masked
-        x = Oracle(toy, MASKED)(z, MASKED.moment(torch.tensor([[1 / 3]]).double()), Context()).x[:, l, :WORDS].exp()
+        x = (
+            Oracle(toy, MASKED)
+            .predict(z, MASKED.moment(torch.tensor([[1 / 3]]).double()), Context())
+            .x[:, l, :WORDS]
+            .exp()
+        )
         same = (toy.sequences[:, None] == toy.sequences[None]).long().sum(-1) + (
             toy.sequences[:, None, l] != toy.sequences[None, :, l]
         ).long() == toy.sequences.shape[1]
@@ -96,7 +101,7 @@ class _Zipf:
     def p(self) -> Tensor:
         return (1 / torch.arange(1, 9).double()) / (1 / torch.arange(1, 9).double()).sum()
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         log_p = torch.cat([self.p.log(), torch.tensor([-torch.inf]).double()])
         return TablePrediction(log_p.expand(*z.shape, -1))
 

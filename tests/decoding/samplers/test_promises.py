@@ -83,7 +83,7 @@ class Says:
     sharp: float
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         table = torch.randn(8, 6, 6, generator=torch.Generator().manual_seed(self.seed)) * self.sharp
         place = torch.arange(z.shape[1]) if context.positions is None else context.positions
         log_p = table[place % 8, z]
@@ -114,7 +114,7 @@ def test_no_mask_is_left_and_given_text_stays(
 class Undecided(Says):
     """All tokens but the mask are equally likely everywhere."""
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         log_p = torch.zeros(*z.shape, 6)
         log_p[..., VOCAB.masked] = -torch.inf
         return TablePrediction(log_p.log_softmax(-1))

@@ -24,9 +24,9 @@ class Seen:
     shown: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     block: None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         self.shown.append((z, t))
-        return self.oracle(z, t, context)
+        return self.oracle.predict(z, t, context)
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ from redraft.decoding import (
 from redraft.decoding.samplers.base import _time_grid
 from redraft.evaluation.laws import tokens as check
 from redraft.evaluation.laws.sampling import _sampling_p_value
-from redraft.models import CheckpointError, DiffusionLM, TransformerConfig
+from redraft.models import CheckpointError, DiffusionLM, ErrorCritic, ErrorHead, ErrorHeadConfig, TransformerConfig
 from redraft.tasks import count_calls
 from redraft.training import (
     ErrorHeadObjective,
@@ -85,7 +86,9 @@ def critic(vocab: Vocab, tiny: TransformerConfig) -> DiffusionLM:
     """A model with an error layer, all of it random; learned positions tell its masks apart."""
     from conftest import randomize
 
-    config = redraft.DiffusionLMConfig(Masked(vocab), replace(tiny, rotary=None, positions=16), error_head=True)
+    config = redraft.DiffusionLMConfig(
+        Masked(vocab), replace(tiny, rotary=None, positions=16), parts=(ErrorHeadConfig(),)
+    )
     return randomize(DiffusionLM(config), 0).eval()
 
 
@@ -96,14 +99,18 @@ class Fake:
     doubts: Tensor  # (L,)
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         even = torch.tensor([1.0] * MASK + [0.0]).log().log_softmax(-1)
         return TablePrediction(even.expand(*z.shape, -1))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
         return context
 
-    def error_logits(self, x: Tensor, context: Context) -> Tensor:
+    @property
+    def parts(self) -> dict[str, Fake]:
+        return {"errors": self}
+
+    def logits(self, model: Fake, x: Tensor, context: Context) -> Tensor:
         assert not bool((x == MASK).any()), "the guide reads a finished text"
         return self.doubts.expand_as(x)
 
@@ -291,7 +298,7 @@ def test_only_the_new_layer_learns(critic: DiffusionLM) -> None:
     loss = step(batch_of(8), rng(0, 8))
     loss.mean.backward()
     moved = {name for name, p in critic.named_parameters() if p.grad is not None and bool((p.grad != 0).any())}
-    assert moved == {name for name, _ in critic.named_parameters() if name.startswith("errors.")}
+    assert moved == {name for name, _ in critic.named_parameters() if name.startswith("parts.errors.")}
     assert {name for name, p in critic.named_parameters() if p.requires_grad} == moved
     critic.zero_grad()
     TrainStep(critic, Objective())
@@ -309,11 +316,11 @@ def test_the_loss_is_the_cross_entropy_of_mistakes(critic: DiffusionLM) -> None:
     z = process.noise(batch.tokens, t, pad=batch.pad, rng=late).z
     context = Context(pad=batch.pad)
     canvas = Canvas(z, ~batch.learn, context)
-    written = process.step(critic(z, t, context), canvas, torch.zeros_like(t), t, rng=final).z
+    written = process.step(critic.predict(z, t, context), canvas, torch.zeros_like(t), t, rng=final).z
     wrong = written != batch.tokens
     assert bool((wrong & batch.learn).any())
     assert not bool(wrong[~batch.learn].any())
-    p = critic.error_logits(written, context).sigmoid()
+    p = ErrorCritic(critic).error_logits(written, context).sigmoid()
     nats = torch.where(batch.learn, -torch.where(wrong, p, 1 - p).log(), 0.0)
     loss = ErrorHeadObjective()(critic, batch, rng=keys)
     torch.testing.assert_close(loss.nats, nats.sum(-1).detach(), rtol=1e-4, atol=1e-5)
@@ -326,17 +333,18 @@ def test_doubt_reads_the_whole_text_and_no_padding(critic: DiffusionLM) -> None:
     other[:, 5] = (x[:, 5] + 1) % MASK
     pad = torch.zeros_like(x, dtype=torch.bool)
     pad[:, 5] = True
+    judge = partial(critic.part(ErrorHead).logits, critic)
     with torch.no_grad():
-        assert bool((critic.error_logits(x) != critic.error_logits(other))[:, :5].all())
-        hidden = (critic.error_logits(text, Context(pad=pad))[:, :5] for text in (x, other))
+        assert bool((judge(x) != judge(other))[:, :5].all())
+        hidden = (judge(text, Context(pad=pad))[:, :5] for text in (x, other))
         torch.testing.assert_close(*hidden)
-        torch.testing.assert_close(critic.error_logits(x[:, :5]), critic.error_logits(x, Context(pad=pad))[:, :5])
+        torch.testing.assert_close(judge(x[:, :5]), judge(x, Context(pad=pad))[:, :5])
 
 
 def test_networks_that_see_time_judge_clean_texts(critic: DiffusionLM) -> None:
     """At time zero, whatever the level says of it; a new layer finds every token as likely wrong as right."""
     model = DiffusionLM(replace(critic.config, network=replace(critic.config.network, time=8)))
-    assert torch.equal(model.error_logits(torch.zeros(2, 4, dtype=torch.int64)), torch.zeros(2, 4))
+    assert torch.equal(model.part(ErrorHead).logits(model, torch.zeros(2, 4, dtype=torch.int64)), torch.zeros(2, 4))
 
 
 @pytest.fixture(scope="module")
@@ -361,7 +369,7 @@ def test_the_error_layer_is_trained_and_saved_with_its_model(trained: tuple[Run,
     frozen, model = redraft.load(base), redraft.load(gstar)
     ours = dict(model.named_parameters())
     new = ours.keys() - dict(frozen.named_parameters()).keys()
-    assert new == {name for name in ours if name.startswith("errors.")} != set()
+    assert new == {name for name in ours if name.startswith("parts.errors.")} != set()
     for name, p in frozen.named_parameters():
         assert torch.equal(p, ours[name]), name
     assert model.config == run.model

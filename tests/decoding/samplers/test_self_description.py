@@ -91,8 +91,8 @@ class SameGuidance(Guidance):
 
 @dataclass(frozen=True)
 class _Same(DenoiserWrapper):
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        return self.denoise(z, t, context)
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+        return self.denoise.predict(z, t, context)
 
 
 PICKS: list[Pick] = [

@@ -132,7 +132,7 @@ class Constant:
     block: int | None = None
     heard: list[Tensor] = field(default_factory=list)
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         self.heard.append(t)
         return TablePrediction(self.log_p)
 

@@ -116,7 +116,7 @@ def test_adagrad_made_anew_takes_sign_steps() -> None:
 def test_energies() -> None:
     z, t, target = torch.randn(2, 3, 2), torch.full((2, 1), 0.5), torch.tensor([1.0, 1.0])
     place = PositionEnergy(ORACLE, 1, target)
-    expected = (ORACLE(z, t, Context()).x[:, 1] - target).square().sum(-1) / 2
+    expected = (ORACLE.predict(z, t, Context()).x[:, 1] - target).square().sum(-1) / 2
     torch.testing.assert_close(place(z, t, Context()), expected)
     both = SumOfEnergies((place, RIGHT))(z, t, Context())
     torch.testing.assert_close(both, expected + RIGHT(z, t, Context()))

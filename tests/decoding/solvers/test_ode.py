@@ -178,9 +178,9 @@ class Watched:
     hints: list[Tensor | None] = field(default_factory=list)
     said: list[Tensor] = field(default_factory=list)
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> VectorPrediction:
         assert not torch.is_grad_enabled()
-        pred = MixtureOracle(MIXTURE, self.path)(z, t, context)
+        pred = MixtureOracle(MIXTURE, self.path).predict(z, t, context)
         self.times.append(t)
         self.hints.append(context.previous)
         self.said.append(pred.x.to(z.dtype))
@@ -334,7 +334,7 @@ def test_likelihood_against_another_solver() -> None:
     def velocity(z: Tensor, t: Tensor) -> Tensor:
         when = t.expand(4, 1).clamp(min=1e-12)
         (a, s), (da, ds) = path.scales(when[..., None]), path.slopes(when[..., None])
-        said = oracle(z[:, None], when, Context()).x
+        said = oracle.predict(z[:, None], when, Context()).x
         return (da * said + ds * (z[:, None] - a * said) / s)[:, 0]
 
     def flow(t: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

@@ -31,7 +31,7 @@ from redraft.models import (
     CheckpointError,
     DiffusionLM,
     DraftConfig,
-    DraftState,
+    DraftNetwork,
     KeyValueCache,
     LoraConfig,
     SelfDrafter,
@@ -55,7 +55,7 @@ def with_drafter(build: Build, tiny: TransformerConfig, kind: str, shift: bool =
     network = replace(tiny, pattern=Causal(), lora=LoraConfig(2, 4.0) if kind == "itself" else None)
     process = Masked(Vocab(words, mask=words - 1))
     model = build(Causal(), network, process=process, **({"head": Shift()} if shift else {}))
-    drafting = DiffusionLM(replace(model.config, drafter=KINDS[kind]))
+    drafting = DiffusionLM(model.config.with_part(KINDS[kind]))
     old = dict(model.named_parameters())
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
@@ -74,7 +74,7 @@ def begun(rows: int, length: int, prompt: int = 2) -> Canvas:
 
 
 def drafts(model: DiffusionLM) -> OwnDrafter:
-    return OwnDrafter(DraftState(model))
+    return OwnDrafter(model.part(DraftNetwork).state(model))
 
 
 @by_head
@@ -82,13 +82,12 @@ def drafts(model: DiffusionLM) -> OwnDrafter:
 def test_what_is_learned_is_what_is_drafted(build: Build, tiny: TransformerConfig, kind: str, shift: bool) -> None:
     """States behind an anchor, in training from a whole row, and while a text is written."""
     model, z = with_drafter(build, tiny, kind, shift), torch.tensor([[1, 4, 2, 0, 3, 5, 1, 2]])
-    drafter = model.drafter
-    assert drafter is not None
+    drafter = model.part(DraftNetwork)
     network = model.network
     with torch.no_grad():
         read = network.absorb(z.expand(2, -1))
         taught = drafter.block_states(network, read, z.expand(2, -1), torch.tensor([2, 4]))[:1]
-    state, context, begin = DraftState(model), Context(), 0
+    state, context, begin = drafter.state(model), Context(), 0
     for known in (3, 5):
         place = torch.arange(begin, known - 1)[None]
         context = model.absorb(z[:, begin : known - 1], replace(context, positions=place))
@@ -158,7 +157,7 @@ def test_the_law_is_the_models(
     model = with_drafter(build, tiny, kind, words=4)
     texts = torch.tensor([[0, *rest] for rest in product(range(3), repeat=4)])
     with torch.no_grad():
-        said = model(texts.clone().fill_(3), torch.ones(len(texts), 1), Context(clean=texts)).x
+        said = model.predict(texts.clone().fill_(3), torch.ones(len(texts), 1), Context(clean=texts)).x
     joint = said.gather(-1, texts[..., None]).squeeze(-1)[:, 1:].double().sum(-1).exp()
     canvas = Canvas(torch.zeros(ROWS, 5, dtype=torch.int64), torch.arange(5).expand(ROWS, -1) < 1)
     sampler = SpeculativeSampler(drafts(model), rule, 2, None)
@@ -178,10 +177,10 @@ def test_only_the_drafter_learns(build: Build, tiny: TransformerConfig, kind: st
     model = with_drafter(build, tiny, kind)
     tokens = torch.randint(0, 6, (8, 12), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        before = model(tokens, torch.zeros(8, 1), Context(clean=tokens)).x
+        before = model.predict(tokens, torch.zeros(8, 1), Context(clean=tokens)).x
     step, batch = TrainStep(model, DrafterObjective(stride=2)), Batch.of(tokens)
     learning = {n for n, p in model.named_parameters() if p.requires_grad}
-    assert all(n.startswith("drafter.") or "lora_" in n for n in learning)
+    assert all(n.startswith("parts.drafter.") or "lora_" in n for n in learning)
     assert any("lora_" in n for n in learning) == (kind == "itself")
     adam = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 0.02)
     losses = []
@@ -193,7 +192,7 @@ def test_only_the_drafter_learns(build: Build, tiny: TransformerConfig, kind: st
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.5 * losses[0]
     with torch.no_grad():
-        assert torch.equal(model.eval()(tokens, torch.zeros(8, 1), Context(clean=tokens)).x, before)
+        assert torch.equal(model.eval().predict(tokens, torch.zeros(8, 1), Context(clean=tokens)).x, before)
 
 
 def test_an_adapter_that_drafts_is_not_merged_into_the_model(
@@ -202,7 +201,7 @@ def test_an_adapter_that_drafts_is_not_merged_into_the_model(
     model, z = with_drafter(build, tiny, "itself"), torch.tensor([[1, 4, 2, 0]])
     plain = merge_adapter(model)
     assert plain.config.network.lora is None
-    assert plain.drafter is None
+    assert "drafter" not in plain.parts
     with torch.no_grad():
         assert torch.equal(plain.network(z), model.network(z))
     with pytest.raises(CheckpointError, match="only drafts for its own model"):
@@ -211,17 +210,19 @@ def test_an_adapter_that_drafts_is_not_merged_into_the_model(
 
 def test_what_cannot_be_is_refused(build: Build, tiny: TransformerConfig) -> None:
     plain = build(Causal())
-    with pytest.raises(ValueError, match="no drafter to train"):
+    with pytest.raises(ValueError, match="no drafter; train one"):
         DrafterObjective().learns(plain)
     with pytest.raises(ValueError, match="no drafter; train one"):
-        DraftState(plain).logits(torch.zeros(1, 2, dtype=torch.int64), Context(), 2)
+        plain.part(DraftNetwork)
     with pytest.raises(ValueError, match="are for causal networks"):
-        replace(build().config, drafter=SideDrafter())
+        build().config.with_part(SideDrafter())
     with pytest.raises(ValueError, match="needs an adapter"):
-        replace(plain.config, drafter=SelfDrafter())
+        plain.config.with_part(SelfDrafter())
     model = with_drafter(build, tiny, "beside")
     with pytest.raises(ValueError, match="lacks some"):
-        DraftState(model).observe(torch.zeros(1, 4, dtype=torch.int64), Context(cache=KeyValueCache()))
+        model.part(DraftNetwork).state(model).observe(
+            torch.zeros(1, 4, dtype=torch.int64), Context(cache=KeyValueCache())
+        )
     with pytest.raises(ValueError, match="leave nothing to draft"):
         DrafterObjective()(model, Batch.of(torch.zeros(1, 1, dtype=torch.int64)), rng=rng(0))
     assert TokenwiseRule().needs_log_q

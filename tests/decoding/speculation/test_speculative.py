@@ -206,7 +206,7 @@ def test_texts_have_the_targets_law(rule: AcceptRule, build: Build, p_value: PVa
     process = Masked(Vocab(4, mask=3))
     model, drafter = (build(pattern, process=process, seed=s) for pattern, s in ((Causal(), 0), (Full(), 3)))
     rows, every = 200, torch.tensor(list(product(range(3), repeat=2)))
-    said = model(torch.full_like(every, 3), torch.ones(9, 1), Context(clean=every)).x.detach().double() / 3
+    said = model.predict(torch.full_like(every, 3), torch.ones(9, 1), Context(clean=every)).x.detach().double() / 3
     law = said.log_softmax(-1).gather(-1, every[..., None]).squeeze(-1).sum(-1).exp()
     sampler = SpeculativeSampler(DiffusionDraft(drafter, process), rule, costs=None, temperature=3)
     canvas = Canvas(torch.zeros(rows, 2, dtype=torch.int64), torch.zeros(rows, 2, dtype=torch.bool))

@@ -37,7 +37,7 @@ def bound_by_hand(model: DiffusionLM, context: list[int], answer: list[int], res
             where = torch.zeros_like(row, dtype=torch.bool)
             where[0, [len(context) + i for i in chosen]] = True
             z = row.masked_fill(where, MASK)
-            nll = model(z, torch.full((1, 1), n / size)).nll(where, row).sum()
+            nll = model.predict(z, torch.full((1, 1), n / size)).nll(where, row).sum()
             total += float(nll) / (n * math.comb(size, n))
     return total
 
@@ -118,7 +118,7 @@ def test_exact_likelihood_by_the_chain_rule(build: Build) -> None:
     model = build(Causal(MASK), tokenizer=LETTERS)
     ids = torch.tensor([LETTERS.encode("abcafed")])
     hidden = torch.full_like(ids, MASK)
-    log_p = model(hidden, torch.ones(1, 1), Context(clean=ids)).x
+    log_p = model.predict(hidden, torch.ones(1, 1), Context(clean=ids)).x
     each = log_p.gather(-1, ids[..., None]).squeeze()
     (score,) = Scorer(layout := RowLayout(TextModel(model)))([asked(layout, "abca", "fed")])
     assert score.log_p == pytest.approx(float(each[4:].sum()), abs=1e-4)

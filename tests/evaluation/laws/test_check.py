@@ -233,7 +233,7 @@ def test_a_biased_sampler_is_caught() -> None:
 def test_the_oracle_is_bayes_rule_by_hand() -> None:
     toy, process = tokens.ToyLanguage.of(), Masked(tokens.VOCAB, Linear())
     m = tokens.VOCAB.masked
-    x = tokens.Oracle(toy, process)(torch.tensor([[1, m, m]]), torch.tensor([[0.5]]), Context()).x.exp()[0]
+    x = tokens.Oracle(toy, process).predict(torch.tensor([[1, m, m]]), torch.tensor([[0.5]]), Context()).x.exp()[0]
     fits = toy.sequences[:, 0] == 1
     second = torch.bincount(toy.sequences[fits, 1], toy.p[fits], minlength=4)
     assert torch.allclose(x[1], second / second.sum())

@@ -17,7 +17,7 @@ from tokenizers import models
 
 from redraft.core import HubTokenizer, TemplateSandbox, prompt_ids
 from redraft.core.text.chat_template import _ChatError, _render_template
-from redraft.models import CheckpointError, import_checkpoint
+from redraft.models import CheckpointError, chat_canvas, import_checkpoint
 from redraft.training import load
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -251,11 +251,11 @@ def test_the_template_comes_with_the_tokenizer(tmp_path: Path) -> None:
     path = copied(tmp_path / "model")
     (path / "tokenizer.json").write_text(hub(None).definition)
     (path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>", "chat_template": TURNS}))
-    canvas = load(path).chat([{"role": "w2", "content": "w3"}], new=3)
+    canvas = chat_canvas(load(path), [{"role": "w2", "content": "w3"}], new=3)
     assert canvas.z[0].tolist() == [9, 2, 3, 10, 9, 8, 11, 11, 11]
     assert canvas.fixed[0].tolist() == [True] * 6 + [False] * 3
     (path / "chat_template.jinja").write_text("{{ messages[0].content }}")
-    assert load(path).chat([{"role": "w2", "content": "w3"}], new=1).z[0].tolist() == [3, 11]
+    assert chat_canvas(load(path), [{"role": "w2", "content": "w3"}], new=1).z[0].tolist() == [3, 11]
     (path / "tokenizer.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"the tokenizer in .* cannot be read: not a tokenizer"):
         load(path)

@@ -117,7 +117,7 @@ def _part(made: DiffusionLM, objective: Objective, name: str) -> Tensor:
     """One of the terms of the objective, by itself, with its gradient."""
     b, keys = batch(), rng(1, 4)
     early, late, final, _ = keys.split(4)
-    encoded = made.encode(b)
+    encoded = made.read(b)
     if name == "prior":
         return made.process.prior_kl(encoded.x)
     if name == "reconstruction":
@@ -126,7 +126,7 @@ def _part(made: DiffusionLM, objective: Objective, name: str) -> Tensor:
         return made.codec.nll(z, b.tokens)
     times = objective.loss.grid(objective.times(b, rng=early))
     noised = made.process.noise(encoded.x, times.t, rng=late)
-    return objective.loss(made.process, made(noised.z, noised.t), noised, times)
+    return objective.loss(made.process, made.predict(noised.z, noised.t), noised, times)
 
 
 def test_the_parts_are_those_of_the_objective() -> None:
@@ -147,9 +147,11 @@ def test_without_rounding_the_vectors_collapse() -> None:
     for i in range(60):
         optimizer.zero_grad()
         b, keys = batch(), rng(i, 4)
-        encoded = made.encode(b)
+        encoded = made.read(b)
         noised = made.process.noise(encoded.x, torch.full((4, 1), 0.9), rng=keys)
-        objective.loss(made.process, made(noised.z, noised.t), noised, objective.loss.grid(noised.t)).mean().backward()
+        objective.loss(
+            made.process, made.predict(noised.z, noised.t), noised, objective.loss.grid(noised.t)
+        ).mean().backward()
         optimizer.step()
     assert torch.pdist(weight.detach()).mean() < 0.5 * before
 
@@ -157,9 +159,9 @@ def test_without_rounding_the_vectors_collapse() -> None:
 @pytest.mark.parametrize("head", [PredictX(), PredictEps(), PredictV(), PredictScore(), WithVariance(PredictX())])
 def test_every_head_gives_x(head: VectorHead) -> None:
     made = model(head)
-    encoded = made.encode(batch())
+    encoded = made.read(batch())
     noised = made.process.noise(encoded.x, torch.full((4, 1), 0.5), rng=rng(0, 4))
-    pred = made(noised.z, noised.t)
+    pred = made.predict(noised.z, noised.t)
     assert pred.x.shape == encoded.x.shape
     nats = made.process.nelbo(pred, noised, torch.full((4, 1), 0.4))
     assert nats.shape == (4, 6)
@@ -169,7 +171,7 @@ def test_every_head_gives_x(head: VectorHead) -> None:
 def test_the_heads_agree_with_the_noise() -> None:
     """Told the true noise, ε, v and score heads give the true x."""
     made = model()
-    encoded = made.encode(batch())
+    encoded = made.read(batch())
     t = torch.full((4, 1), 0.5, dtype=torch.float64)
     noised = made.process.noise(encoded.x, t, rng=rng(0, 4))
     assert isinstance(made.process, Gaussian)
@@ -187,7 +189,7 @@ def test_a_head_that_names_tokens_knows_what_z_says_of_its_own(unit: bool) -> No
     assert made.codec is not None
     table, silent = made.codec.table, torch.zeros(4, 6, VOCAB.size)
     assert table is not None
-    x = made.encode(batch()).x
+    x = made.read(batch()).x
     t = torch.full((4, 1), 0.5, dtype=torch.float64)
     z = made.process.noise(x, t, rng=rng(0, 4)).z
     a, s = (float(scale[0, 0]) for scale in made.process.path.scales(t))
@@ -233,16 +235,16 @@ def test_given_tokens_stay_and_rows_do_not_depend_on_their_batch() -> None:
 
 def test_a_hint_of_nothing_is_no_hint() -> None:
     made = model(self_conditioning=True)
-    x = made.encode(batch()).x
+    x = made.read(batch()).x
     t = torch.full((4, 1), 0.3)
-    assert torch.equal(made(x, t, Context(previous=torch.zeros_like(x))).x, made(x, t, Context()).x)
-    assert not torch.allclose(made(x, t, Context(previous=x)).x, made(x, t, Context()).x)
+    assert torch.equal(made.predict(x, t, Context(previous=torch.zeros_like(x))).x, made.predict(x, t, Context()).x)
+    assert not torch.allclose(made.predict(x, t, Context(previous=x)).x, made.predict(x, t, Context()).x)
 
 
 def test_half_of_the_rows_are_told_in_training() -> None:
     made = model(self_conditioning=True)
     many = Batch.of(torch.arange(400 * 6).view(400, 6) % 6)
-    x = made.encode(many).x
+    x = made.read(many).x
     noised = NoisySample(x, torch.full((400, 1), 0.5), x)
     made.train()
     hint = self_condition(made, noised, Context(), rng=rng(0, 400)).previous
@@ -271,10 +273,10 @@ def test_weights_by_the_signal() -> None:
 def test_the_bound_is_the_squared_error_with_its_weight() -> None:
     """½·(−SNR')·‖x − x̂‖², so D/2·(−SNR') times the mean error of `SquaredError`."""
     made = model()
-    encoded = made.encode(batch())
+    encoded = made.read(batch())
     t = torch.full((4, 1), 0.5, dtype=torch.float64)
     noised = made.process.noise(encoded.x, t, rng=rng(0, 4))
-    pred, times = made(noised.z, noised.t), Bound().grid(t)
+    pred, times = made.predict(noised.z, noised.t), Bound().grid(t)
     assert isinstance(made.process, Gaussian)
     path = made.process.path
     slope = float((path.logsnr(t).exp() * path.logsnr_slope(t))[0, 0])

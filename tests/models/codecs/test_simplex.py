@@ -83,29 +83,29 @@ def test_little_noise_leaves_the_token() -> None:
 
 def test_no_block_sees_later_ones() -> None:
     """Neither their noise nor what is clean of them; a block does see the clean blocks before it."""
-    net, x = model(), model().encode(batch()).x
+    net, x = model(), model().read(batch()).x
     t = StratifiedTimes(block=BLOCK)(batch(), rng=rng(0, 2))
     z = PROCESS.noise(x, t, rng=rng(1, 2)).z
-    base = net(z, t, Context(clean=x)).x
+    base = net.predict(z, t, Context(clean=x)).x
     other = torch.roll(x, 1, -1)
-    later = net(torch.cat([z[:, :6], -z[:, 6:]], 1), t, Context(clean=torch.cat([x[:, :6], other[:, 6:]], 1))).x
+    later = net.predict(torch.cat([z[:, :6], -z[:, 6:]], 1), t, Context(clean=torch.cat([x[:, :6], other[:, 6:]], 1))).x
     assert torch.equal(later[:, :6], base[:, :6])
     assert not torch.allclose(later[:, 6:], base[:, 6:], atol=1e-3)
-    earlier = net(z, t, Context(clean=torch.cat([other[:, :3], x[:, 3:]], 1))).x
+    earlier = net.predict(z, t, Context(clean=torch.cat([other[:, :3], x[:, 3:]], 1))).x
     assert torch.equal(earlier[:, :3], base[:, :3])
     assert not torch.allclose(earlier[:, 3:6], base[:, 3:6], atol=1e-3)
 
 
 def test_two_streams_are_the_cache() -> None:
     """What training computes in one pass is what sampling computes block by block."""
-    net, x = model(), model().encode(batch()).x
+    net, x = model(), model().read(batch()).x
     t = StratifiedTimes(block=BLOCK)(batch(), rng=rng(0, 2))
     z = PROCESS.noise(x, t, rng=rng(1, 2)).z
-    together, context = net(z, t, Context(clean=x)).x, Context()
+    together, context = net.predict(z, t, Context(clean=x)).x, Context()
     for lo in range(0, 8, BLOCK):
         here = slice(lo, lo + BLOCK)
         context = replace(context, positions=torch.arange(8)[None, here])
-        assert torch.allclose(net(z[:, here], t[:, here], context).x, together[:, here], atol=1e-5)
+        assert torch.allclose(net.predict(z[:, here], t[:, here], context).x, together[:, here], atol=1e-5)
         context = net.absorb(x[:, here], context)
 
 
@@ -142,8 +142,8 @@ def test_rows_end_at_the_stop_token() -> None:
 class Wrapped(DenoiserWrapper):
     """Guidance that changes nothing."""
 
-    def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
-        return self.denoise(z, t, context)
+    def predict(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
+        return self.denoise.predict(z, t, context)
 
 
 @dataclass
@@ -153,8 +153,8 @@ class Stranger:
     inner: Denoiser
     block: int | None = 3
 
-    def __call__(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
-        return self.inner(z, t, context)
+    def predict(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
+        return self.inner.predict(z, t, context)
 
     def absorb(self, z: torch.Tensor, context: Context, t: torch.Tensor | None = None) -> Context:
         return self.inner.absorb(z, context, t)

@@ -241,7 +241,7 @@ def test_flexmdm_is_told_its_own_time(folder: Path) -> None:
 def test_mdlm_prediction_and_bound(folder: Path) -> None:
     model, given = load(folder / "mdlm"), io("mdlm")
     t = given["t"][:, None]
-    pred = model(given["xt"], t)
+    pred = model.predict(given["xt"], t)
     same(pred.x.clamp(min=-1e6), given["log_p_x0"].clamp(min=-1e6), atol=20)  # the original's −10⁶ ± logits is −∞
     same(model.process.nelbo(pred, NoisySample(given["xt"], t, given["x0"])), given["nll_subs_timecond"])
     assert not bool(model.process.prior_kl(given["x0"]).any()), "the ε of the original would make it infinite"
@@ -251,7 +251,7 @@ def test_udlm_prediction_and_bound(folder: Path) -> None:
     """The original noises by 1 − 0.999 t, which is also what its network is told, but its bound is that of 1 − t."""
     model, given = load(folder / "udlm"), io("udlm")
     t = given["t"][:, None]
-    pred, noised = model(given["xt"], t), NoisySample(given["xt"], t, given["x0"])
+    pred, noised = model.predict(given["xt"], t), NoisySample(given["xt"], t, given["x0"])
     same(pred.x, given["log_p_x0"])
     same(model.process.nelbo(pred, noised), given["diffusion_loss"])
     as_noised = Interpolating(Vocab(40), Linear(eps=1e-3)).nelbo(pred, noised).mean()
@@ -261,7 +261,7 @@ def test_udlm_prediction_and_bound(folder: Path) -> None:
 def test_gidd_bound(folder: Path) -> None:
     model, given = load(folder / "gidd"), io("gidd")
     t = given["t"][:, None]
-    nats = model.process.nelbo(model(given["z_t"], t), NoisySample(given["z_t"], t, given["x0"]))
+    nats = model.process.nelbo(model.predict(given["z_t"], t), NoisySample(given["z_t"], t, given["x0"]))
     same(nats, given["elbo_per_token_pu0.1"])
 
 
@@ -269,7 +269,7 @@ def test_gidd_bound(folder: Path) -> None:
 def test_flexmdm_prediction_of_gaps(folder: Path, name: str) -> None:
     model, given = load(folder / name), io(name)
     length, t = given["xt_length"][:, None], 1 - given["t"][:, None]
-    pred = model(given["xt"], t, Context(pad=torch.arange(16) >= length))
+    pred = model.predict(given["xt"], t, Context(pad=torch.arange(16) >= length))
     gap = torch.arange(17) <= length
     same(pred.gaps.mean[gap], given["expected_gaps"][gap])
 
@@ -277,14 +277,14 @@ def test_flexmdm_prediction_of_gaps(folder: Path, name: str) -> None:
 def test_bd3lm_prediction_and_bound(folder: Path) -> None:
     model, given = load(folder / "bd3lm"), io("bd3lm")
     assert model.config.network.pattern == BlockCausal(4)
-    pred = model(given["xt"], given["t"], Context(clean=given["x0"]))
+    pred = model.predict(given["xt"], given["t"], Context(clean=given["x0"]))
     same(model.process.nelbo(pred, NoisySample(given["xt"], given["t"], given["x0"])), given["nll"])
 
 
 def test_sedd_bound_is_its_score_entropy(folder: Path) -> None:
     model, given = load(folder / "sedd"), io("sedd")
     t = given["t"][:, None]
-    nats = model.process.nelbo(model(given["xt"], t), NoisySample(given["xt"], t, given["x0"]))
+    nats = model.process.nelbo(model.predict(given["xt"], t), NoisySample(given["xt"], t, given["x0"]))
     same(nats, given["dsigma"][:, None] * given["score_entropy"])
     same(nats.sum(-1), given["loss_per_sequence"])
 
@@ -302,7 +302,7 @@ def test_ratios_of_a_prediction_give_it_back() -> None:
 
 def test_ratios_of_no_prediction_give_the_nearest(folder: Path) -> None:
     model, given = load(folder / "sedd_uniform"), io("sedd_uniform")
-    x = model(given["xt"], given["t"][:, None]).x.exp()
+    x = model.predict(given["xt"], given["t"][:, None]).x.exp()
     assert bool((x == 0).any()), "random weights give scores that no x̂ has"
     same(x.sum(-1), torch.ones(3, 16))
 

@@ -427,5 +427,5 @@ def test_a_shift_looks_behind_the_cache() -> None:
     found = [written(model, Blocks(Unmask(8), cache=cached), prompt, 32) for cached in (True, False)]
     assert torch.equal(*found)
     ahead = reference_outputs(model, prompt)[0, -1]
-    first = model(canvas(prompt, 24, model).z, torch.ones(1, 1)).x[0, 16]
+    first = model.predict(canvas(prompt, 24, model).z, torch.ones(1, 1)).x[0, 16]
     same(first, ahead.index_fill(0, torch.tensor([37]), -torch.inf).log_softmax(-1))

@@ -308,7 +308,7 @@ def test_a_diffullama_predicts_each_token_from_the_state_before(tmp_path: Path) 
     hidden[:, 0] = False
     z = ids.masked_fill(hidden, 5)
     logits = plain_llama(state, settings, z, seen("full", 12)).roll(1, 1).index_fill(-1, torch.tensor([5]), -torch.inf)
-    same(model(z, torch.full((3, 1), 0.5)).at(hidden).exp(), logits.softmax(-1)[hidden])
+    same(model.predict(z, torch.full((3, 1), 0.5)).at(hidden).exp(), logits.softmax(-1)[hidden])
     nothing = {key: value for key, value in settings.items() if key != "mask_token_id"}
     causal = load(put(tmp_path / "plain", nothing, state))
     assert causal.config.network.pattern == Causal(), "without a mask it is a plain Llama"

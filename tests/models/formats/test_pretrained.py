@@ -151,7 +151,7 @@ def test_mdlm_logits(name: str, sees: float) -> None:
 def test_mdlm_prediction_and_bound(level: TimeConditioning, log_p: str, nll: str, loss: str) -> None:
     golden = load("mdlm")
     lm = model(_dit_layout(golden.weights, golden.config), 40, Subs(), Linear(eps=1e-3), level)
-    pred = lm(golden["xt"], golden.time())
+    pred = lm.predict(golden["xt"], golden.time())
     nats = lm.process.nelbo(pred, NoisySample(golden["xt"], golden.time(), golden["x0"]))
     same(pred.x, impossible_as_inf(golden[log_p]))
     same(nats, golden[nll])
@@ -161,7 +161,7 @@ def test_mdlm_prediction_and_bound(level: TimeConditioning, log_p: str, nll: str
 def test_mdlm_bound_without_padding() -> None:
     golden = load("mdlm")
     lm = model(_dit_layout(golden.weights, golden.config), 40, Subs(), Linear(eps=1e-3), ConditionOnSigma())
-    pred = lm(golden["xt"], golden.time())  # the original attends to padding and only drops it from the loss
+    pred = lm.predict(golden["xt"], golden.time())  # the original attends to padding and only drops it from the loss
     padded = NoisySample(golden["xt"], golden.time(), golden["x0"], pad=golden["attention_mask_2"] == 0)
     nats = lm.process.nelbo(pred, padded)
     same(nats.sum() / golden["attention_mask_2"].sum(), golden.loss("loss_subs_continuous_timecond_mask2"))
@@ -172,7 +172,7 @@ def test_mdlm_bound_of_a_thousand_steps() -> None:
     lm = model(_dit_layout(golden.weights, golden.config), 40, Subs())
     t = golden.time("t_T1000").double()
     pred, noised, times = (
-        lm(golden["xt"], t),
+        lm.predict(golden["xt"], t),
         NoisySample(golden["xt"], t, golden["x0"]),
         NoiseTimes(t, t - 1 / 1000, 1000.0),
     )
@@ -210,7 +210,9 @@ def test_mdlm_importance_weight_is_a_constant() -> None:
     golden = load("mdlm")
     lm = model(_dit_layout(golden.weights, golden.config), 40, Subs())
     noised = NoisySample(golden["xt"], golden.time(), golden["x0"])
-    nll = TokenCrossEntropy(power=0.0)(lm.process, lm(golden["xt"], golden.time()), noised, NoiseTimes(golden.time()))
+    nll = TokenCrossEntropy(power=0.0)(
+        lm.process, lm.predict(golden["xt"], golden.time()), noised, NoiseTimes(golden.time())
+    )
     first = Exponential(low=1e-3)  # σ₀ = 10⁻³
     same(nll.mean() * -math.log(1 - first.start), golden.loss("loss_subs_importance"))
 
@@ -222,7 +224,7 @@ def test_mdlm_reverse_step(name: str) -> None:
     lm = model(_dit_layout(golden.weights, golden.config), 40, Subs())
     t, hidden = golden.time(), golden["xt"] == 40
     share = Linear().share(t - golden.expected["dt_reverse_step"], t)
-    step = share[..., None] * lm(golden["xt"], t).x.exp()
+    step = share[..., None] * lm.predict(golden["xt"], t).x.exp()
     step[..., 40] = 1 - share
     same(step[hidden].float(), (golden[name] / golden[name].sum(-1, keepdim=True))[hidden])
 
@@ -234,7 +236,7 @@ def test_mdlm_score_analytic_step_and_denoiser() -> None:
     xt, limit, schedule = golden["xt"], _absorbing_limit(Vocab(41, mask=40)), Linear(eps=1e-3)
     s, t = (golden.time().double() - gap for gap in (golden.expected["dt_reverse_step"], 0.0))
     keep_s, keep_t = schedule.keep(s), schedule.keep(t)
-    log_score = score_ratios(lm(xt, t).x.double(), xt, keep_t, limit)
+    log_score = score_ratios(lm.predict(xt, t).x.double(), xt, keep_t, limit)
     same(log_score.exp().float(), golden["score_subs"])
     same(
         clip_and_normalize(tweedie_probs(log_score, xt, keep_s.log() - keep_t.log(), limit)).float(),
@@ -249,7 +251,7 @@ def test_mdlm_weights_read_as_scores() -> None:
     golden = load("mdlm")
     lm = model(_dit_layout(golden.weights, golden.config), 40, Score(), Linear(eps=1e-3), ConditionOnSigma())
     noised = NoisySample(golden["xt"], golden.time(), golden["x0"])
-    nats = lm.process.nelbo(lm(golden["xt"], golden.time()), noised)
+    nats = lm.process.nelbo(lm.predict(golden["xt"], golden.time()), noised)
     same(reference_outputs(lm, golden["xt"], golden["sigma"]), golden["sedd_log_score"])
     same(nats, golden["nll_sedd"])
     same(nats.mean(), golden.loss("loss_sedd"))
@@ -260,9 +262,9 @@ def test_mdlm_weights_read_as_d3pm() -> None:
     golden = load("mdlm")
     lm = model(_dit_layout(golden.weights, golden.config), 40, Softmax())
     process, t = Interpolating(Vocab(41, mask=40), Linear(), MaskNoise()), golden.time("t_T1000").double()
-    steps = 1000 * process.nelbo(lm(golden["xt"], t), NoisySample(golden["xt"], t, golden["x0"]), t - 1 / 1000)
+    steps = 1000 * process.nelbo(lm.predict(golden["xt"], t), NoisySample(golden["xt"], t, golden["x0"]), t - 1 / 1000)
     everywhere = torch.ones_like(golden["x0"], dtype=torch.bool)
-    nats = steps + lm(golden["x0"], torch.zeros(3, 1)).nll(everywhere, golden["x0"])
+    nats = steps + lm.predict(golden["x0"], torch.zeros(3, 1)).nll(everywhere, golden["x0"])
     same(nats, golden["nll_d3pm_T1000"])
     same(nats.mean(), golden.loss("loss_d3pm_T1000"))
 
@@ -308,7 +310,7 @@ def test_bd3lm_logits_after_a_cached_block() -> None:
 def test_bd3lm_prediction_and_bound() -> None:
     golden = load("bd3lm")
     lm = model(_dit_layout(golden.weights, golden.config), 40, Subs())
-    pred = lm(golden["xt"], golden["t"], Context(clean=golden["x0"]))
+    pred = lm.predict(golden["xt"], golden["t"], Context(clean=golden["x0"]))
     nats = lm.process.nelbo(pred, NoisySample(golden["xt"], golden["t"], golden["x0"]))
     same(pred.x, impossible_as_inf(golden["log_p_x0"]))
     same(nats, golden["nll"])
@@ -424,7 +426,7 @@ def test_llada_logits_of_padded_rows() -> None:
 def test_llada_pretraining_loss() -> None:
     golden = load("llada")
     lm = model(_llada_layout(golden.weights, golden.config), 37, LEARNED_MASK)
-    pred, noised = lm(golden["xt"], golden["p_mask"]), NoisySample(golden["xt"], golden["p_mask"], golden["x0"])
+    pred, noised = lm.predict(golden["xt"], golden["p_mask"]), NoisySample(golden["xt"], golden["p_mask"], golden["x0"])
     assert torch.equal(lm.process.undetermined(noised), golden["masked_indices"].bool())
     for term in (TokenCrossEntropy(power=1.0), Bound()):  # the same for the linear schedule
         same(term(lm.process, pred, noised, NoiseTimes(golden["p_mask"])).mean(), golden.loss("pretrain_loss"))
@@ -466,13 +468,13 @@ def test_dream_prediction_is_shifted() -> None:
     golden = load("dream")
     lm = model(_qwen2_layout(golden.weights, golden.config), 38, Shift(LEARNED_MASK))
     masked = golden["masked_indices"].bool()
-    same(lm(golden["xt"], golden.time()).at(masked), golden["logits_shifted"].log_softmax(-1)[masked])
+    same(lm.predict(golden["xt"], golden.time()).at(masked), golden["logits_shifted"].log_softmax(-1)[masked])
 
 
 def test_dream_loss() -> None:
     golden = load("dream")
     lm = model(_qwen2_layout(golden.weights, golden.config), 38, Shift(LEARNED_MASK))
-    pred, noised = lm(golden["xt"], golden.time()), NoisySample(golden["xt"], golden.time(), golden["x0"])
+    pred, noised = lm.predict(golden["xt"], golden.time()), NoisySample(golden["xt"], golden.time(), golden["x0"])
     nats = TokenCrossEntropy(power=1.0)(lm.process, pred, noised, NoiseTimes(golden.time()))
     same(nats.mean(), golden.loss("loss_shifted_over_t"))
 
@@ -504,7 +506,7 @@ def test_diffugpt_as_an_autoregressive_network() -> None:
 def test_diffugpt_losses() -> None:
     golden = load("diffugpt")
     lm = model(_gpt2_layout(golden.weights, golden.config), 39, Shift(LEARNED_MASK))
-    pred, noised = lm(golden["xt"], golden.time()), NoisySample(golden["xt"], golden.time(), golden["x0"])
+    pred, noised = lm.predict(golden["xt"], golden.time()), NoisySample(golden["xt"], golden.time(), golden["x0"])
     masked = golden["masked_indices"].bool()
     nll, weighted = (
         TokenCrossEntropy(power)(lm.process, pred, noised, NoiseTimes(golden.time())) for power in (0.0, 1.0)

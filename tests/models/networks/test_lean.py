@@ -92,7 +92,7 @@ def test_int8_is_close_and_writes(build: Build, tiny: TransformerConfig, tmp_pat
     model, fast = redraft.load(tmp_path / "model"), redraft.load(tmp_path / "model", weights="int8")
     assert sum(isinstance(part, Int8Linear) for part in fast.modules()) == 4 * 2
     masks, later = torch.full_like(IDS, 6), torch.arange(10)[None] > 0
-    said, near = (m(masks, torch.ones(1, 1), Context(clean=IDS)).at(later).exp() for m in (model, fast))
+    said, near = (m.predict(masks, torch.ones(1, 1), Context(clean=IDS)).at(later).exp() for m in (model, fast))
     assert 0 < (said - near).abs().max() < 0.05
     canvas = Canvas(IDS, ~later)
     samplers: tuple[Sampler, ...] = (Blocks(Ancestral(1)), SpeculativeSampler(PromptLookup()))

@@ -90,7 +90,7 @@ def test_names_and_words_to_keep() -> None:
 def said(left: str, hidden: int, right: str) -> torch.Tensor:
     canvas = MODEL.compose([[left, hidden, right]])
     with torch.no_grad():
-        return MODEL.eval()(canvas.z, canvas.time(torch.ones(1, 1)), canvas.context).at(~canvas.fixed).double()
+        return MODEL.eval().predict(canvas.z, canvas.time(torch.ones(1, 1)), canvas.context).at(~canvas.fixed).double()
 
 
 def hole(left: str, fillings: list[str], right: str) -> _WordHole:
@@ -129,7 +129,7 @@ def test_uniform_noise_leaves_a_visible_token_out() -> None:
     with torch.no_grad():
         ((cat, _),) = ask([hole("the", ["cat", "mat"], "sat.")])
         z = torch.tensor([[WORDS.vocab.bos, *WORDS.encode("the cat sat.")]])
-        pred = model.eval()(z, torch.full((1, 1), ask.time), Context()).x
+        pred = model.eval().predict(z, torch.full((1, 1), ask.time), Context()).x
     assert cat == pytest.approx(float(pred[0, 2, WORDS.encode("cat")[0]]), abs=1e-5)
 
 
@@ -261,10 +261,10 @@ def test_the_process_itself_is_the_channel(monkeypatch: pytest.MonkeyPatch) -> N
     model = DiffusionLM(replace(run.model, process=process, network=network, head=head), letters)
     same = Same(letters.alphabet)
 
-    def forward(self: Any, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
+    def predict(self: Any, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
         return redraft.core.TablePrediction(same.denoised(z))
 
-    monkeypatch.setattr(DiffusionLM, "forward", forward)
+    monkeypatch.setattr(DiffusionLM, "predict", predict)
     found = redraft.correct(model, "abcabbabc")
     assert found.texts == ["abcabcabc"]
     assert [(c.start, c.was, c.now) for c in found[0].changes] == [(0, "abcabbabc", "abcabcabc")]

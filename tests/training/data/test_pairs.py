@@ -25,7 +25,16 @@ from redraft.core import (
     split_words,
 )
 from redraft.decoding import Ancestral
-from redraft.models import DiffusionLM, DiffusionLMConfig, Embedding, PredictX, TransformerConfig
+from redraft.models import (
+    DiffusionLM,
+    DiffusionLMConfig,
+    Embedding,
+    PredictX,
+    SourceEncoder,
+    SourceEncoderConfig,
+    TransformerConfig,
+    blank_canvas,
+)
 from redraft.models.checkpoints import serialization
 from redraft.tasks import sample_canvases
 from redraft.training import (
@@ -300,9 +309,9 @@ def test_minimum_risk_is_that_of_diffuseq() -> None:
 
 
 def small(encoder: bool = False) -> DiffusionLM:
-    reads = TransformerConfig(width=16, layers=1, heads=2) if encoder else None
+    parts = (SourceEncoderConfig(TransformerConfig(width=16, layers=1, heads=2)),) if encoder else ()
     network = TransformerConfig(width=16, layers=2, heads=2, time=8)
-    made = DiffusionLMConfig(Gaussian(WORDS.vocab), network, PredictX(), codec=Embedding(8), encoder=reads)
+    made = DiffusionLMConfig(Gaussian(WORDS.vocab), network, PredictX(), codec=Embedding(8), parts=parts)
     return randomize(DiffusionLM(made, WORDS), seed=0)
 
 
@@ -311,7 +320,7 @@ def test_the_source_stays_clean_at_every_step() -> None:
     batch = load_rows(TWO, "train", WORDS, PairRows(8, source=2)).take([0, 1])
     assert model.codec is not None
     source = model.codec.encode(batch.tokens)
-    seen = list(Ancestral(5)(model, model.process, model.blank(batch), rng=randomness.rng(0, 2)))
+    seen = list(Ancestral(5)(model, model.process, blank_canvas(model, batch), rng=randomness.rng(0, 2)))
     assert len(seen) == 6
     for canvas in seen:
         assert torch.equal(canvas.z[~batch.learn], source[~batch.learn])
@@ -322,7 +331,7 @@ def test_noise_falls_on_the_target_alone() -> None:
     """The loss does not change with the noise of the source, and only learned places count."""
     model, batch = small(), load_rows(TWO, "train", WORDS, PairRows(8, source=2)).take([0, 1])
     t = torch.where(batch.learn, 0.7, 0.0)
-    encoded = model.encode(batch)
+    encoded = model.read(batch)
     noised = model.process.noise(encoded.x, t, rng=randomness.rng(0, 2))
     assert torch.equal(noised.z[~batch.learn], encoded.x[~batch.learn])
     loss = Objective(SquaredError())(model, batch, rng=randomness.rng(1, 2))
@@ -332,7 +341,7 @@ def test_noise_falls_on_the_target_alone() -> None:
 def test_a_canvas_with_a_source_is_that_of_its_row() -> None:
     model = small()
     batch = load_rows(TWO, "train", WORDS, PairRows(8, source=2)).take([0, 1])
-    blank, written = model.blank(batch), model.compose([[5], [6]], ["a b", "f"])
+    blank, written = blank_canvas(model, batch), model.compose([[5], [6]], ["a b", "f"])
     assert torch.equal(blank.fixed, written.fixed)
     assert torch.equal(blank.z[blank.fixed], written.z[written.fixed])
     one = model.canvas("c", new=3, rows=2, source="a b")
@@ -342,7 +351,7 @@ def test_a_canvas_with_a_source_is_that_of_its_row() -> None:
 def test_the_text_is_the_target() -> None:
     model = small()
     whole = Batch(torch.tensor([[0, 1, BOS, 2, 3, EOS, EOS]]), torch.zeros(1, 7, dtype=torch.bool))
-    assert model.text(model.blank(whole)) == ["c d"]
+    assert model.text(blank_canvas(model, whole)) == ["c d"]
 
 
 # GENIE
@@ -357,38 +366,41 @@ def test_padding_of_a_source_never_matters() -> None:
     model, batch = small(encoder=True), genie_batch()
     assert batch.condition.source is not None
     assert batch.condition.source_pad is not None
-    x, t = model.encode(batch).x, torch.full((2, 1), 0.5)
-    base = model(x, t, model.context(batch)).x
+    x, t = model.read(batch).x, torch.full((2, 1), 0.5)
+    base = model.predict(x, t, model.read(batch).context).x
     other = batch.condition.source.masked_fill(batch.condition.source_pad, 3)
     assert torch.equal(
-        model(x, t, model.context(replace(batch, condition=replace(batch.condition, source=other)))).x, base
+        model.predict(x, t, model.read(replace(batch, condition=replace(batch.condition, source=other))).context).x,
+        base,
     )
     longer = torch.nn.functional.pad(batch.condition.source, (0, 3), value=4)
     pad = torch.nn.functional.pad(batch.condition.source_pad, (0, 3), value=True)
     longer_batch = replace(batch, condition=Condition(source=longer, source_pad=pad))
-    assert torch.allclose(model(x, t, model.context(longer_batch)).x, base, atol=1e-5)
+    assert torch.allclose(model.predict(x, t, model.read(longer_batch).context).x, base, atol=1e-5)
     changed = batch.condition.source.clone()
     changed[0, 0] = 5
-    again = model(x, t, model.context(replace(batch, condition=replace(batch.condition, source=changed)))).x
+    again = model.predict(
+        x, t, model.read(replace(batch, condition=replace(batch.condition, source=changed))).context
+    ).x
     assert not torch.allclose(again[0], base[0], atol=1e-3)  # the source itself does matter, of its own row alone
     assert torch.equal(again[1], base[1])
 
 
 def test_rows_that_lose_their_source_see_none() -> None:
     model, batch = small(encoder=True), genie_batch()
-    x, t = model.encode(batch).x, torch.full((2, 1), 0.5)
-    context, keys = model.context(batch), randomness.rng(0, 2)
-    alone = model(x, t, Context()).x
-    assert torch.allclose(model(x, t, _drop_condition(model, context, 1.0, rng=keys)).x, alone, atol=1e-6)
+    x, t = model.read(batch).x, torch.full((2, 1), 0.5)
+    context, keys = model.read(batch).context, randomness.rng(0, 2)
+    alone = model.predict(x, t, Context()).x
+    assert torch.allclose(model.predict(x, t, _drop_condition(model, context, 1.0, rng=keys)).x, alone, atol=1e-6)
     assert _drop_condition(model, context, 0.0, rng=keys) is context
     lost = (keys.uniform(1) < 0.5).squeeze(-1)
-    some = model(x, t, _drop_condition(model, context, 0.5, rng=keys)).x
-    assert torch.allclose(some, torch.where(lost[:, None, None], alone, model(x, t, context).x), atol=1e-6)
+    some = model.predict(x, t, _drop_condition(model, context, 0.5, rng=keys)).x
+    assert torch.allclose(some, torch.where(lost[:, None, None], alone, model.predict(x, t, context).x), atol=1e-6)
 
 
 def test_how_many_rows_lose_their_source() -> None:
     model, batch = small(encoder=True), genie_batch()
-    many = model.context(batch).rows(torch.zeros(4000, dtype=torch.int64))
+    many = model.read(batch).context.rows(torch.zeros(4000, dtype=torch.int64))
     dropped = _drop_condition(model, many, 0.1, rng=randomness.rng(0, 4000))
     assert dropped.condition.source_pad is not None
     assert float(dropped.condition.source_pad[:, 1:].all(-1).float().mean()) == pytest.approx(0.1, abs=0.02)
@@ -398,13 +410,12 @@ def test_encoder_and_cross_attention_learn() -> None:
     model, batch = small(encoder=True), genie_batch()
     Objective(SquaredError(), drop_condition=0.1)(model, batch, rng=randomness.rng(0, 2)).mean.backward()
     assert [name for name, p in model.named_parameters() if p.grad is None] == []
-    assert model.encoder is not None
-    assert all(float(p.grad.abs().max()) > 0 for p in model.encoder.parameters() if p.grad is not None)
+    assert all(float(p.grad.abs().max()) > 0 for p in model.part(SourceEncoder).parameters() if p.grad is not None)
 
 
 def test_a_canvas_for_an_encoder_is_that_of_its_batch() -> None:
     model, batch = small(encoder=True), genie_batch()
-    blank, written = model.blank(batch), model.canvas(["", ""], new=5, source=["a b", "f"])
+    blank, written = blank_canvas(model, batch), model.canvas(["", ""], new=5, source=["a b", "f"])
     assert torch.equal(blank.fixed, written.fixed)
     assert blank.context.condition.source is not None
     assert written.context.condition.source is not None
@@ -418,16 +429,17 @@ def test_a_canvas_for_an_encoder_is_that_of_its_batch() -> None:
 def test_sources_where_there_are_none() -> None:
     model, batch = small(), genie_batch()
     with pytest.raises(ValueError, match="no encoder to read a source"):
-        model.context(batch)
+        model.read(batch)
     with pytest.raises(ValueError, match="2 sources for 1 rows"):
         model.compose([[3]], ["a", "b"])
     run = presets.mdlm_tiny()
     with pytest.raises(ValueError, match="cannot read sources"):
         DiffusionLM(run.model, run.tokenizer).canvas(new=3, source="One")
     genie = presets.genie_tiny().model
-    assert genie.encoder is not None
+    encoder = genie.part(SourceEncoderConfig)
+    assert encoder is not None
     with pytest.raises(ValueError, match="time=None"):
-        replace(genie, encoder=replace(genie.encoder, time=8))
+        genie.with_part(SourceEncoderConfig(replace(encoder.network, time=8)))
     with pytest.raises(ValueError, match="EncoderRows or SpanRows"):
         variations.with_encoder(presets.diffuseq_tiny())
 
@@ -437,8 +449,9 @@ def test_sources_where_there_are_none() -> None:
 
 def short(run: Run, steps: int) -> Run:
     network = replace(run.model.network, width=32, heads=4)
-    encoder = run.model.encoder and replace(run.model.encoder, width=32, heads=4, layers=1)
-    model = replace(run.model, network=network, encoder=encoder)
+    model = replace(run.model, network=network)
+    if (encoder := run.model.part(SourceEncoderConfig)) is not None:
+        model = model.with_part(SourceEncoderConfig(replace(encoder.network, width=32, heads=4, layers=1)))
     few = replace(run, steps=steps, batch=4, eval_every=steps, eval_rows=2, samples=2, log_every=steps // 3)
     return replace(few, model=model, sampler=Ancestral(2))
 
@@ -524,6 +537,6 @@ def test_recipes_of_pairs(tmp_path: Path) -> None:
 
 def test_another_tokenizer_reaches_the_encoder_and_the_codec() -> None:
     genie = variations.with_tokenizer(presets.genie_tiny(), WORDS)
-    assert genie.model.source_io.reads == genie.model.io.writes == WORDS.vocab.size
+    assert genie.model.vocab.size == genie.model.io.writes == WORDS.vocab.size
     ssd = variations.with_tokenizer(presets.ssd_tiny(), WORDS)
     assert (ssd.model.io.reads, ssd.model.io.vectors) == (WORDS.vocab.size, True)

@@ -11,14 +11,22 @@ from torch import Tensor, nn
 
 from redraft.core import Batch, Canvas, Condition, Context, Loss, Masked, Prediction, Rng, TablePrediction, Vocab, rng
 from redraft.decoding import AnyOrder, FirstOrderClassifier, GuidedSampler, TokenClassifier, Unmask, final_canvas
-from redraft.models import DiffusionLM, DiffusionLMConfig, TransformerConfig, from_json, to_json
+from redraft.models import (
+    AttributeClassifier,
+    AttributeClassifierConfig,
+    DiffusionLM,
+    DiffusionLMConfig,
+    TransformerConfig,
+    from_json,
+    to_json,
+)
 from redraft.training import AttributeObjective, Objective, TrainStep, presets
 
 MASK = 6
 CONFIG = DiffusionLMConfig(
     Masked(Vocab(7, mask=MASK)),
     TransformerConfig(width=16, layers=1, heads=2, hidden=32, rotary=100.0),
-    attribute_classes=2,
+    parts=(AttributeClassifierConfig(2),),
 )
 
 
@@ -43,8 +51,8 @@ def trained() -> DiffusionLM:
         optimizer.zero_grad()
         step(rows(i), rng(i, 64)).mean.backward()
         optimizer.step()
-    changed = {name.split(".")[0] for name, p in model.named_parameters() if not torch.equal(p, before[name])}
-    assert changed == {"attributes"}, "nothing else is trained"
+    changed = {tuple(name.split(".")[:2]) for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert changed == {("parts", "attributes")}, "nothing else is trained"
     return model.eval()
 
 
@@ -53,7 +61,7 @@ def test_it_knows_noisy_texts(trained: DiffusionLM, lost: float, least: float) -
     batch = rows(1000, 400)
     z = trained.process.noise(batch.tokens, torch.full((400, 1), lost), rng=rng(0, 400)).z
     with torch.no_grad():
-        said = trained.attribute_logits(F.one_hot(z, 7).float(), Context(pad=batch.pad)).argmax(-1)
+        said = trained.part(AttributeClassifier).logits(F.one_hot(z, 7).float(), Context(pad=batch.pad)).argmax(-1)
     assert float((said == batch.condition.label).float().mean()) > least
 
 
@@ -62,7 +70,8 @@ def test_padding_is_not_read(trained: DiffusionLM) -> None:
     assert batch.pad is not None
     x = F.one_hot(torch.where(batch.pad, 5, batch.tokens), 7).float()
     with torch.no_grad():
-        whole, cut = trained.attribute_logits(x, Context(pad=batch.pad))[-1:], trained.attribute_logits(x[-1:, :6])
+        classify = trained.part(AttributeClassifier).logits
+        whole, cut = classify(x, Context(pad=batch.pad))[-1:], classify(x[-1:, :6])
     assert torch.allclose(whole, cut, atol=1e-5)
 
 
@@ -72,7 +81,7 @@ class Even:
 
     block: int | None = None
 
-    def __call__(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
+    def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
         return TablePrediction(torch.tensor([1.0] * 6 + [0.0]).log().log_softmax(-1).expand(*z.shape, 7))
 
     def absorb(self, z: Tensor, context: Context, t: Tensor | None = None) -> Context:
@@ -84,21 +93,21 @@ class Even:
 def test_guidance_follows_it(trained: DiffusionLM, kind: type, least: float, label: int) -> None:
     """Half of the tokens fit by chance; the first order is an approximation."""
     canvas = Canvas(torch.zeros(60, 8, dtype=torch.int64), torch.zeros(60, 8, dtype=torch.bool))
-    sampler = GuidedSampler(Unmask(8, AnyOrder()), kind(trained.attribute(label), 5.0))
+    sampler = GuidedSampler(Unmask(8, AnyOrder()), kind(trained.part(AttributeClassifier).log_prob(label), 5.0))
     z = final_canvas(sampler(Even(), trained.process, canvas, rng=rng(0, 60))).z
     assert float(((z >= 3) == bool(label)).float().mean()) > least
 
 
 def test_it_needs_classes_and_a_layer() -> None:
     with pytest.raises(ValueError, match="no attribute classifier; train one with AttributeObjective"):
-        DiffusionLM(replace(CONFIG, attribute_classes=0)).attribute_logits(torch.zeros(1, 2, 7))
+        DiffusionLM(replace(CONFIG, parts=())).part(AttributeClassifier)
     with pytest.raises(ValueError, match="these rows have no classes to learn"):
         AttributeObjective()(DiffusionLM(CONFIG), replace(rows(0), condition=Condition()), rng=rng(0, 64))
 
 
 def test_the_diffusion_leaves_it_alone() -> None:
     model = DiffusionLM(CONFIG)
-    assert model.context(rows(0)).condition.label is None, "the classes are not for the network"
+    assert model.read(rows(0)).context.condition.label is None, "the classes are not for the network"
     ours = {id(p) for p in AttributeObjective().learns(model)}
     assert not ours & {id(p) for p in Objective().learns(model)}
 

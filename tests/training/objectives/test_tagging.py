@@ -14,13 +14,12 @@ from redraft.decoding import Ddim, GradientControl, SolverStep
 from redraft.models import (
     BlockCausal,
     DiffusionLM,
-    TagSet,
+    FutureTagger,
+    Tagger,
+    TaggerConfig,
     from_json,
-    tag_log_prob,
     to_json,
 )
-from redraft.models.auxiliary.tagger import FutureTagger
-from redraft.models.tagging import tag_logits
 from redraft.tasks import ArgumentError, TextModel, control
 from redraft.tasks.controlled.tags import _TagEnergy
 from redraft.training import (
@@ -46,10 +45,15 @@ def small(name: str) -> tuple[DiffusionLM, Run]:
     return DiffusionLM(run.model, run.tokenizer), run
 
 
+def tags_of(model: DiffusionLM) -> TaggerConfig:
+    tags = model.config.part(TaggerConfig)
+    assert tags is not None
+    return tags
+
+
 def rows(model: DiffusionLM, step: int) -> Batch:
     """Rows in which kinds are told by neighbors: each kind is followed by the next one."""
-    assert model.config.tags is not None
-    kinds = torch.tensor(model.config.tags.of)
+    kinds = torch.tensor(tags_of(model).of)
     words = [(kinds == kind).nonzero().squeeze(-1)[:3] for kind in range(3)]
     u = rng(step, 32).uniform(8)
     begin = (3 * rng(step + 1000, 32).uniform(1)).long()
@@ -76,8 +80,8 @@ def test_it_alone_learns_and_it_learns(name: str) -> None:
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
-    changed = {n.split(".")[0] for n, p in model.named_parameters() if not torch.equal(p, before[n])}
-    assert changed == {"tagger"}
+    changed = {tuple(n.split(".")[:2]) for n, p in model.named_parameters() if not torch.equal(p, before[n])}
+    assert changed == {("parts", "tagger")}
     assert sum(losses[-10:]) < 0.6 * sum(losses[:10])
     ours = {id(p) for p in run.objective.learns(model)}
     assert not ours & {id(p) for p in Objective().learns(model)}, "the diffusion leaves it alone"
@@ -86,8 +90,7 @@ def test_it_alone_learns_and_it_learns(name: str) -> None:
 def test_the_future_is_the_chain_rule() -> None:
     """rest = Σ log p(kind | words so far, kinds since), asked one place at a time; a free kind is read as free."""
     model, _ = small("ar_tagger_tiny")
-    tagger = model.tagger
-    assert isinstance(tagger, FutureTagger)
+    tagger = model.part(FutureTagger)
     prefix, candidates, wanted = torch.tensor([[3, 7]]), torch.tensor([[5, 9]]), torch.tensor([1, -1, 2])
     found = tagger.future_log_prob(prefix, candidates, wanted)
     for c, token in enumerate((5, 9)):
@@ -111,13 +114,13 @@ def test_the_slope_of_control_is_that_of_the_formula() -> None:
     canvas = model.canvas(new=6, rows=2)
     canvas = canvas.write(torch.randn(canvas.z.shape))
     wanted = torch.tensor([0, 2, -1, 1])
-    steer = GradientControl(_TagEnergy(tag_log_prob(model, wanted), 3.0), Ddim(8, eta=1.0), coef=0.2)
+    steer = GradientControl(_TagEnergy(model.part(Tagger).log_prob(model, wanted), 3.0), Ddim(8, eta=1.0), coef=0.2)
     with torch.no_grad():
         move = SolverStep(model, process.path, canvas, 0.5, 0.4, rng(0, 2))
         mean, spread = steer.solver.moments(move)
     z = torch.randn(canvas.z.shape, requires_grad=True)
     t = torch.full((2, 1), 0.4, dtype=torch.float64)
-    said = tag_logits(model, z, t).log_softmax(-1)
+    said = model.part(Tagger).logits(model, z, t).log_softmax(-1)
     cost = 0.2 * ((z - mean) ** 2).sum() / spread - 3.0 * (said[:, 0, 0] + said[:, 1, 2] + said[:, 3, 1]).sum()
     (expected,) = torch.autograd.grad(cost, z)
     found = steer._cost_gradient(move)(z.detach())
@@ -130,10 +133,10 @@ def test_one_hot_tokens_and_padding() -> None:
     model.eval()
     tokens = torch.tensor([[1, 2, 3, 4]])
     seen, t = F.one_hot(tokens, model.config.vocab.size).float(), torch.ones(1, 1)
-    assert model.config.tags is not None
+    tagger = model.part(Tagger)
     pad = torch.tensor([[False, False, False, True]])
-    whole, cut = tag_logits(model, seen, t, Context(pad=pad))[:, :3], tag_logits(model, seen[:, :3], t)
-    assert whole.shape == (1, 3, len(model.config.tags.names) + 1)
+    whole, cut = tagger.logits(model, seen, t, Context(pad=pad))[:, :3], tagger.logits(model, seen[:, :3], t)
+    assert whole.shape == (1, 3, len(tagger.tags.names) + 1)
     assert torch.allclose(whole, cut, atol=1e-5)
 
 
@@ -152,9 +155,9 @@ def test_control_demands_and_guides(name: str) -> None:
 def test_a_classifier_lies_in_a_directory_of_its_own(tmp_path: Path) -> None:
     model, run = small("mdlm_tagger_tiny")
     path = str(export(tmp_path / "tagger", model, run))
-    plain = replace(run, model=replace(run.model, tags=None), objective=Objective())
+    plain = replace(run, model=replace(run.model, parts=()), objective=Objective())
     bare = DiffusionLM(plain.model, plain.tokenizer)
-    bare.load_state_dict({n: p for n, p in model.state_dict().items() if not n.startswith("tagger.")})
+    bare.load_state_dict({n: p for n, p in model.state_dict().items() if not n.startswith("parts.tagger.")})
     with_it, own = (
         control(TextModel(m, r), pos=POS, scale=1.0, steps=4, **more)[0].text
         for m, r, more in ((bare, plain, {"classifier": path}), (model, run, {}))
@@ -172,22 +175,22 @@ def test_a_classifier_lies_in_a_directory_of_its_own(tmp_path: Path) -> None:
 
 
 def test_kinds() -> None:
-    kinds = TagSet.of_words(["a", "Anna", "zzz"], 5, STORY_TAGS)
+    kinds = TaggerConfig.of_words(["a", "Anna", "zzz"], 5, STORY_TAGS)
     assert kinds.names == ("DET", "PROPN")
     assert kinds.of == (0, 1, 2, 2, 2)
     with pytest.raises(ValueError, match="give at least one, each of them once"):
-        TagSet((), ())
+        TaggerConfig((), ())
     with pytest.raises(ValueError, match="use 0 to 1, where 1 means no tag"):
-        TagSet(("a",), (0, 2))
+        TaggerConfig(("a",), (0, 2))
     run = presets.mdlm_tagger_tiny()
     with pytest.raises(ValueError, match="build the tags for this vocabulary"):
-        replace(run.model, tags=TagSet(("a",), (0,)))
+        run.model.with_part(TaggerConfig(("a",), (0,)))
     with pytest.raises(ValueError, match="not blocks"):
         variations.with_network(run, pattern=BlockCausal(4))
     with pytest.raises(ValueError, match="tokens are words"):
         variations.with_tagger(presets.mdlm_tiny_chars(), base="x")
     model, _ = small("mdlm_tagger_tiny")
-    with pytest.raises(ValueError, match="train others with TaggerObjective"):
+    with pytest.raises(ValueError, match="no tagger of future tokens"):
         FutureTaggerObjective()(model, rows(model, 0), rng=rng(0, 32))
     with pytest.raises(ValueError, match="no tagger of noisy rows"):
-        TaggerObjective()(DiffusionLM(replace(model.config, tags=None)), rows(model, 0), rng=rng(0, 32))
+        TaggerObjective()(DiffusionLM(replace(model.config, parts=())), rows(model, 0), rng=rng(0, 32))

@@ -12,7 +12,7 @@ import torch
 from redraft.apps import cli
 from redraft.core import HubTokenizer, WordTokenizer, prompt_ids, question_encoder, rng
 from redraft.core.text.chat_template import _ChatError
-from redraft.models import DiffusionLM
+from redraft.models import DiffusionLM, blank_canvas
 from redraft.tasks import ArgumentError, TextModel, generate
 from redraft.training import (
     ChatRows,
@@ -81,7 +81,7 @@ def test_only_the_answer_is_noised_and_learned(run: Run) -> None:
     batch = load_rows(run.data, "train", run.tokenizer, run.framing).take(range(4))
     loss = Objective(TokenCrossEntropy())(model, batch, rng=rng(0, 4))
     assert loss.count.tolist() == batch.learn.sum(-1).tolist()
-    assert model.blank(batch).z[~batch.learn].tolist() == batch.tokens[~batch.learn].tolist()
+    assert blank_canvas(model, batch).z[~batch.learn].tolist() == batch.tokens[~batch.learn].tolist()
 
 
 def test_it_is_asked_and_judged(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

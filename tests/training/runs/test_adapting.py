@@ -113,7 +113,7 @@ def test_the_causal_loss_is_the_models_likelihood(base: Path) -> None:
     model, original = adapted(run_of(base)), redraft.load(base / "model").eval()
     ids = torch.tensor([[0, 2, 4, 6, 0, 8, 10]])
     masks, later = torch.full_like(ids, original.config.vocab.masked), torch.arange(7)[None] > 0
-    exact = original(masks, torch.ones(1, 1), Context(clean=ids)).nll(later, ids)
+    exact = original.predict(masks, torch.ones(1, 1), Context(clean=ids)).nll(later, ids)
     torch.testing.assert_close(_causal_nats(model, Batch.of(ids)), exact, rtol=1e-5, atol=1e-5)
 
 
@@ -226,7 +226,7 @@ def test_a_model_with_a_start_token_is_adapted_too(base: Path, build: Build, tmp
     with torch.no_grad():
         t = torch.ones(batch.tokens.shape).double()
         hidden = torch.full_like(batch.tokens, WORDS.vocab.masked)
-        nll = causal(hidden, t, Context(clean=batch.tokens)).nll(torch.ones_like(batch.learn), batch.tokens)
+        nll = causal.predict(hidden, t, Context(clean=batch.tokens)).nll(torch.ones_like(batch.learn), batch.tokens)
         torch.testing.assert_close(_causal_nats(model, batch), nll)
         loss = TrainStep(model, run.objective)(batch, rng(0, batch.origin.sample))
     assert loss.nats.sum() > 0
@@ -250,7 +250,7 @@ def test_infill_by_both_models(base: Path, tmp_path: Path, say: Say) -> None:
     hidden = texts[:1].clone()
     hidden[0, 2] = WORDS.vocab.masked
     with torch.no_grad():
-        q = model(hidden, torch.full((1, 1), 1 / 7), Context()).at(hidden == WORDS.vocab.masked)[0, :12]
+        q = model.predict(hidden, torch.full((1, 1), 1 / 7), Context()).at(hidden == WORDS.vocab.masked)[0, :12]
         with lora_disabled(model):
             p = -_causal_nats(model, Batch.of(texts)).sum(-1)
     assert found[0].text.split()[2] == WORDS.decode([int((q + p).argmax())])
@@ -386,10 +386,10 @@ def test_blocks_learn_what_they_are_asked_when_writing(base: Path, lora: int | N
         z[:, window] = torch.tensor([[mask, mask, 3, mask], [mask, 5, mask, mask]])
         where = z == mask
         with torch.no_grad():
-            trained = model(z, where.double(), Context(clean=ids)).at(where)
+            trained = model.predict(z, where.double(), Context(clean=ids)).at(where)
             cache = model.absorb(ids[:, :first], replace(Context(), positions=torch.arange(first)[None])).cache
             behind = Context(cache=cache, positions=torch.arange(first, first + 4)[None])
-            asked = model(z[:, window], where[:, window].double(), behind).at(where[:, window])
+            asked = model.predict(z[:, window], where[:, window].double(), behind).at(where[:, window])
         torch.testing.assert_close(trained, asked, rtol=1e-4, atol=1e-4)
 
 

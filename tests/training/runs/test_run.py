@@ -43,7 +43,7 @@ def says(model: DiffusionLM) -> torch.Tensor:
     """The model's prediction for some noisy sequence."""
     z = torch.tensor([[0, 7, 1, 2, 7, 7]])
     with torch.no_grad():
-        return model(z, torch.full((1, 1), 0.5)).x
+        return model.predict(z, torch.full((1, 1), 0.5)).x
 
 
 def test_a_run_must_fit_together(tmp_path: Path) -> None:

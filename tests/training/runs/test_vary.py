@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from redraft.core import CharTokenizer
-from redraft.models import Causal, DiffusionLM
+from redraft.models import Causal, DiffusionLM, SourceEncoder, SourceEncoderConfig
 from redraft.training import (
     presets,
 )
@@ -39,9 +39,10 @@ def _follows_the_letters(name: str) -> None:
     assert (run.model.vocab, run.tokenizer.vocab) == (LETTERS.vocab, LETTERS.vocab)
     with torch.device("meta"):
         model = DiffusionLM(run.model)
-    said = model.network.output if model.encoder is None else model.encoder.embedding
+    encodes = "encoder" in model.parts
+    said = model.part(SourceEncoder).network.embedding if encodes else model.network.output
     assert said is not None
-    if run.model.codec is None or run.model.encoder is not None:
+    if run.model.codec is None or encodes:
         assert len(said.weight) == LETTERS.vocab.size
 
 
@@ -53,9 +54,10 @@ def test_a_start_token_of_another_vocabulary_is_forgotten() -> None:
 
 def test_the_network_follows_its_encoder_and_its_hints() -> None:
     genie, words = presets.genie_tiny(), presets.tencdm_tiny()
-    assert genie.model.encoder is not None
-    wide = variations.with_model(genie, encoder=replace(genie.model.encoder, width=24, heads=2))
-    assert (wide.model.io.cross, variations.with_model(genie, encoder=None).model.io.cross) == (24, None)
+    encoder = genie.model.part(SourceEncoderConfig)
+    assert encoder is not None
+    wide = genie.model.with_part(SourceEncoderConfig(replace(encoder.network, width=24, heads=2)))
+    assert (wide.io.cross, variations.with_model(genie, parts=()).model.io.cross) == (24, None)
     assert words.model.io.reads == 2 * variations.with_model(words, self_conditioning=False).model.io.reads
 
 

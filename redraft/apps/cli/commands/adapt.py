@@ -194,7 +194,8 @@ class AdaptModel(Checked):
         from dataclasses import replace
 
         from redraft.apps.cli.models import open_model
-        from redraft.models.auxiliary.drafter import SelfDrafter, SideDrafter
+        from redraft.models.parts.self_drafter import SelfDrafter
+        from redraft.models.parts.side_drafter import SideDrafter
         from redraft.training.data.framing import PackedRows
         from redraft.training.objectives.distillation import DrafterObjective
         from redraft.training.runs.distillation import drafter_run

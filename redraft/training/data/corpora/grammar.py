@@ -13,7 +13,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple
 
-from redraft.core.text.tokenizers import PUNCTUATION
+from redraft.core.text.tokenizers import PUNCTUATION, join_words
 
 _Phrase = tuple[str, ...]  # words; punctuation marks are words, too
 _Entry = Mapping[str, _Phrase]  # form → words: {"name": ("Anna",), "they": ("she",)}
@@ -179,6 +179,31 @@ class _Node(ABC):
         """Returns the child nodes."""
         return ()
 
+    def fixed_words(self) -> _Phrase:
+        """Returns the words that this node itself always emits."""
+        return ()
+
+    def emitted(self) -> frozenset[_Topic]:
+        """Returns the topics whose words this node itself emits."""
+        return frozenset()
+
+    def tested(self) -> frozenset[_Topic]:
+        """Returns the topics by which this node itself chooses its child."""
+        return frozenset()
+
+    def stored(self) -> frozenset[tuple[_Topic, _Phrase]]:
+        """Returns what this node itself stores in memory."""
+        return frozenset()
+
+    def choices(self) -> tuple[_Alternatives, ...]:
+        """Returns the random choices that this node itself makes."""
+        return ()
+
+    def require(self, phrases: _Phrases) -> None:
+        """Raises unless everything that this node itself recalls can be in memory."""
+        if unknown := [topic for topic in self.emitted() | self.tested() if topic not in phrases]:
+            raise ValueError(f"no entry has {{{'.'.join(unknown[0])}}}; add it to an entry")
+
     @abstractmethod
     def draw(self, draft: _StoryDraft) -> None:
         """Samples a continuation and appends it to the draft."""
@@ -211,6 +236,9 @@ class _Terminal(_Node):
     """A node that emits fixed words."""
 
     words: _Phrase
+
+    def fixed_words(self) -> _Phrase:
+        return self.words
 
     def draw(self, draft: _StoryDraft) -> None:
         draft.words += self.words
@@ -286,6 +314,9 @@ class _Alternatives(_Node):
     def parts(self) -> tuple[_Node, ...]:
         return tuple(option.node for option in self.options)
 
+    def choices(self) -> tuple[_Alternatives, ...]:
+        return (self,)
+
     def draw(self, draft: _StoryDraft) -> None:
         option = draft.pick(self)
         option.node.draw(draft)
@@ -322,6 +353,9 @@ class _Assign(_Node):
     slot: str
     entry: _Entry
 
+    def stored(self) -> frozenset[tuple[_Topic, _Phrase]]:
+        return frozenset(((self.slot, form), words) for form, words in self.entry.items())
+
     def draw(self, draft: _StoryDraft) -> None:
         draft.memory[self.slot] = self.entry
 
@@ -342,6 +376,9 @@ class _Emit(_Node):
     """A node that emits a form of the entry in a slot."""
 
     topic: _Topic
+
+    def emitted(self) -> frozenset[_Topic]:
+        return frozenset({self.topic})
 
     def draw(self, draft: _StoryDraft) -> None:
         draft.words += _recall(draft.memory, self.topic)
@@ -373,6 +410,16 @@ class _CaseOf(_Node):
 
     def parts(self) -> tuple[_Node, ...]:
         return tuple(self.cases.values())
+
+    def tested(self) -> frozenset[_Topic]:
+        return frozenset({self.topic})
+
+    def require(self, phrases: _Phrases) -> None:
+        super().require(phrases)
+        if lacking := phrases[self.topic] - self.cases.keys():
+            raise ValueError(
+                f"the cases of {{{'.'.join(self.topic)}}} lack {sorted(map(join_words, lacking))}; add them"
+            )
 
     def draw(self, draft: _StoryDraft) -> None:
         self.cases[_recall(draft.memory, self.topic)].draw(draft)

@@ -15,12 +15,9 @@ from redraft.training.data.annotations import AnnotatedCorpus, Judgment
 from redraft.training.data.corpora.grammar import (
     _AllDerivations,
     _Alternatives,
-    _Assign,
-    _CaseOf,
     _chars,
     _DerivationSum,
     _draws,
-    _Emit,
     _Node,
     _ParseTraversal,
     _PartialStory,
@@ -28,7 +25,6 @@ from redraft.training.data.corpora.grammar import (
     _Phrases,
     _StoryDraft,
     _subtree,
-    _Terminal,
     _Topic,
 )
 from redraft.training.data.sources import SPLITS
@@ -70,13 +66,8 @@ class Language(AnnotatedCorpus):
 
     def __post_init__(self) -> None:
         for node in (*_subtree(self.tale), *_subtree(self.summary)):
-            if isinstance(node, _Emit | _CaseOf) and node.topic not in self._phrases:
-                raise ValueError(f"no entry has {{{'.'.join(node.topic)}}}; add it to an entry")
-            if isinstance(node, _CaseOf) and (lacking := self._phrases[node.topic] - node.cases.keys()):
-                raise ValueError(
-                    f"the cases of {{{'.'.join(node.topic)}}} lack {sorted(map(join_words, lacking))}; add them"
-                )
-        if any(isinstance(node, _Alternatives) for node in _subtree(self.summary)):
+            node.require(self._phrases)
+        if any(node.choices() for node in _subtree(self.summary)):
             raise ValueError(
                 "the summary has a choice, but it must be determined by the story; move the choice to the story"
             )
@@ -161,8 +152,8 @@ class Language(AnnotatedCorpus):
     def words(self) -> _Phrase:
         """Returns all words and punctuation marks of stories, summaries and attributes, sorted."""
         nodes = [*_subtree(self.tale), *_subtree(self.summary)]
-        texts = (node.words for node in nodes if isinstance(node, _Terminal))
-        topics = {node.topic for node in nodes if isinstance(node, _Emit)}
+        texts = (node.fixed_words() for node in nodes)
+        topics = {topic for node in nodes for topic in node.emitted()}
         phrases = (words for topic in topics for words in self._phrases[topic])
         labels = (self.labels(name) for name in (*self.topics, "length"))
         return tuple(sorted({*self.topics, "length"}.union(*texts, *phrases, *labels)))
@@ -190,7 +181,7 @@ class Language(AnnotatedCorpus):
         If no two alternatives of a choice can begin with the same words, at most one of them matches a given text, for
         any memory and any continuation. By induction from the first word, a text then has at most one derivation.
         """
-        choices = [node for node in _subtree(self.tale) if isinstance(node, _Alternatives)]
+        choices = (choice for node in _subtree(self.tale) for choice in node.choices())
         return max(self._words_to_decide(choice, limit) for choice in choices)
 
     def _words_to_decide(self, choice: _Alternatives, limit: int) -> int:
@@ -238,19 +229,18 @@ class Language(AnnotatedCorpus):
 
     @cached_property
     def _emitted(self) -> frozenset[_Topic]:
-        return frozenset(node.topic for node in _subtree(self.tale) if isinstance(node, _Emit))
+        return frozenset(topic for node in _subtree(self.tale) for topic in node.emitted())
 
     @cached_property
     def _tested(self) -> frozenset[_Topic]:
-        return frozenset(node.topic for node in _subtree(self.tale) if isinstance(node, _CaseOf))
+        return frozenset(topic for node in _subtree(self.tale) for topic in node.tested())
 
     @cached_property
     def _phrases(self) -> _Phrases:
         phrases: dict[_Topic, set[_Phrase]] = {}
         for node in _subtree(self.tale):
-            if isinstance(node, _Assign):
-                for form, words in node.entry.items():
-                    phrases.setdefault((node.slot, form), set()).add(words)
+            for topic, words in node.stored():
+                phrases.setdefault(topic, set()).add(words)
         return {topic: frozenset(words) for topic, words in phrases.items()}
 
 

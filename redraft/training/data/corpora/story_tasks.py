@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from redraft.core.text.tokenizers import split_words
 from redraft.training.data.annotations import AnnotatedCorpus, Judgment, SourceCoverage
-from redraft.training.data.corpora.grammar import _Terminal
 from redraft.training.data.corpora.language import Story, split_seed
 from redraft.training.data.corpora.stories import STORY_LANGUAGE
 from redraft.training.data.corpora.story_tags import STORY_TAGS
@@ -139,7 +138,7 @@ class StorySummaries(_StoryWords):
             raise ValueError(
                 f"{source!r:.60} is not a story of the grammar, so its summary is unknown; give a story of StoryCorpus"
             )
-        always = {word for node in STORY_LANGUAGE.summary.parts() if isinstance(node, _Terminal) for word in node.words}
+        always = {word for node in STORY_LANGUAGE.summary.parts() for word in node.fixed_words()}
         expected, words = split_words(story.summary), split_words(text)
         right = [i < len(words) and words[i] == word for i, word in enumerate(expected) if word not in always]
         return SourceCoverage(sum(right) / len(right), float(words == expected))

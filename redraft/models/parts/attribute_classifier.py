@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from redraft.core.canvas import Context
+from redraft.core.vocab import require_range
 from redraft.models.networks.attention import AttentionMask, RotaryEmbedding
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.kv_cache import KeyValueCache, TokenPositions
 from redraft.models.networks.layers import Block, LayerInputs, Norm
 from redraft.models.networks.patterns import Full
+from redraft.models.networks.transformer import Transformer
+from redraft.models.parts.base import Part, PartConfig, WholeConfig
 
 
-class AttributeClassifier(nn.Module):
+class AttributeClassifier(Part):
     """(B, L, V) one-hot noisy tokens → (B, classes) logits, from one block of the network's size and mean pooling.
 
     It reads one-hot tokens, so that their gradient approximates the effect of every substitution
     (`FirstOrderClassifier`). It does not see the time, because the masks already show how noisy a text is.
     """
+
+    name = "attributes"
+    missing = "this model has no attribute classifier; train one with AttributeObjective"
 
     def __init__(self, config: TransformerConfig, vocab: int, classes: int) -> None:
         super().__init__()
@@ -40,6 +48,14 @@ class AttributeClassifier(nn.Module):
         real = torch.ones_like(states[..., 0]) if pad is None else (~pad).to(states.dtype)
         return self.output((states * real[..., None]).sum(1) / real.sum(1, keepdim=True).clamp(min=1))
 
+    def logits(self, x: Tensor, context: Context = Context()) -> Tensor:
+        """(B, L, V) one-hot noisy tokens → (B, classes) fp32 logits of the class of the text."""
+        return self(x, context.pad).float()
+
+    def log_prob(self, label: int) -> Callable[[Tensor, Tensor, Context], Tensor]:
+        """Return log p(class | noisy text) as a function, for `FirstOrderClassifier` and `TokenClassifier`."""
+        return lambda x, t, context: self.logits(x, context).log_softmax(-1)[:, label]
+
     @torch.no_grad()
     def initialize(self) -> None:
         """Initialize the weights so that all classes are equally likely."""
@@ -50,3 +66,21 @@ class AttributeClassifier(nn.Module):
         for layer in (self.block.attention.out, self.block.mlp.down, self.output):
             layer.weight.zero_()
         self.output.bias.zero_()
+
+
+@dataclass(frozen=True)
+class AttributeClassifierConfig(PartConfig):
+    """A classifier of noisy texts, of one transformer block of the network's size."""
+
+    classes: int  # number of classes it tells apart
+    name = AttributeClassifier.name
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, 2**31, "classes")
+
+    @property
+    def label_count(self) -> int:
+        return self.classes
+
+    def build(self, config: WholeConfig, network: Transformer) -> AttributeClassifier:
+        return AttributeClassifier(config.network, config.vocab.size, self.classes)

@@ -1,0 +1,1 @@
+"""Parts of a model beside its network: drafters, taggers, error head, attribute classifier, encoder of sources."""

@@ -55,12 +55,14 @@ AT_HOME = (
     "training/data/corpora/",
     "training/presets/",
     "training/__init__.py",  # lists the names of the storey
+    "training/data/registry.py",  # reads the names of corpora from their folder
     "models/shipped/",
     "apps/reports/demo",
     "apps/reports/findings.py",  # of the demo
 )
 TOY = re.compile(r"(?<!hi)stor(y|ies)|restaurant|e2e|\bsotu\b|GaussianMixtureCorpus|data\.corpora\b", re.IGNORECASE)
-SHIPPED = re.compile(r'\bSTORY\b|"story"|\|story\||\bor story, the model')  # the model that is called so
+# the model that is called so
+SHIPPED = re.compile(r'\bSTORY\b|"story"|\|story\||\bor story, the model|\(story, smol\)')
 
 
 def toy_words(path: str, text: str) -> list[str]:
@@ -241,7 +243,7 @@ def test_other_wishes_are_still_obeyed(monkeypatch: pytest.MonkeyPatch, capsys: 
 
 
 def test_corpora_have_names() -> None:
-    assert CORPUS_NAMES == ("stories", "sotu")
+    assert set(CORPUS_NAMES) == {"stories", "sotu"}
     for name in CORPUS_NAMES:
         made = named_corpus(name)
         assert type(corpus_of_class(type(made).__name__)) is type(made)

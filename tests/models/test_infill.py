@@ -168,6 +168,6 @@ def test_vectors_read_as_an_end_drop_nothing() -> None:
 
 
 def test_a_text_may_end_where_nothing_is_given() -> None:
-    inside = model_of(LETTERS).infill(["it [[1]]was[[2]]", "[[2]]"]).context.constraints.no_end_token
+    inside = model_of(LETTERS).compose(["it [[1]]was[[2]]", "[[2]]"]).context.constraints.no_end_token
     assert inside is not None
     assert inside.nonzero().tolist() == [[0, 4]]

@@ -38,7 +38,7 @@ from redraft.core import (
     WordTokenizer,
     train_bpe,
 )
-from redraft.decoding import SAMPLERS, Ancestral, Blocks, DualCache, Entropy, FirstHitting, Sampler, Unmask
+from redraft.decoding import SAMPLER_NAMES, Ancestral, Blocks, DualCache, Entropy, FirstHitting, Sampler, Unmask
 from redraft.evaluation import Law
 from redraft.models import Causal, DiffusionLM
 from redraft.models.checkpoints import serialization
@@ -411,7 +411,7 @@ def test_a_row_is_as_long_as_in_training(say: Say, mdlm: Path) -> None:
 
 @pytest.mark.parametrize("name", ["mdlm_tiny", "bd3_tiny", "ar_tiny"])
 def test_every_sampler_with_every_network(say: Say, runs: dict[str, Path], name: str) -> None:
-    for sampler in ("own", *SAMPLERS):
+    for sampler in ("own", *SAMPLER_NAMES):
         out, _ = say("generate", runs[name], "One", "--new", "6", "--sampler", sampler)
         assert out.startswith("One"), sampler
         assert "▒" not in out, sampler

@@ -160,7 +160,7 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("demo --minutes inf", "--minutes inf: it must be a finite number"),
     ("demo --minutes 0", "--minutes 0.0: it must be above 0 and at most 44,640"),
     ("demo --minutes -1", "--minutes -1.0: it must be above 0"),
-    ("demo --minutes 1e300", "--minutes 1e+300: it must be above 0"),
+    ("demo --minutes 1e300", "--minutes of more than 30 digits: it must be above 0 and at most 44,640"),
     (f"demo --seed {2**64}", "it must be from 0 to 2^63 − 1"),
 ]
 

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from redraft.core import Canvas, CharTokenizer, Context, Masked, Prediction, TablePrediction, Vocab, rng
 from redraft.decoding import (
-    SAMPLERS,
     Ancestral,
     Blocks,
     Confidence,
@@ -25,6 +24,7 @@ from redraft.decoding import (
     Unmask,
     constrain,
     final_canvas,
+    named_sampler,
 )
 from redraft.models import BlockCausal, DiffusionLM, Full, Score
 
@@ -114,7 +114,9 @@ def test_no_filter_costs_nothing() -> None:
     assert LogitFilter()(said) is said
 
 
-@pytest.mark.parametrize("sampler", [Ancestral(6), FirstHitting(), Unmask(3, Confidence(1.0)), SAMPLERS["any-order"]])
+@pytest.mark.parametrize(
+    "sampler", [Ancestral(6), FirstHitting(), Unmask(3, Confidence(1.0)), named_sampler("any-order")]
+)
 def test_what_is_dropped_is_never_written(sampler: Sampler) -> None:
     canvas = Canvas(torch.zeros(30, 8, dtype=torch.int64), torch.zeros(30, 8, dtype=torch.bool))
     said = Says((0.3, 0.25, 0.2, 0.15, 0.07, 0.03, 0.0))

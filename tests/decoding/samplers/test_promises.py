@@ -28,7 +28,7 @@ from redraft.core import (
     rng,
 )
 from redraft.decoding import (
-    SAMPLERS,
+    SAMPLER_NAMES,
     Ancestral,
     AnyOrder,
     Blocks,
@@ -52,6 +52,7 @@ from redraft.decoding import (
     Unmask,
     WideInNarrowOut,
     final_canvas,
+    named_sampler,
 )
 
 VOCAB = Vocab(6, eos=4, mask=2)  # in the middle, where it is easily forgotten
@@ -62,7 +63,7 @@ PICKS: list[Pick] = [
     *(Klass(0.3, 1.0, 1), WideInNarrowOut(0.2, 0.6), AnyOrder(0.5)),
 ]
 SAMPLERS: list[tuple[Sampler, Process]] = [
-    *((sampler, MASKED) for sampler in SAMPLERS.values()),
+    *((named_sampler(name), MASKED) for name in SAMPLER_NAMES),
     *((Unmask(3, pick), MASKED) for pick in PICKS),
     *((MultiBlock(pick, 3, 0.3, 0.6, stop=True), MASKED) for pick in PICKS[-6:]),
     *((Blocks(inner, decode_block=3, stop=True), MASKED) for inner in (Unmask(2), Ancestral(4), FirstHitting())),

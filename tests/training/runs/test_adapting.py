@@ -361,7 +361,7 @@ def test_a_run_keeps_its_base(base: Path, build: Build, tiny: TransformerConfig,
     assert (
         "not a causal model" in say("generate", tmp_path / "run", "the", "--new", "3", "--draft", "lookup", code=2)[1]
     )
-    with pytest.raises(ValueError, match="use int8, packed"):
+    with pytest.raises(ValueError, match="use fp16, int8, packed"):
         redraft.load(base / "model", weights="int4")  # type: ignore[call-overload,arg-type]
 
 

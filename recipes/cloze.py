@@ -6,7 +6,8 @@
 recipes/cloze.txt has questions whose hole follows a space; in recipes/cloze_cuts.txt the hole touches part of a word, a
 quotation mark or a digit. Both were written before any of them was scored. Each question is also scored with the hole
 moved: the space, or the text that touches the hole, is part of the answers instead of the template. The probabilities
-must not change. Rows go to recipes/results/cloze.jsonl, one per model and file.
+must not change. A model adapted from a causal one, such as smol, is also scored from the masks, with its adapter on.
+Rows go to recipes/results/cloze.jsonl, one per model, file and way.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import re
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 from rows import Rows, run_recipe
 
 from redraft.tasks import ChoiceResult, TextModel, choose, open_model
+from redraft.tasks.choice import choice
+from redraft.tasks.infilling.causal_judge import is_adapted
 
 FOLDER = Path(__file__).parent
 GOALS = {"masked": 34 / 40, "causal": 37 / 40}  # of cloze.txt
@@ -65,6 +69,12 @@ def measure(model: TextModel, name: str, asked: str) -> dict[str, Any]:
     }
 
 
+def measure_masked(model: TextModel, name: str, asked: str) -> dict[str, Any]:
+    """Reads the answer from the masked hole and the text on both sides of it, also with an adapted model."""
+    with mock.patch.object(choice, "is_adapted", return_value=False):
+        return measure(model, name, asked)
+
+
 def _choose(model: TextModel, question: Question) -> ChoiceResult:
     return choose(model, question.template, question.answers)[0]
 
@@ -79,6 +89,8 @@ def main() -> None:
         model = open_model(asked)
         for name in ("cloze", "cloze_cuts"):
             rows.add(f"{Path(asked).name}, {name}", partial(measure, model, name, asked))
+            if is_adapted(model.lm):
+                rows.add(f"{Path(asked).name}, {name}, masked", partial(measure_masked, model, name, asked))
 
 
 if __name__ == "__main__":

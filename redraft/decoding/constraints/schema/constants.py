@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redraft.decoding.constraints.schema.document import _Node
+from redraft.decoding.constraints.schema.document import _kind_of, _Node
 from redraft.decoding.constraints.schema.formula import _Formula, _literals
 from redraft.decoding.constraints.schema.keywords import _equals
 
@@ -24,7 +24,7 @@ def _possible_values(demands: list[_Formula]) -> list[_Formula] | None:
 def _listed_values(node: _Node) -> list[Any] | None:
     if node.has("const"):
         return [node.get("const")]
-    if isinstance(node.get("enum"), list):
+    if _kind_of(node.get("enum")) == "array":
         return node.get("enum")
     if node.get("type") in ("boolean", "null"):
         return [True, False] if node.get("type") == "boolean" else [None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
@@ -37,6 +38,17 @@ _REFUSED = {
     "divisibleBy": "belongs to draft 3",
 }
 
+_KIND_OF = {
+    type(None): "null",
+    bool: "boolean",
+    int: "number",
+    Decimal: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+_SCHEMA_KINDS = ("object", "boolean")
+
 # First and last draft that knows a keyword; keywords that are not listed are in all drafts.
 _KNOWN = {
     **dict.fromkeys(("const", "contains", "propertyNames"), (6, 2020)),
@@ -47,6 +59,11 @@ _KNOWN = {
     "additionalItems": (4, 2019),
     "dependencies": (4, 7),
 }
+
+
+def _kind_of(value: Any) -> str:
+    """Return the JSON type of a value, as the keyword `type` names it; whole numbers too are numbers."""
+    return _KIND_OF[type(value)]
 
 
 class _SchemaRefused(ValueError):
@@ -70,23 +87,32 @@ class _Node:
     def __repr__(self) -> str:
         return self.pointer
 
-    def get(self, keyword: str) -> Any:
-        """Return the value of a keyword; None if it is absent or not part of the draft."""
-        if isinstance(self.schema, bool) or not self.document.knows(keyword):
+    @property
+    def truth(self) -> bool | None:
+        """Whether every value obeys the schema, or none, if it is `true` or `false`; otherwise None."""
+        return self.schema if self.schema is True or self.schema is False else None
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return {} if self.schema is True or self.schema is False else self.schema
+
+    def get(self, keyword: str, kind: str = "", why: str = "") -> Any:
+        """Return the value of a keyword; None if it is absent or not part of the draft.
+
+        kind: the JSON type that the value must have; otherwise the schema is refused, and `why` says so.
+        """
+        if not self.document.knows(keyword) or (self.bare_reference and keyword != "$ref"):
             return None
-        if self.bare_reference and keyword != "$ref":
-            return None
-        return self.schema.get(keyword)
+        value = self.keywords.get(keyword)
+        if kind and value is not None and _kind_of(value) != kind:
+            raise self.refused(keyword, why)
+        return value
 
     def has(self, keyword: str) -> bool:
         """Whether a keyword is present and part of the draft; the value of `const` may be null."""
-        return (
-            isinstance(self.schema, dict)
-            and keyword in self.schema
-            and (
-                self.get(keyword) is not None
-                or (keyword == "const" and self.document.knows(keyword) and not self.bare_reference)
-            )
+        return keyword in self.keywords and (
+            self.get(keyword) is not None
+            or (keyword == "const" and self.document.knows(keyword) and not self.bare_reference)
         )
 
     @property
@@ -102,17 +128,12 @@ class _Node:
     @property
     def bare_reference(self) -> bool:
         """Whether keywords next to `$ref` are ignored, as in drafts up to 7."""
-        return (
-            self.document.strict
-            and self.document.draft <= 7
-            and isinstance(self.schema, dict)
-            and isinstance(self.schema.get("$ref"), str)
-        )
+        return self.document.strict and self.document.draft <= 7 and _kind_of(self.keywords.get("$ref")) == "string"
 
     def child(self, schema: Any, *steps: str | int) -> _Node:
         """Return the node of a subschema; `steps` are the keyword and index that lead to it."""
         pointer = "/".join([self.pointer, *(str(step).replace("~", "~0").replace("/", "~1") for step in steps)])
-        if not isinstance(schema, dict | bool):
+        if _kind_of(schema) not in _SCHEMA_KINDS:
             raise _SchemaRefused(str(steps[0]), self.pointer, f"has {schema!r:.40} where a schema belongs")
         return self.document.node(schema, pointer, self.base)
 
@@ -123,20 +144,12 @@ class _Node:
 
     def list_of(self, keyword: str) -> list[_Node]:
         """Return the subschemas of a keyword that holds a list of them."""
-        schemas = self.get(keyword)
-        if schemas is None:
-            return []
-        if not isinstance(schemas, list):
-            raise self.refused(keyword, "must be a list of schemas")
+        schemas = self.get(keyword, "array", "must be a list of schemas") or ()
         return [self.child(schema, keyword, i) for i, schema in enumerate(schemas)]
 
     def map_of(self, keyword: str) -> dict[str, _Node]:
         """Return the subschemas of a keyword that maps names to them."""
-        schemas = self.get(keyword)
-        if schemas is None:
-            return {}
-        if not isinstance(schemas, dict):
-            raise self.refused(keyword, "must be an object with schemas")
+        schemas = self.get(keyword, "object", "must be an object with schemas") or {}
         return {name: self.child(schema, keyword, name) for name, schema in schemas.items()}
 
     def refused(self, keyword: str, why: str) -> _SchemaRefused:
@@ -146,9 +159,7 @@ class _Node:
     def target(self) -> _Node | None:
         """The node that `$ref` refers to; None without a reference."""
         reference = self.get("$ref")
-        if not isinstance(reference, str):
-            return None
-        return self.document.resolve(self, reference)
+        return self.document.resolve(self, reference) if _kind_of(reference) == "string" else None
 
     @cached_property
     def plain(self) -> _Node:
@@ -163,10 +174,9 @@ class _Node:
 
     @property
     def _has_siblings(self) -> bool:
-        assert isinstance(self.schema, dict)
         if self.bare_reference:
             return False
-        return any(key not in (*_ANNOTATIONS, *_NO_SCHEMAS, "$ref", "$schema", "$id", "id") for key in self.schema)
+        return any(key not in (*_ANNOTATIONS, *_NO_SCHEMAS, "$ref", "$schema", "$id", "id") for key in self.keywords)
 
     # --- the graph ---
 
@@ -183,7 +193,7 @@ class _Node:
         return [
             self.child(schema, *steps)
             for steps, schema in _subschemas(keyword, value)
-            if isinstance(schema, dict | bool)
+            if _kind_of(schema) in _SCHEMA_KINDS
         ]
 
     @cached_property
@@ -205,9 +215,10 @@ class _Node:
 
 def _subschemas(keyword: str, value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
     """Yield the subschemas of a keyword, each with the steps that lead to it."""
-    if keyword in _MAPS and isinstance(value, dict):
+    kind = _kind_of(value)
+    if keyword in _MAPS and kind == "object":
         yield from (((keyword, name), schema) for name, schema in value.items())
-    elif keyword in _LISTS and isinstance(value, list):
+    elif keyword in _LISTS and kind == "array":
         yield from (((keyword, i), schema) for i, schema in enumerate(value))
     elif keyword in _SINGLE and value is not None:
         yield (keyword,), value
@@ -238,24 +249,24 @@ class _Document:
         base = self._base_of(schema, base)
         key = base, self._essence(schema)
         if key not in self._nodes:
-            if isinstance(schema, dict):
-                for keyword in _REFUSED.keys() & schema.keys():
-                    raise _SchemaRefused(keyword, pointer, _REFUSED[keyword])
-            self._nodes[key] = _Node(self, schema, pointer, base)
+            node = _Node(self, schema, pointer, base)
+            for keyword in _REFUSED.keys() & node.keywords.keys():
+                raise node.refused(keyword, _REFUSED[keyword])
+            self._nodes[key] = node
         return self._nodes[key]
 
     def _essence(self, value: Any) -> int:
         """Return an integer that equal values share; string annotations are ignored."""
-        if isinstance(value, dict | list):
+        if _kind_of(value) in ("object", "array"):
             if id(value) not in self._known:
                 self._known[id(value)] = value, self._number(self._parts(value))
             return self._known[id(value)][1]
         return self._number((type(value).__name__, value))
 
-    def _parts(self, value: dict | list) -> object:
-        if isinstance(value, list):
+    def _parts(self, value: Any) -> object:
+        if _kind_of(value) == "array":
             return ("list", *(self._essence(part) for part in value))
-        kept = ((k, v) for k, v in value.items() if not (k in _ANNOTATIONS and isinstance(v, str)))
+        kept = ((k, v) for k, v in value.items() if not (k in _ANNOTATIONS and _kind_of(v) == "string"))
         return ("dict", *((k, self._raw(v) if k in ("enum", "const") else self._essence(v)) for k, v in kept))
 
     def _raw(self, value: Any) -> int:
@@ -267,8 +278,10 @@ class _Document:
     # --- references ---
 
     def _own_id(self, schema: Any) -> str:
-        own_id = schema.get("id" if self.draft == 4 else "$id") if isinstance(schema, dict) else None
-        return own_id if isinstance(own_id, str) else ""
+        if _kind_of(schema) != "object":
+            return ""
+        own_id = schema.get("id" if self.draft == 4 else "$id")
+        return own_id if _kind_of(own_id) == "string" else ""
 
     def _base_of(self, schema: Any, base: str) -> str:
         own = urldefrag(self._own_id(schema)).url
@@ -279,7 +292,7 @@ class _Document:
         queue = [(schema, pointer, base)]
         while queue:
             schema, pointer, base = queue.pop()
-            if not isinstance(schema, dict):
+            if _kind_of(schema) != "object":
                 continue
             base = self._base_of(schema, base)
             for address in self._addresses(schema, base):
@@ -295,7 +308,7 @@ class _Document:
         if fragment:
             yield f"{base}#{fragment}"
         for keyword in ("$anchor", "$dynamicAnchor"):
-            if isinstance(schema.get(keyword), str):
+            if _kind_of(schema.get(keyword)) == "string":
                 yield f"{base}#{schema[keyword]}"
 
     def resolve(self, node: _Node, reference: str) -> _Node:
@@ -313,11 +326,11 @@ class _Document:
         for step in fragment.split("/")[1:] if fragment.startswith("/") else ():
             name = unquote(step).replace("~1", "/").replace("~0", "~")
             try:
-                schema = schema[int(name)] if isinstance(schema, list) else schema[name]
+                schema = schema[int(name)] if _kind_of(schema) == "array" else schema[name]
             except (KeyError, ValueError, IndexError, TypeError):
                 raise node.refused("$ref", f"refers to {reference!r:.60}, which does not exist") from None
             pointer, base = f"{pointer}/{step}", self._base_of(schema, base)
-        if not isinstance(schema, dict | bool):
+        if _kind_of(schema) not in _SCHEMA_KINDS:
             raise node.refused("$ref", f"refers to {reference!r:.60}, which is not a schema")
         return self.node(schema, pointer, base)
 

@@ -22,7 +22,7 @@ from redraft.decoding.constraints.schema.atoms import (
     _schema_formula,
     _UniqueItems,
 )
-from redraft.decoding.constraints.schema.document import _Node
+from redraft.decoding.constraints.schema.document import _kind_of, _Node
 from redraft.decoding.constraints.schema.formula import (
     _FALSE,
     _TRUE,
@@ -65,8 +65,8 @@ def _schema_for_kind(node: _Node, kind: str) -> _Formula:
 
 
 def _read_keywords(node: _Node, kind: str) -> _Formula:
-    if isinstance(node.schema, bool):
-        return _constant(node.schema)
+    if node.truth is not None:
+        return _constant(node.truth)
     parts = [_read_type(node, kind)]
     for keyword, read in (*_OF_KIND.get(kind, {}).items(), *_OF_ALL.items()):
         if parts[-1] is _FALSE:
@@ -92,9 +92,9 @@ def _read_type(node: _Node, kind: str) -> _Formula:
     names = node.get("type")
     if names is None:
         return _TRUE
-    names = names if isinstance(names, list) else [names]
+    names = names if _kind_of(names) == "array" else [names]
     for name in names:
-        if not isinstance(name, str) or (name not in _KINDS_OF and name != "any") or name in ("true", "false"):
+        if _kind_of(name) != "string" or name not in (*_KINDS_OF, "any") or name in ("true", "false"):
             raise node.refused("type", f"is {name!r:.40}, which is not a JSON type")
     if any(name == "any" for name in names):
         raise node.refused("type", "is 'any', which belongs to draft 3")
@@ -103,25 +103,21 @@ def _read_type(node: _Node, kind: str) -> _Formula:
     return _constant(any(kind in _KINDS_OF[name] for name in names))
 
 
-def _kind_of(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    kinds = {type(None): "null", int: "number", Decimal: "number", str: "string", list: "array", dict: "object"}
-    return kinds[type(value)]
+def _value_kind(value: Any) -> str:
+    kind = _kind_of(value)
+    return str(value).lower() if kind == "boolean" else kind
 
 
-def _read_enum(node: _Node, values: Any, kind: str) -> _Formula:
-    if not isinstance(values, list):
-        raise node.refused("enum", "must be a list")
-    return _among_values(node, "enum", values, kind)
+def _read_enum(node: _Node, value: Any, kind: str) -> _Formula:
+    return _among_values(node, node.get("enum", "array", "must be a list"), kind)
 
 
 def _read_const(node: _Node, value: Any, kind: str) -> _Formula:
-    return _among_values(node, "const", [value], kind)
+    return _among_values(node, [value], kind)
 
 
-def _among_values(node: _Node, keyword: str, values: list[Any], kind: str) -> _Formula:
-    mine = [value for value in values if _kind_of(value) == kind]
+def _among_values(node: _Node, values: list[Any], kind: str) -> _Formula:
+    mine = [value for value in values if _value_kind(value) == kind]
     if not mine or kind in ("null", "true", "false"):
         return _constant(bool(mine))
     if kind == "number":
@@ -181,14 +177,14 @@ def _read_if(node: _Node, value: Any, kind: str) -> _Formula:
 
 
 def _number(node: _Node, keyword: str, value: Any) -> Decimal:
-    if isinstance(value, bool) or not isinstance(value, int | Decimal):
+    if _kind_of(value) != "number":
         raise node.refused(keyword, f"is {value!r:.40}; it must be a number")
     return Decimal(value)
 
 
 def _read_bound(keyword: str, node: _Node, value: Any, kind: str) -> _Formula:
     """Read minimum, maximum and their exclusive forms, which are booleans in draft 4."""
-    if isinstance(value, bool):
+    if _kind_of(value) == "boolean":
         return _TRUE  # read together with minimum or maximum
     below = keyword in ("maximum", "exclusiveMaximum")
     exclusive = keyword.startswith("exclusive") or node.get(f"exclusive{keyword.capitalize()}") is True
@@ -207,8 +203,7 @@ def _read_multiple_of(node: _Node, value: Any, kind: str) -> _Formula:
 
 
 def _size(node: _Node, keyword: str, value: Any) -> int:
-    whole = isinstance(value, Decimal) and value == value.to_integral_value()
-    if isinstance(value, bool) or not (isinstance(value, int) or whole) or value < 0:
+    if _kind_of(value) != "number" or value != int(value) or value < 0:
         raise node.refused(keyword, f"is {value!r:.40}; it must be a whole number, 0 or more")
     return int(value)
 
@@ -225,13 +220,11 @@ def _read_max_length(node: _Node, value: Any, kind: str) -> _Formula:
 
 
 def _read_pattern(node: _Node, value: Any, kind: str) -> _Formula:
-    if not isinstance(value, str):
-        raise node.refused("pattern", "must be a string")
-    return _pattern_formula(value)
+    return _pattern_formula(node.get("pattern", "string", "must be a string"))
 
 
 def _read_format(node: _Node, value: Any, kind: str) -> _Formula:
-    return _format_formula(value) if isinstance(value, str) else _TRUE
+    return _format_formula(value) if _kind_of(value) == "string" else _TRUE
 
 
 # --- arrays ---
@@ -256,7 +249,7 @@ def _read_prefix_items(node: _Node, value: Any, kind: str) -> _Formula:
 
 
 def _read_items(node: _Node, value: Any, kind: str) -> _Formula:
-    if isinstance(value, list):  # drafts before 2020-12
+    if _kind_of(value) == "array":  # drafts before 2020-12
         rest = node.at("additionalItems") if node.get("additionalItems") is not None else None
         others = _TRUE if rest is None else _items(len(value), _schema_formula(rest))
         return _all_of([_tuple(node.list_of("items")), others])
@@ -333,7 +326,7 @@ def _read_additional_properties(node: _Node, value: Any, kind: str) -> _Formula:
 
 
 def _strings(node: _Node, keyword: str, value: Any) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+    if _kind_of(value) != "array" or any(_kind_of(name) != "string" for name in value):
         raise node.refused(keyword, "must be a list of strings")
     return value
 
@@ -356,13 +349,11 @@ def _if_present(name: str, formula: _Formula) -> _Formula:
 
 def _read_dependencies(keyword: str, node: _Node, value: Any, kind: str) -> _Formula:
     """Read dependentRequired, dependentSchemas, and dependencies, which combines both."""
-    if not isinstance(value, dict):
-        raise node.refused(keyword, "must be an object")
     formulas = []
-    for name, below in value.items():
-        if isinstance(below, list) and keyword != "dependentSchemas":
+    for name, below in node.get(keyword, "object", "must be an object").items():
+        if _kind_of(below) == "array" and keyword != "dependentSchemas":
             formulas.append(_if_present(name, _all_of(map(_has, _strings(node, keyword, below)))))
-        elif keyword == "dependencies" and isinstance(below, str):
+        elif keyword == "dependencies" and _kind_of(below) == "string":
             formulas.append(_if_present(name, _has(below)))
         else:
             formulas.append(_if_present(name, _schema_for_kind(node.child(below, keyword, name).plain, kind)))

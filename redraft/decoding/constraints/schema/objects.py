@@ -11,15 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from redraft.decoding.constraints.schema.atoms import (
-    _AllNames,
-    _count_formula,
-    _HasProperty,
-    _OtherProperties,
-    _PropertyCount,
-    _PropertyObeys,
-)
-from redraft.decoding.constraints.schema.document import _Node
+from redraft.decoding.constraints.schema.atoms import _Implied, _ObjectAtom
+from redraft.decoding.constraints.schema.document import _kind_of, _Node
 from redraft.decoding.constraints.schema.formula import (
     _FALSE,
     _TRUE,
@@ -62,10 +55,8 @@ class _Object:
         cluster = [node for top in self.demand.nodes for node in _applied_schemas(top)]
         declared = [name for node in cluster for name in _declared(node)]
         required = [name for node in cluster for name in node.get("required") or ()]
-        atoms = [atom for formula in self.formulas for atom in formula.atoms]
-        mentioned = [atom.name for atom in atoms if isinstance(atom, _HasProperty | _PropertyObeys)]
-        others = [name for atom in atoms if isinstance(atom, _OtherProperties) for name in atom.names]
-        known = {*mentioned, *others, *declared}
+        mentioned = [name for formula in self.formulas for atom in formula.atoms for name in atom.mentions]
+        known = {*mentioned, *declared}
         return [*dict.fromkeys([*declared, *(name for name in required if name in known), *sorted(known)])]
 
     @cached_property
@@ -89,11 +80,8 @@ class _Object:
         formula.
         """
         sure = _literals(self.formulas[0])
-        plain = {lit.args[0] for lit in sure if lit.op == "fact" and not _counts(lit.args[0], distinct=False)}
-        plain |= {
-            lit.args[0].args[0] for lit in sure if lit.op == "not" and _counts(lit.args[0].args[0], distinct=False)
-        }
-        general = {atom for atom in _all_atoms(self.formulas) if isinstance(atom, _OtherProperties | _PropertyCount)}
+        plain = {atom for lit in sure for atom in lit.atoms if atom.withstands_repeats(required=lit.op == "fact")}
+        general = {atom for atom in _all_atoms(self.formulas) if atom.repeats}
         watched = {atom for formula in self.formulas[1:] for atom in formula.atoms}
         mixed = {atom for part in _parts(self.formulas[0]) if part not in sure for atom in part.atoms}
         return bool(general - plain) or bool(general & (watched | mixed))
@@ -150,55 +138,41 @@ class _Object:
     def _without_name(self, formulas: _Formulas, name: str) -> _Formulas:
         """Return the formulas that remain if the object does not have this name."""
         self.compiler.budget.step(sum(map(_size, formulas)))
-        changes = {atom: _constant(isinstance(atom, _PropertyObeys)) for atom in self._about(formulas, name)}
+        changes = {atom: _constant(atom.vacuous) for atom in self._about(formulas, name)}
         return tuple(_substitute(formula, changes) for formula in formulas)
 
-    def _about(self, formulas: _Formulas, name: str) -> list[Any]:
+    def _about(self, formulas: _Formulas, name: str) -> list[_ObjectAtom]:
         return [atom for atom in self._by_name.get(name, ()) if any(atom in formula.atoms for formula in formulas)]
 
     @cached_property
-    def _by_name(self) -> dict[str, list[Any]]:
-        by_name: dict[str, list[Any]] = {}
+    def _by_name(self) -> dict[str, list[_ObjectAtom]]:
+        by_name: dict[str, list[_ObjectAtom]] = {}
         for atom in _all_atoms(self.formulas):
-            if isinstance(atom, _HasProperty | _PropertyObeys):
-                by_name.setdefault(atom.name, []).append(atom)
+            if atom.own_name is not None:
+                by_name.setdefault(atom.own_name, []).append(atom)
         return by_name
 
     @cached_property
-    def _general(self) -> list[Any]:
+    def _general(self) -> list[_ObjectAtom]:
         """Atoms that are not about one particular name."""
         atoms = [atom for formula in self.formulas for atom in _atoms_in_order(formula)]
-        return [atom for atom in dict.fromkeys(atoms) if not isinstance(atom, _HasProperty | _PropertyObeys)]
+        return [atom for atom in dict.fromkeys(atoms) if atom.own_name is None]
 
     def _after_name(self, place: int, formulas: _Formulas) -> int:
         """Return the state after the name at this position."""
         name = self.names[place]
-        concerned = self._applicable_atoms(name)
-        if concerned is None:
-            return _NOWHERE
-        own = [atom for atom in self._by_name.get(name, ()) if isinstance(atom, _PropertyObeys)]
-        names = {
-            atom: _constant(bool(_holds(atom.name, name))) for atom in self._general if isinstance(atom, _AllNames)
-        }
-        formulas = tuple(
-            _substitute(formula, {atom: _FALSE for atom, holds in names.items() if holds is _FALSE})
-            for formula in formulas
-        )
-        return self._value(formulas, [*own, *concerned], place + 1, name)
 
-    def _applicable_atoms(self, name: str) -> list[_OtherProperties] | None:
-        """Return the atoms about unlisted names that apply to this name; None if parsers disagree."""
-        applicable = []
-        for atom in self._general:
-            if isinstance(atom, _AllNames) and _holds(atom.name, name) is None:
-                return None
-            if isinstance(atom, _OtherProperties):
-                truth = [_holds(pattern, name) for pattern in (atom.like, *atom.unlike)]
-                if None in truth:
-                    return None
-                if name not in atom.names and truth[0] and not any(truth[1:]):
-                    applicable.append(atom)
-        return applicable
+        def holds(pattern: _Formula) -> bool | None:
+            return _holds(pattern, name)
+
+        applies = {atom: atom.applies(name, holds) for atom in self._general}
+        forbids = {atom: atom.forbids(holds) for atom in self._general}
+        if None in (*applies.values(), *forbids.values()):
+            return _NOWHERE
+        own = [atom for atom in self._by_name.get(name, ()) if atom.of_value()]
+        wrong = {atom: _FALSE for atom, forbidden in forbids.items() if forbidden}
+        formulas = tuple(_substitute(formula, wrong) for formula in formulas)
+        return self._value(formulas, [*own, *(atom for atom, yes in applies.items() if yes)], place + 1, name)
 
     def _read_free_name(self, state: _State) -> int:
         """Return the state that reads a name which no schema mentions."""
@@ -206,19 +180,18 @@ class _Object:
         if not self.open or (place > len(self.names) and self.once):
             return _NOWHERE
         atoms = [atom for atom in self._general if any(atom in formula.atoms for formula in formulas)]
-        others = [atom for atom in atoms if isinstance(atom, _OtherProperties)]
-        patterns = [pattern for atom in others for pattern in (atom.like, *atom.unlike)]
-        names = [atom for atom in atoms if isinstance(atom, _AllNames)]
-        watched = tuple(dict.fromkeys(p for p in [*patterns, *(atom.name for atom in names)] if p.atoms))
+        patterns = [pattern for atom in atoms for pattern in atom.patterns]
+        every = [atom.every_name for atom in atoms if atom.every_name is not None]
+        watched = tuple(dict.fromkeys(pattern for pattern in [*patterns, *every] if pattern.atoms))
         wanted = _necessary_condition(
-            formulas[0], lambda atom: (atom.name, False) if isinstance(atom, _AllNames) else None
+            formulas[0], lambda atom: None if atom.every_name is None else (atom.every_name, False)
         )
         fragment = self.compiler.key(wanted, watched)
         nexts = []
         for label in fragment.labels:
             truth = {_TRUE: True, _FALSE: False, **dict(zip(watched, label, strict=True))}
-            concerned = [a for a in others if truth[a.like] and not any(truth[pattern] for pattern in a.unlike)]
-            wrong = {atom: _FALSE for atom in names if not truth[atom.name]}
+            concerned = [atom for atom in atoms if atom.applies(None, truth.get)]
+            wrong = {atom: _FALSE for atom in atoms if atom.forbids(truth.get)}
             remaining = tuple(_substitute(formula, wrong) for formula in formulas)
             nexts.append(self._value(remaining, concerned, len(self.names) + 1, None, again=place > len(self.names)))
         reader = self.machine.insert_fragment(fragment, nexts)
@@ -230,7 +203,7 @@ class _Object:
     # --- values ---
 
     def _value(
-        self, formulas: _Formulas, concerned: list[Any], place: int, name: str | None, again: bool = False
+        self, formulas: _Formulas, concerned: list[_ObjectAtom], place: int, name: str | None, again: bool = False
     ) -> int:
         """Return the state after a name, before the colon.
 
@@ -239,14 +212,13 @@ class _Object:
         """
         if formulas[0] is _FALSE:
             return _NOWHERE
-        about = set(concerned)
-        concerned = [atom for atom in concerned if any(atom in formula.atoms for formula in formulas)]
-        needed = _necessary_condition(
-            formulas[0], lambda atom: (atom.value, isinstance(atom, _PropertyObeys)) if atom in about else None
-        )
-        sure = {lit.args[0] for lit in _literals(formulas[0]) if lit.op == "fact"} & about
-        certain = {atom.value for atom in sure}
-        uncertain = dict.fromkeys(atom.value for atom in concerned if atom.value not in certain)
+        conditions = {atom: implied for atom in concerned if (implied := atom.of_value())}
+        needed = _necessary_condition(formulas[0], conditions.get)
+        sure = {lit.args[0] for lit in _literals(formulas[0]) if lit.op == "fact"} & conditions.keys()
+        certain = {conditions[atom][0] for atom in sure}
+        present = [atom for atom in conditions if any(atom in formula.atoms for formula in formulas)]
+        conditions = {atom: conditions[atom] for atom in present}
+        uncertain = dict.fromkeys(value for value, _ in conditions.values() if value not in certain)
         watched = tuple(value for value in uncertain if value.atoms)
         demand = self.compiler.demand(needed, watched, self.demand)
         if demand.first is _FALSE:
@@ -255,7 +227,7 @@ class _Object:
         nexts = []
         for label in fragment.labels:
             truth = dict(zip(watched, label, strict=True)) | dict.fromkeys(certain, True)
-            nexts.append(self._after(self._after_property(formulas, name, concerned, truth, again), place))
+            nexts.append(self._after(self._after_property(formulas, name, conditions, truth, again), place))
         begin = self.machine.insert_fragment(fragment, nexts)
         if begin == _NOWHERE:
             return _NOWHERE
@@ -264,19 +236,25 @@ class _Object:
         return self.machine.step((_COLON, self.machine.state_with(row)))
 
     def _after_property(
-        self, formulas: _Formulas, name: str | None, concerned: list[Any], truth: dict[_Formula, bool], again: bool
+        self,
+        formulas: _Formulas,
+        name: str | None,
+        conditions: dict[_ObjectAtom, _Implied],
+        truth: dict[_Formula, bool],
+        again: bool,
     ) -> _Formulas:
         """Return the formulas that remain after a property, given which formulas its value satisfies."""
         changes: dict[Any, _Formula] = {}
         if name is not None:
             changes = {atom: _TRUE for atom in self._by_name.get(name, ())}
         self.compiler.budget.step(sum(map(_size, formulas)))
-        for atom in concerned:
-            holds = truth.get(atom.value, atom.value is _TRUE)
-            if isinstance(atom, _PropertyObeys) or not holds:
+        for atom, (value, settles) in conditions.items():
+            holds = truth.get(value, value is _TRUE)
+            if settles or not holds:
                 changes[atom] = _constant(holds)
-        for atom in {atom for formula in formulas for atom in formula.atoms if isinstance(atom, _PropertyCount)}:
-            changes[atom] = _count_formula(_PropertyCount(atom.least - (not (again and atom.distinct)), atom.distinct))
+        for atom in _all_atoms(formulas):
+            if (rest := atom.after_property(again)) is not None:
+                changes[atom] = rest
         return tuple(_substitute(formula, changes) for formula in formulas)
 
     def _after(self, formulas: _Formulas, place: int) -> int:
@@ -295,19 +273,11 @@ class _Object:
     def _close(self, formulas: _Formulas) -> int:
         """Return the exit code if the object ends here; `_NOWHERE` if it may not."""
         ended = [
-            _substitute(
-                formula,
-                {atom: _constant(not isinstance(atom, _HasProperty | _PropertyCount)) for atom in formula.atoms},
-            )
-            for formula in formulas
+            _substitute(formula, {atom: _constant(atom.vacuous) for atom in formula.atoms}) for formula in formulas
         ]
         if ended[0] is not _TRUE:
             return _NOWHERE
         return _exit_code(self.labels.setdefault(tuple(each is _TRUE for each in ended[1:]), len(self.labels)))
-
-
-def _counts(atom: Any, distinct: bool) -> bool:
-    return isinstance(atom, _PropertyCount) and atom.distinct == distinct
 
 
 def _size(formula: _Formula) -> int:
@@ -339,5 +309,5 @@ def _applied_schemas(node: _Node) -> list[_Node]:
 
 
 def _declared(node: _Node) -> list[str]:
-    values = [value for value in (node.get("enum") or [node.get("const")]) if isinstance(value, dict)]
+    values = [value for value in (node.get("enum") or [node.get("const")]) if _kind_of(value) == "object"]
     return [*node.map_of("properties"), *(name for value in values for name in value)]

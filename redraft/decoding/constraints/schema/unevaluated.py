@@ -18,7 +18,7 @@ from redraft.decoding.constraints.schema.atoms import (
     _PropertyObeys,
     _schema_formula,
 )
-from redraft.decoding.constraints.schema.document import _Node
+from redraft.decoding.constraints.schema.document import _SCHEMA_KINDS, _kind_of, _Node
 from redraft.decoding.constraints.schema.formula import _FALSE, _TRUE, _all_of, _any_of, _fact, _Formula, _not
 from redraft.decoding.constraints.schema.strings.expressions import _UnsupportedPattern
 from redraft.decoding.constraints.schema.strings.patterns import _pattern_formula
@@ -83,13 +83,13 @@ def _evaluated_parts(
     node: _Node, condition: _Formula, kind: str, meaning: _Meaning, top: bool = True
 ) -> Iterator[_EvaluatedParts]:
     """Yield the parts that a schema and its subschemas about the same value evaluate."""
-    if isinstance(node.schema, bool):
+    if node.truth is not None:
         return
     items, prefix = node.get("items"), len(node.list_of("prefixItems"))
     open_ended = _OPEN_ENDED[kind][:1] if top else _OPEN_ENDED[kind]
     everything = any(node.get(keyword) is not None for keyword in open_ended)
-    everything |= kind == "array" and isinstance(items, dict | bool)
-    prefix = len(items) if isinstance(items, list) else prefix
+    everything |= kind == "array" and _kind_of(items) in _SCHEMA_KINDS
+    prefix = len(items) if _kind_of(items) == "array" else prefix
     contains = node.get("contains") is not None and node.document.draft >= 2020
     names, patterns = tuple(node.map_of("properties")), tuple(node.map_of("patternProperties"))
     yield _EvaluatedParts(condition, names, patterns, prefix, everything, contains)

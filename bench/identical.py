@@ -16,7 +16,6 @@ from typing import Any
 import torch
 
 from bench.limit import machine
-from redraft import load
 from redraft.core import rng
 from redraft.decoding import (
     Blocks,
@@ -30,7 +29,7 @@ from redraft.decoding import (
 )
 from redraft.models import DiffusionLM
 from redraft.tasks import open_model
-from redraft.training import StoryCorpus
+from redraft.training import StoryCorpus, load
 
 RESULTS = Path(__file__).parent / "results" / "identical.jsonl"
 

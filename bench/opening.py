@@ -18,7 +18,7 @@ from bench.race import Row, tell
 
 RESULTS = Path(__file__).parent / "results" / "opening.jsonl"
 GOAL, RUNS = 2.0, 7
-OPEN = "import redraft; model = redraft.load('smol')"
+OPEN = "import redraft; model = redraft.training.load('smol')"
 CALL = "\nimport torch\nwith torch.no_grad(): model.network(torch.tensor([[1, 2, 3, 4, 5]]))"
 
 

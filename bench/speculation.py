@@ -24,7 +24,6 @@ import torch
 
 from bench.identical import prompts
 from bench.limit import machine
-from redraft import load
 from redraft.core import Canvas, Context, rng
 from redraft.decoding import (
     Ancestral,
@@ -46,6 +45,7 @@ from redraft.decoding import (
 from redraft.models import DiffusionLM, DraftNetwork, DraftState, Transformer, chat_canvas, with_weight_format
 from redraft.tasks import open_model
 from redraft.tasks.engine.speculation import _text_lookup
+from redraft.training import load
 
 RESULTS = Path(__file__).parent / "results" / "speculation.jsonl"
 PROMPTS = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redraft.core.lazy import attach
+from redraft.core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from redraft import (
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from redraft.tasks.correction.correction import correct as correct
     from redraft.tasks.generation import generate as generate
     from redraft.tasks.infilling.infilling import infill as infill
+    from redraft.tasks.language_model import load as load
     from redraft.tasks.rewriting import rewrite as rewrite
     from redraft.tasks.scoring import score as score
     from redraft.training import presets as presets
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
     from redraft.training.loop import fit as fit
     from redraft.training.objectives.losses import Bound as Bound
     from redraft.training.objectives.objective import Objective as Objective
-    from redraft.training.runs.loading import export as export, load as load
+    from redraft.training.runs.loading import export as export
     from redraft.training.runs.run import Run as Run
 
 __getattr__, __dir__, __all__ = attach(__name__, __file__)

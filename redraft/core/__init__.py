@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         batch_invariant_rows as batch_invariant_rows,
         least_invariant_rows as least_invariant_rows,
     )
+    from redraft.core.hardware.device import best_device as best_device, find_device as find_device
     from redraft.core.hardware.forked import (
         run_forked as run_forked,
     )
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
         InstructionSet as InstructionSet,
         MemoryInfo as MemoryInfo,
         SystemReport as SystemReport,
-        best_device as best_device,
         diagnose_system as diagnose_system,
         free_memory as free_memory,
         inspect_system as inspect_system,

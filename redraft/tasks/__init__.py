@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from redraft.tasks.generation import generate as generate
     from redraft.tasks.infilling.infilling import infill as infill
     from redraft.tasks.infilling.propose_and_judge import ProposeAndJudge as ProposeAndJudge
+    from redraft.tasks.language_model import LanguageModel as LanguageModel, load as load
     from redraft.tasks.rewriting import rewrite as rewrite
     from redraft.tasks.scoring import ScoreResult as ScoreResult, ScoreResults as ScoreResults, score as score
 

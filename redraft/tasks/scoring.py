@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from redraft.core.batch import Batch, BatchOrigin
+from redraft.core.text.shading import table_html
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.settings import ScoreSettings, require_texts
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
@@ -34,6 +35,15 @@ class ScoreResult:
     """Number of scored tokens, including the end token."""
     row: int = 0
     """Index of the text in the call."""
+
+    def __str__(self) -> str:
+        error = f" ± {self.stderr:.2f}" if self.stderr else ""
+        return f"{self.bits:.2f}{error} bits, {self.bits_per_char:.3f} per character: {self.text}"
+
+    def _repr_html_(self) -> str:
+        """A table in a notebook."""
+        figures = (f"{self.bits:.2f} ± {self.stderr:.2f}", f"{self.bits_per_token:.3f}", f"{self.bits_per_char:.3f}")
+        return table_html(("text", "bits", "per token", "per character"), [(self.text, *figures)])
 
     @property
     def bits_per_token(self) -> float:

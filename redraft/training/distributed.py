@@ -20,7 +20,7 @@ from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from redraft.core.hardware.system import best_device
+from redraft.core.hardware.device import find_device
 from redraft.training.objectives.objective import TrainStep
 
 
@@ -73,11 +73,11 @@ class _Workers:
 
 
 @contextmanager
-def _join_workers() -> Iterator[_Workers]:
+def _join_workers(device_name: str | torch.device = "auto") -> Iterator[_Workers]:
     """Joins the process group that torchrun announces and leaves it at the end, unless it was already initialized."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
-    device, joining = best_device(local_rank), world > 1 and not dist.is_initialized()
+    device, joining = find_device(device_name, local_rank), world > 1 and not dist.is_initialized()
     if joining:
         _join(device)
     try:

@@ -26,6 +26,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from redraft.core import randomness
 from redraft.core.batch import Batch
+from redraft.core.hardware.precision import Precision
 from redraft.core.hardware.system import free_memory
 from redraft.models.checkpoints import reader, serialization, writer
 from redraft.models.diffusion_lm import DiffusionLM
@@ -57,7 +58,12 @@ from redraft.training.state import TrainingError, _averaged, _copies, _TrainStat
 
 
 def fit(
-    run: Run, out: str | Path, *, quiet: bool = False, tell: Callable[[dict[str, Any]], None] | None = None
+    run: Run,
+    out: str | Path,
+    *,
+    device: str | torch.device = "auto",
+    quiet: bool = False,
+    tell: Callable[[dict[str, Any]], None] | None = None,
 ) -> DiffusionLM:
     """Trains, or continues where the same run stopped in `out`; returns the model with averaged weights.
 
@@ -66,26 +72,20 @@ def fit(
     Args:
         run: the experiment, such as `presets.mdlm_tiny()`
         out: directory for checkpoints and metrics.jsonl; no other run may use it
+        device: auto (the best one), cpu, cuda, cuda:1 or mps; with several workers, cuda is a GPU per worker
         quiet: do not print progress
         tell: called with each record of metrics.jsonl as it is written; with several workers, only on the first
     """
     out = Path(out)
     _require_packages(run)
-    with _join_workers() as team, _stop_signals() as received, _deterministic_kernels(), _hold_lock(out, team):
+    with _join_workers(device) as team, _stop_signals() as received, _deterministic_kernels(), _hold_lock(out, team):
         _require_memory(run, team)
         _claim_directory(run, out, team)
         choice = _choose_run_precision(run, out, team, quiet)
         model = _new_model(run).to(team.device).on(Row(Dense(run.recompute)))
         with _show_waiting("reading the text", shown=team.first and not quiet):
             train, valid = _texts(run)
-        saved = reader.read_newest(out)
-        if run.base is None and saved is None and model.codec is not None:
-            model.codec.fit_statistics(partial(first_batches, train))
-        step = team.wrap(TrainStep(model, run.objective), run.shard)
-        state = _TrainState(model, _copies(model), build_optimizers(model, run.optimizer, choice.dtype), choice)
-        if saved is not None:
-            state.restore(saved)
-        del saved  # it takes as much memory as the training state
+        step, state = _start(run, out, model, train, choice, team)
         _compile(model, run.compile)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro_batches)
         batches = prefetch(loader.batches(state.step * run.batch))
@@ -124,6 +124,20 @@ def _texts(run: Run) -> tuple[FramedRows, HeldOut]:
     """Loads the training rows and the held-out rows."""
     train = load_rows(run.data, "train", run.tokenizer, run.framing)
     return train, HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
+
+
+def _start(
+    run: Run, out: Path, model: DiffusionLM, train: FramedRows, choice: Precision, team: _Workers
+) -> tuple[nn.Module, _TrainState]:
+    """Wraps the model for the workers and makes the training state, or restores it from the newest checkpoint."""
+    saved = reader.read_newest(out)
+    if run.base is None and saved is None and model.codec is not None:
+        model.codec.fit_statistics(partial(first_batches, train))
+    step = team.wrap(TrainStep(model, run.objective), run.shard)
+    state = _TrainState(model, _copies(model), build_optimizers(model, run.optimizer, choice.dtype), choice)
+    if saved is not None:
+        state.restore(saved)
+    return step, state
 
 
 def _compile(model: DiffusionLM, enabled: bool) -> None:

@@ -35,6 +35,7 @@ from redraft.apps.cli.output import print_error
 from redraft.apps.cli.parsing import verb_arguments
 from redraft.apps.cli.streams import detach_streams, prepare_streams
 from redraft.apps.cli.user_code import user_code_location
+from redraft.core.version import __version__
 from redraft.tasks.arguments.setting import ArgumentError
 
 VERB_GROUPS: Mapping[str, Mapping[str, type[Any]]] = {
@@ -97,9 +98,7 @@ def _answer_about(argv: Sequence[str]) -> None:
     if argv in ([], ["help"]) or (argv[0] in HELP):
         print(overview(_ABOUT, VERB_GROUPS, _EXIT_CODES), end="", flush=True)
     elif argv[0] == "--version":
-        from importlib.metadata import version
-
-        print(f"redraft {version('redraft')}", flush=True)
+        print(f"redraft {__version__}", flush=True)
     else:
         return
     raise SystemExit(0)

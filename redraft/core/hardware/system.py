@@ -18,6 +18,7 @@ import torch
 
 from redraft.core.hardware.forked import _can_fork, run_forked
 from redraft.core.hardware.precision import _BELOW_AMX, _ISA_ENV, PrecisionError, choose_precision
+from redraft.core.version import __version__
 
 _GB = 1e9
 _LEVELS = {  # instruction set of oneDNN → flag of a CPU that claims to support it
@@ -95,7 +96,7 @@ def inspect_system() -> SystemReport:
     instructions = tuple(_tried())
     precision, reason = _precision()
     return SystemReport(
-        metadata.version("redraft"),
+        __version__,
         platform.python_version(),
         platform.platform(),
         torch.__version__,
@@ -190,13 +191,6 @@ def _cpu() -> _CpuInfo:
 def _flags() -> set[str]:
     match = re.search(r"^flags\s*:\s*(.+)", _text(Path("/proc/cpuinfo")), re.MULTILINE)
     return set(match[1].split()) if match else set()
-
-
-def best_device(place: int = 0) -> torch.device:
-    """The fastest kind of device available; `place` is the index among several GPUs."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", place)
-    return torch.device("mps") if torch.backends.mps.is_available() else torch.device("cpu")
 
 
 def free_memory(device: torch.device | str = "cpu") -> int | None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 
+from redraft.core.text.shading import table_html
 from redraft.models.diffusion_lm import eval_mode
 from redraft.tasks.arguments.settings import require_texts
 from redraft.tasks.choice.answer_scores import (
@@ -47,6 +48,18 @@ class ChoiceResult:
     def best(self) -> str:
         """The most likely answer, or the first one of a tie."""
         return self.answers[max(range(len(self.answers)), key=lambda i: self.probabilities[i])]
+
+    @property
+    def ranked(self) -> list[tuple[str, float]]:
+        """The answers with their probabilities, the most likely first."""
+        return sorted(zip(self.answers, self.probabilities, strict=True), key=lambda pair: -pair[1])
+
+    def __str__(self) -> str:
+        return "  ".join(f"{answer} {p:.3f}" for answer, p in self.ranked)
+
+    def _repr_html_(self) -> str:
+        """A table in a notebook."""
+        return table_html(("answer", "probability"), [(answer, f"{p:.1%}") for answer, p in self.ranked])
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that begins with the best answer."""

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from redraft.core.text.shading import changes_html
 from redraft.models.diffusion_lm import DiffusionLM, eval_mode
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.setting import ArgumentError
@@ -55,6 +56,13 @@ class CorrectionResult:
     """The changes, from left to right."""
     row: int = 0
     """Index of the text in the call."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        """The given text in a notebook, with its changes marked."""
+        return changes_html(self.given, [(c.start, c.was, c.now, c.probability) for c in self.changes])
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that begins with the text."""

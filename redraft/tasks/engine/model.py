@@ -8,7 +8,9 @@ from pathlib import Path
 from string import punctuation
 from typing import TypeAlias
 
-from redraft.core.hardware.system import best_device, free_memory
+import torch
+
+from redraft.core.hardware.system import free_memory
 from redraft.core.text.tokenizers import UNKNOWN, Tokenizer
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
@@ -16,6 +18,7 @@ from redraft.decoding.samplers.base import Sampler
 from redraft.models.canvas_builder import VariableHole, make_hole
 from redraft.models.checkpoints import serialization
 from redraft.models.checkpoints.reader import CheckpointError
+from redraft.models.cpu_weights import WeightFormat, with_weight_format
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.training.data.pairs import HasClasses
@@ -32,9 +35,28 @@ class TextModel:
     """A model with the run that trained it; `run` is None for imported models."""
 
     lm: DiffusionLM
+    """The network with its process, head, codec and tokenizer."""
     run: Run | None = None
+    """The experiment that trained it."""
     step: int | None = None
+    """Step of the checkpoint; None for exported and imported models."""
     path: Path | None = None
+    """The directory it was loaded from."""
+
+    def __repr__(self) -> str:
+        """Its size, process and tokenizer, and where it came from, on one line."""
+        tokenizer, device = self.lm.tokenizer, next(self.lm.parameters()).device
+        size = sum(p.numel() for p in self.lm.parameters())
+        facts = [
+            f"{size / 1e6:,.3g} M parameters" if size >= 1e6 else f"{size:,} parameters",
+            type(self.lm.process).__name__,
+            f"{type(tokenizer).__name__} of {tokenizer.vocab.size:,} ids" if tokenizer else "no tokenizer",
+            f"run {self.run.digest}" if self.run is not None else "not trained by Redraft",
+            *([] if self.step is None else [f"step {self.step:,}"]),
+            str(device),
+        ]
+        name = "" if self.path is None else f"{str(self.path)!r}: "
+        return f"{type(self).__name__}({name}{', '.join(facts)})"
 
     @property
     def name(self) -> str:
@@ -181,17 +203,21 @@ def open_model(
     path: str | Path,
     trust: tuple[str, ...] = (),
     *,
+    device: str | torch.device = "auto",
+    dtype: torch.dtype | None = None,
     mask: int | str | None = None,
     attention: str | None = None,
+    weights: WeightFormat | None = None,
     codec: bool = False,
 ) -> TextModel:
-    """Loads the model of a directory onto the best device; the other arguments are those of `redraft.load`.
+    """Loads the model of a directory; the arguments are those of `redraft.load`.
 
     codec: accept a codec whose diffusion is not trained yet; it can noise texts, but not generate any
     """
-    loaded = load_with_run(path, best_device(), trust, mask=mask, attention=attention)
+    loaded = load_with_run(path, device, trust, dtype=dtype, mask=mask, attention=attention)
     if not codec and loaded.run is not None and isinstance(loaded.run.objective, CodecObjective):
         raise CheckpointError(
             f"{path} is only a codec; train a diffusion model on its latents: redraft train … --base {path}"
         )
-    return TextModel(loaded.model, loaded.run, loaded.step, Path(path))
+    lm = loaded.model if weights is None else with_weight_format(loaded.model, weights)
+    return TextModel(lm, loaded.run, loaded.step, Path(path))

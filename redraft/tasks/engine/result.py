@@ -6,13 +6,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
+from redraft.core.text.shading import shaded_html
 from redraft.core.text.tokenizers import Tokenizer, token_texts
 from redraft.decoding.samplers.base import CacheKind, RuleExactness
 from redraft.tasks.engine.given_text import GivenText
 
-_T = TypeVar("_T")
+
+class _Displayed(Protocol):
+    """A result that a notebook can show."""
+
+    def _repr_html_(self) -> str: ...
+
+
+_T = TypeVar("_T", bound=_Displayed)
 _StopReason = Literal["end", "length", "stop"]
 _Exactness = Literal["free"] | RuleExactness
 
@@ -43,6 +51,15 @@ class TextResult:
     tokens. Empty unless requested with alternatives=…."""
     tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
     given_text: GivenText | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        """The text in a notebook; tokens that were written with little confidence are shaded."""
+        pieces = self.pieces or (self.text,)
+        known = self.confidence if self.pieces else (None,)
+        return shaded_html(zip(pieces, known, self.given if self.pieces else (False,), strict=True))
 
     def with_given_text(self, given_text: GivenText | None) -> TextResult:
         """A copy in which given parts are spelled exactly as given."""
@@ -93,6 +110,15 @@ class Results(Sequence[_T]):
     """The results of one call, in order; subclasses add the cost of the call and its settings."""
 
     results: tuple[_T, ...]
+
+    def __str__(self) -> str:
+        """The results as text, with an empty line between texts of several lines."""
+        texts = [str(result) for result in self]
+        return ("\n\n" if any("\n" in text for text in texts) else "\n").join(texts)
+
+    def _repr_html_(self) -> str:
+        """The results in a notebook, one after another."""
+        return "".join(result._repr_html_() for result in self)
 
     @overload
     def __getitem__(self, index: int) -> _T: ...

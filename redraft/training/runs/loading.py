@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from redraft.core.hardware.device import find_device
 from redraft.core.text.tokenizers import HubTokenizer, Tokenizer
 from redraft.models import shipped
 from redraft.models.checkpoints import cache, reader, serialization, writer
@@ -70,7 +71,7 @@ def load(
         path: directory of a run (its newest intact checkpoint is loaded), of a checkpoint, or of an exported model;
             "hf:org/name" (or "hf:org/name@revision") is downloaded from the Hugging Face hub; "story" is the small
             model that ships with the package
-        device: device of the weights
+        device: device of the weights: cpu, cuda, cuda:1, mps, or auto for the best one
         trust: names of external modules whose classes the config may use
         dtype: dtype of the weights; None for float32. Call a model with 16-bit weights under torch.autocast
         mask: mask token of another project's model, as an id or a string, if its files do not name it
@@ -93,6 +94,7 @@ def load_with_run(
     attention: str | None = None,
 ) -> LoadedModel:
     """Loads a model like `load`, together with the run and step it came from."""
+    device = find_device(device)
     path, name = _resolve_path(path)
     weights: Mapping[str, Tensor]
     kind = _kind(path)

@@ -305,7 +305,7 @@ def test_train_prints_its_records_and_the_result_and_resumes(say: Say, tmp_path:
     assert result["valid_bits_per_char"] == records[-1]["valid_bits_per_char"]
     assert result["valid_excess_bits_per_char"] == records[-1]["valid_excess_bits_per_char"]
     assert result["run"] == json.loads((where / "run.json").read_text())["hash"]
-    assert result["parameters"] == sum(p.numel() for p in redraft.load(where).parameters())
+    assert result["parameters"] == sum(p.numel() for p in redraft.training.load(where).parameters())
     assert "3 steps in runs/mdlm_tiny" in err
     again = [*command, "--log-every", "1", "--out", where]
     out, err = say(*again, "--json")
@@ -324,7 +324,7 @@ def test_train_goes_on_where_it_stopped(say: Say, mdlm: Path, tmp_path: Path) ->
     out, err = say(*command, "--out", tmp_path / "part", "--json")
     assert "continuing at step 2 of 3" in err
     assert [record["step"] for record in objects(out)] == [3, 3, 3]
-    ours, theirs = (redraft.load(tmp_path / name).state_dict() for name in ("part", "whole"))
+    ours, theirs = (redraft.training.load(tmp_path / name).state_dict() for name in ("part", "whole"))
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
 
 
@@ -641,7 +641,7 @@ def test_show_a_run_that_has_saved_nothing_yet(say: Say, mdlm: Path, tmp_path: P
 
 def test_a_model_without_its_run(say: Say, mdlm: Path, tmp_path: Path) -> None:
     """As others give them away: nobody knows the data, nor how long its texts are."""
-    model = redraft.load(mdlm)
+    model = redraft.training.load(mdlm)
     redraft.export(tmp_path / "given", model)
     (record,) = objects(say("show", tmp_path / "given", "--json")[0])
     assert record["parameters"] == sum(p.numel() for p in model.parameters())

@@ -114,7 +114,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_learned_score_is_the_exact_one(trained: Path) -> None:
-    from redraft import load
+    from redraft.training import load
 
     model = load(trained)
     scene = learned_scene(MIXTURE, model, 1)
@@ -148,7 +148,7 @@ def _slope(z: torch.Tensor, t: float) -> torch.Tensor:
 
 
 def test_the_bound_of_points_is_above_the_truth(trained: Path) -> None:
-    from redraft import load
+    from redraft.training import load
 
     rows = first_batches(load_rows(RUN.data, "valid", RUN.tokenizer, RUN.framing), 64)
     found = redraft.training.likelihood(load(trained), rows, draws=32)

@@ -366,7 +366,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path, Path]:
 
 def test_the_error_layer_is_trained_and_saved_with_its_model(trained: tuple[Run, Path, Path]) -> None:
     run, base, gstar = trained
-    frozen, model = redraft.load(base), redraft.load(gstar)
+    frozen, model = redraft.training.load(base), redraft.training.load(gstar)
     ours = dict(model.named_parameters())
     new = ours.keys() - dict(frozen.named_parameters()).keys()
     assert new == {name for name in ours if name.startswith("parts.errors.")} != set()

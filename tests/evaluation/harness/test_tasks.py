@@ -98,7 +98,7 @@ def test_figures_of_an_exact_model(models: dict[str, Path], capsys: pytest.Captu
 def load(path: Path) -> DiffusionLM:
     import redraft
 
-    return redraft.load(path)
+    return redraft.training.load(path)
 
 
 def test_bounds_state_their_error_and_repeat(models: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,7 +59,7 @@ def folder(build: Build, tiny: TransformerConfig, tmp_path_factory: pytest.TempP
 def adapted(folder: Path) -> DiffusionLM:
     """The base with an adapter whose weights are exact in bf16."""
     data = TextFiles((str(folder / "text.txt"),))
-    run = adaptation_run(redraft.load(folder / "base"), str(folder / "base"), data, PackedRows(12), lora=4)
+    run = adaptation_run(redraft.training.load(folder / "base"), str(folder / "base"), data, PackedRows(12), lora=4)
     model = DiffusionLM(run.model, run.tokenizer)
     torch.manual_seed(0)
     with torch.no_grad():
@@ -73,11 +73,11 @@ IDS = torch.tensor([[0, 2, 14, 6, 14, 8, 10]])
 
 
 def test_an_adapter_comes_back_with_its_base(folder: Path) -> None:
-    model, found = adapted(folder), redraft.load(folder / "adapter")
+    model, found = adapted(folder), redraft.training.load(folder / "adapter")
     assert found.config == model.config
     assert torch.equal(found.network(IDS, None), model.network(IDS, None))
     with lora_disabled(found):
-        original = redraft.load(folder / "base")
+        original = redraft.training.load(folder / "base")
         plain = torch.tensor([[0, 2, 4, 6, 0, 8, 10]])
         assert torch.equal(found.network(plain, None, Context(pattern=Causal())), original.network(plain, None))
     size = sum(p.numel() for p in lora_parameters(model))
@@ -92,14 +92,16 @@ def test_infill_and_export_by_command(folder: Path, tmp_path: Path, say: Say) ->
     holes = "the cat [[2]] the mat ."
     assert say("infill", tmp_path / "adapter", holes)[0].startswith("the cat")
     with pytest.raises(CheckpointError, match="exists already"):
-        write_adapter(tmp_path / "adapter", redraft.load(tmp_path / "run"), "base")
+        write_adapter(tmp_path / "adapter", redraft.training.load(tmp_path / "run"), "base")
 
 
 def test_an_adapter_learns_on(folder: Path, tmp_path: Path, say: Say) -> None:
     """Adapting an adapted model goes on where its adapter stands; everything else stays."""
     words = ["adapt", folder / "adapter", "--out", tmp_path / "on", "--data", folder / "text.txt", "--length", 12]
     say(*map(str, [*words, "--batch", 2, "--steps", 1, "--lr", 1e-6, "--align", 1, "--quiet"]))
-    before, after = (dict(redraft.load(path).named_parameters()) for path in (folder / "adapter", tmp_path / "on"))
+    before, after = (
+        dict(redraft.training.load(path).named_parameters()) for path in (folder / "adapter", tmp_path / "on")
+    )
     for name, p in before.items():
         assert torch.allclose(p, after[name], atol=1e-5), name
         assert torch.equal(p, after[name]) == ("lora" not in name)
@@ -108,7 +110,7 @@ def test_an_adapter_learns_on(folder: Path, tmp_path: Path, say: Say) -> None:
 @pytest.mark.parametrize("weights", ["fp16", "int8", "packed"])
 def test_an_adapter_around_other_weights(folder: Path, weights: str) -> None:
     """Off it is the model without one, bit for bit; on it changes what the plain form changes; gated it is local."""
-    model, plain = with_weight_format(adapted(folder), weights), redraft.load(folder / "adapter")
+    model, plain = with_weight_format(adapted(folder), weights), redraft.training.load(folder / "adapter")
     bare = with_weight_format(_without(adapted(folder)), weights)
     assert len(lora_layers(model)) == len(lora_layers(plain)) > 0
     on = model.network(IDS, None)

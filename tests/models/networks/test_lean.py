@@ -89,7 +89,7 @@ def test_a_row_alone_writes_what_it_writes_in_a_batch(causal: DiffusionLM) -> No
 
 def test_int8_is_close_and_writes(build: Build, tiny: TransformerConfig, tmp_path: Path) -> None:
     redraft.export(tmp_path / "model", build(Causal(), replace(tiny, width=64, hidden=64), head=Shift()))
-    model, fast = redraft.load(tmp_path / "model"), redraft.load(tmp_path / "model", weights="int8")
+    model, fast = redraft.training.load(tmp_path / "model"), redraft.training.load(tmp_path / "model", weights="int8")
     assert sum(isinstance(part, Int8Linear) for part in fast.modules()) == 4 * 2
     masks, later = torch.full_like(IDS, 6), torch.arange(10)[None] > 0
     said, near = (m.predict(masks, torch.ones(1, 1), Context(clean=IDS)).at(later).exp() for m in (model, fast))
@@ -103,4 +103,4 @@ def test_int8_is_close_and_writes(build: Build, tiny: TransformerConfig, tmp_pat
 def test_other_weights_are_refused(build: Build, tmp_path: Path) -> None:
     redraft.export(tmp_path / "model", build(Causal()))
     with pytest.raises(ValueError, match="use fp16, int8"):
-        redraft.load(tmp_path / "model", weights="int4")  # type: ignore[arg-type]
+        redraft.training.load(tmp_path / "model", weights="int4")  # type: ignore[arg-type]

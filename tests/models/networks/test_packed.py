@@ -32,7 +32,7 @@ def even(
     network = replace(tiny, width=64, heads=4, kv_heads=2, hidden=160, layers=2)
     folder: Path = tmp_path_factory.mktemp("even") / "model"
     redraft.export(folder, build(Causal(), network, head=Shift()))
-    return redraft.load(folder, weights=request.param).eval()
+    return redraft.training.load(folder, weights=request.param).eval()
 
 
 def read(model: DiffusionLM, ids: torch.Tensor, cuts: list[int]) -> tuple[torch.Tensor, KeyValueCache]:

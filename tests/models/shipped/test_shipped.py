@@ -37,7 +37,7 @@ def test_the_card_names_the_run_and_its_figures() -> None:
 def test_its_stories_are_as_good_as_the_card_says() -> None:
     written = redraft.generate(shipped.STORY, n=64, seed=1)
     assert abs(grammar_score(written.texts, STORY_LANGUAGE).share - ROW["grammatical"]) < 0.2
-    assert redraft.load(shipped.STORY).config == describe_run(shipped.STORY)[0].model  # type: ignore[union-attr]
+    assert redraft.training.load(shipped.STORY).config == describe_run(shipped.STORY)[0].model  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

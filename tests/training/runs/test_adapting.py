@@ -70,7 +70,7 @@ def base(build: Build, tiny: TransformerConfig, tmp_path_factory: pytest.TempPat
 
 def run_of(base: Path, **options: Any) -> redraft.Run:
     data = TextFiles((str(base / "text.txt"),))
-    return adaptation_run(redraft.load(base / "model"), str(base / "model"), data, PackedRows(12), **options)
+    return adaptation_run(redraft.training.load(base / "model"), str(base / "model"), data, PackedRows(12), **options)
 
 
 def adapted(run: redraft.Run) -> DiffusionLM:
@@ -83,7 +83,7 @@ def adapted(run: redraft.Run) -> DiffusionLM:
 @pytest.mark.parametrize("lora", [None, 4])
 def test_at_first_it_is_the_causal_model(base: Path, lora: int | None) -> None:
     """Causal attention and shift on the adapted model: the original's logits, bit for bit."""
-    model, original = adapted(run_of(base, lora=lora)), redraft.load(base / "model").eval()
+    model, original = adapted(run_of(base, lora=lora)), redraft.training.load(base / "model").eval()
     ids = torch.tensor([[0, 2, 4, 6, 0, 8, 10]])
     assert isinstance(model.config.network.pattern, Full)
     states = model.network(ids, None, Context(pattern=Causal()))
@@ -110,7 +110,7 @@ def test_annealing_goes_from_causal_to_full() -> None:
 
 
 def test_the_causal_loss_is_the_models_likelihood(base: Path) -> None:
-    model, original = adapted(run_of(base)), redraft.load(base / "model").eval()
+    model, original = adapted(run_of(base)), redraft.training.load(base / "model").eval()
     ids = torch.tensor([[0, 2, 4, 6, 0, 8, 10]])
     masks, later = torch.full_like(ids, original.config.vocab.masked), torch.arange(7)[None] > 0
     exact = original.predict(masks, torch.ones(1, 1), Context(clean=ids)).nll(later, ids)
@@ -166,9 +166,9 @@ def test_adapt_then_write(base: Path, tmp_path: Path, say: Say) -> None:
     )
     assert "step 3" in out + err
     assert say("infill", tmp_path / "run", "the cat [[2]] the mat")[0].startswith("the cat")
-    model = merge_adapter(redraft.load(tmp_path / "run"))
+    model = merge_adapter(redraft.training.load(tmp_path / "run"))
     redraft.export(tmp_path / "whole", model)
-    assert redraft.load(tmp_path / "whole").config.network.lora is None
+    assert redraft.training.load(tmp_path / "whole").config.network.lora is None
 
 
 def test_killed_and_continued_it_is_the_same(base: Path, tmp_path: Path, say: Say) -> None:
@@ -182,7 +182,7 @@ def test_killed_and_continued_it_is_the_same(base: Path, tmp_path: Path, say: Sa
     child.send_signal(signal.SIGKILL)
     child.wait()
     say(*command(base, tmp_path / "killed", *options))
-    one, other = (dict(redraft.load(tmp_path / name).named_parameters()) for name in ("whole", "killed"))
+    one, other = (dict(redraft.training.load(tmp_path / name).named_parameters()) for name in ("whole", "killed"))
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
@@ -221,7 +221,9 @@ def test_a_model_with_a_start_token_is_adapted_too(base: Path, build: Build, tmp
     redraft.export(tmp_path / "start", causal)
     data = TextFiles((str(base / "text.txt"),))
     start = str(tmp_path / "start")
-    run = adaptation_run(redraft.load(start), start, data, PackedRows(12), objective=AdaptationObjective(anneal=4))
+    run = adaptation_run(
+        redraft.training.load(start), start, data, PackedRows(12), objective=AdaptationObjective(anneal=4)
+    )
     model, (batch,) = adapted(run), first_batches(load_rows(data, "train", WORDS, PackedRows(12)), 2, 2)
     with torch.no_grad():
         t = torch.ones(batch.tokens.shape).double()
@@ -236,14 +238,14 @@ def test_a_model_with_a_start_token_is_adapted_too(base: Path, build: Build, tmp
     words = command(base, tmp_path / "run", "--steps", 3, "--anneal", 2, "--ar", 0.3)
     words[1] = start
     say(*words)
-    filled = redraft.infill(redraft.load(tmp_path / "run"), "the cat [[1]] on the mat .", sampler="gibbs")
+    filled = redraft.infill(redraft.training.load(tmp_path / "run"), "the cat [[1]] on the mat .", sampler="gibbs")
     assert len(filled[0].text.split()) == 7
 
 
 def test_infill_by_both_models(base: Path, tmp_path: Path, say: Say) -> None:
     """The adapter proposes, the causal model judges; asked for another sampler, that one writes."""
     say(*command(base, tmp_path / "run", "--steps", 3, "--lora", 2))
-    model = redraft.load(tmp_path / "run").eval()
+    model = redraft.training.load(tmp_path / "run").eval()
     found = redraft.infill(model, "the cat [[1]] on the mat .")
     text = WORDS.encode("the cat sat on the mat .")
     texts = torch.tensor([[*text[:2], word, *text[3:]] for word in range(12)])
@@ -362,7 +364,7 @@ def test_a_run_keeps_its_base(base: Path, build: Build, tiny: TransformerConfig,
         "not a causal model" in say("generate", tmp_path / "run", "the", "--new", "3", "--draft", "lookup", code=2)[1]
     )
     with pytest.raises(ValueError, match="use fp16, int8, packed"):
-        redraft.load(base / "model", weights="int4")  # type: ignore[call-overload,arg-type]
+        redraft.training.load(base / "model", weights="int4")  # type: ignore[call-overload,arg-type]
 
 
 # --- blocks and chats ---
@@ -396,7 +398,7 @@ def test_blocks_learn_what_they_are_asked_when_writing(base: Path, lora: int | N
 def test_blocks_by_command(base: Path, tmp_path: Path, say: Say) -> None:
     options = ("--steps", 2, "--lora", 2, "--block", 4, "--align", 10, "--ar", 0.3)
     say(*command(base, tmp_path / "run", *options))
-    model = redraft.load(tmp_path / "run")
+    model = redraft.training.load(tmp_path / "run")
     assert model.block == 4
     assert say("generate", tmp_path / "run", "the cat", "--new", "6")[0].startswith("the cat")
     err = say(*command(base, tmp_path / "other", "--block", 4, "--anneal", 3), code=2)[1]
@@ -441,7 +443,7 @@ def published_chat(build: Build, tiny: TransformerConfig, tmp_path: Path) -> Pat
 
 def test_the_next_token_by_the_left_side(base: Path) -> None:
     """What the judge says of one token, whether or not all rows begin alike, is the causal model's law."""
-    model, original = adapted(run_of(base, lora=4)), redraft.load(base / "model").eval()
+    model, original = adapted(run_of(base, lora=4)), redraft.training.load(base / "model").eval()
     rows = torch.tensor([[0, 2, 4, 6, 0, 8, 10]]).repeat(3, 1)
     for changed, column in ((None, 3), (3, 5), (3, 4)):
         if changed is not None:

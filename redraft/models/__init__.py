@@ -99,13 +99,10 @@ if TYPE_CHECKING:
     )
     from redraft.models.lazy_prediction import LazyPrediction as LazyPrediction
     from redraft.models.networks.attention import RopeScaling as RopeScaling
-    from redraft.models.networks.config import (
-        LoraConfig as LoraConfig,
-        NetworkIO as NetworkIO,
-        TransformerConfig as TransformerConfig,
-    )
+    from redraft.models.networks.config import NetworkIO as NetworkIO, TransformerConfig as TransformerConfig
     from redraft.models.networks.kv_cache import KeyValueCache as KeyValueCache
     from redraft.models.networks.linear import (
+        LoraConfig as LoraConfig,
         lora_disabled as lora_disabled,
         lora_enabled as lora_enabled,
     )
@@ -121,7 +118,8 @@ if TYPE_CHECKING:
         AttributeClassifier as AttributeClassifier,
         AttributeClassifierConfig as AttributeClassifierConfig,
     )
-    from redraft.models.parts.base import Part as Part, PartConfig as PartConfig
+    from redraft.models.parts.base import Part as Part
+    from redraft.models.parts.config import PartConfig as PartConfig
     from redraft.models.parts.drafter import (
         DraftConfig as DraftConfig,
         DraftNetwork as DraftNetwork,

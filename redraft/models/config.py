@@ -15,7 +15,7 @@ from redraft.core.vocab import Vocab
 from redraft.models.codecs.base import CodecConfig
 from redraft.models.heads import Head, Subs, VectorHead
 from redraft.models.networks.config import NetworkIO, TransformerConfig
-from redraft.models.parts.base import PartConfig
+from redraft.models.parts.config import PartConfig
 from redraft.models.time_conditioning import ConditionOnTime, TimeConditioning
 
 _C = TypeVar("_C", bound=PartConfig)

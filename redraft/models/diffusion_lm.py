@@ -32,6 +32,7 @@ from redraft.models.canvas_builder import (
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.lazy_prediction import LazyPrediction
 from redraft.models.networks.executors.base import Executor
+from redraft.models.networks.linear import lora_layers
 from redraft.models.networks.transformer import Transformer
 from redraft.models.parts.base import Part
 from redraft.models.parts.source_encoder import SourceEncoder
@@ -53,7 +54,9 @@ class DiffusionLM(nn.Module):
         self.assumed: tuple[str, ...] = ()  # for an imported model: assumptions about what its files do not say
         self.network = Transformer(config.network, config.io)
         self.codec = None if config.codec is None else config.codec.build(config.vocab)
-        self.parts = nn.ModuleDict({part.name: part.build(config, self.network) for part in config.parts})
+        self.parts = nn.ModuleDict({part.name: part.build(config) for part in config.parts})
+        for layer in lora_layers(self.network) if any(part.owns_adapter for part in config.parts) else ():
+            layer.on = False  # the part switches it on
 
     @property
     def process(self) -> Process:

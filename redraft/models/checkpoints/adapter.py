@@ -14,8 +14,7 @@ from redraft.models.checkpoints import serialization, writer
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.networks.config import LoraConfig
-from redraft.models.networks.linear import lora_parameters
+from redraft.models.networks.linear import LoraConfig, lora_parameters
 from redraft.models.networks.patterns import AttentionPattern, Full
 
 

@@ -1,4 +1,4 @@
-"""Settings of the transformer: its architecture, its inputs and outputs, and LoRA adapters."""
+"""Settings of the transformer: its architecture, its inputs and outputs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,8 @@ from typing import Literal
 
 from redraft.core.vocab import ABOVE_ZERO, BELOW_ONE, FINITE, MAX_WIDTH, require_range
 from redraft.models.networks.attention import RopeScaling
+from redraft.models.networks.linear import LoraConfig
 from redraft.models.networks.patterns import AttentionPattern, Full
-
-
-@dataclass(frozen=True)
-class LoraConfig:
-    """A LoRA adapter on the matrices of all blocks: W + (alpha/rank)·B·A, with W frozen (Hu et al. 2021)."""
-
-    rank: int = 16
-    alpha: float = 32.0
-    mask_row: bool = False  # also learn a change to the embedding of the mask
-
-    def __post_init__(self) -> None:
-        require_range(self, 1, 4096, "rank")
-        require_range(self, ABOVE_ZERO, FINITE, "alpha")
 
 
 @dataclass(frozen=True)

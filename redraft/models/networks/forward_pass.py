@@ -83,6 +83,14 @@ class _TimeEmbeddings:
 
 
 @dataclass(frozen=True)
+class _EncodedSource:
+    """The encoder states that cross attention reads."""
+
+    states: Tensor  # (B, C, width) encoder states of C source tokens
+    mask: Tensor | None  # (B, 1, 1, C) bool: False on padding; None if there is no padding
+
+
+@dataclass(frozen=True)
 class ForwardPass:
     """The inputs of one pass through all layers."""
 

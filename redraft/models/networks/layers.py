@@ -15,9 +15,9 @@ from redraft.core import ops
 from redraft.core.ops import dropout
 from redraft.models.networks.attention import AttentionMask, RotaryEmbedding, _MaskTensor, attend
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.forward_pass import _QueryPositions, _TimeEmbeddings
+from redraft.models.networks.forward_pass import _EncodedSource, _QueryPositions, _TimeEmbeddings
 from redraft.models.networks.kv_cache import KeyValue, TokenPositions
-from redraft.models.networks.linear import _Embedding, _FusedLinear, _init_residual, _make_projection, init_weights
+from redraft.models.networks.linear import LoraLinear, _Embedding, _FusedLinear, _init_residual, init_weights
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -249,14 +249,6 @@ def _modulation(layer: nn.Linear | None, time: _TimeEmbeddings | None, parts: in
 
 
 @dataclass(frozen=True)
-class _EncodedSource:
-    """The encoder states that cross attention reads."""
-
-    states: Tensor  # (B, C, width) encoder states of C source tokens
-    mask: Tensor | None  # (B, 1, 1, C) bool: False on padding; None if there is no padding
-
-
-@dataclass(frozen=True)
 class LayerInputs:
     """The inputs that all layers of a pass share, besides the hidden states."""
 
@@ -361,3 +353,10 @@ class _GapHead(nn.Module):
         init_weights(self.output, 0)
         if self.hidden is not None and not self.relative:  # initially predict one missing token in every gap
             self.output.bias.fill_(math.log(math.expm1(1 / self.most)))
+
+
+def _make_projection(config: TransformerConfig, inputs: int, sizes: list[int], bias: bool) -> nn.Linear:
+    """A linear layer of a block, fused if there are several sizes, with an adapter if the network uses LoRA."""
+    if config.lora is not None:
+        return LoraLinear(inputs, sum(sizes), bias, config.lora)
+    return nn.Linear(inputs, sizes[0], bias) if len(sizes) == 1 else _FusedLinear(inputs, sizes, bias)

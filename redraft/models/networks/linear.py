@@ -4,12 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redraft.models.networks.config import LoraConfig, TransformerConfig
+from redraft.core.vocab import ABOVE_ZERO, FINITE, require_range
+
+
+@dataclass(frozen=True)
+class LoraConfig:
+    """A LoRA adapter on the matrices of all blocks: W + (alpha/rank)·B·A, with W frozen (Hu et al. 2021)."""
+
+    rank: int = 16
+    alpha: float = 32.0
+    mask_row: bool = False  # also learn a change to the embedding of the mask
+
+    def __post_init__(self) -> None:
+        require_range(self, 1, 4096, "rank")
+        require_range(self, ABOVE_ZERO, FINITE, "alpha")
 
 
 class LoraLinear(nn.Linear):
@@ -154,10 +168,3 @@ class _FusedLinear(nn.Linear):
             return super().forward(h)
         lo, hi = sum(self.sizes[:first]), sum(self.sizes[:end])
         return F.linear(h, self.weight[lo:hi], None if self.bias is None else self.bias[lo:hi])
-
-
-def _make_projection(config: TransformerConfig, inputs: int, sizes: list[int], bias: bool) -> nn.Linear:
-    """A linear layer of a block, fused if there are several sizes, with an adapter if the network uses LoRA."""
-    if config.lora is not None:
-        return LoraLinear(inputs, sum(sizes), bias, config.lora)
-    return nn.Linear(inputs, sizes[0], bias) if len(sizes) == 1 else _FusedLinear(inputs, sizes, bias)

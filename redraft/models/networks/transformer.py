@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from redraft.core.canvas import Context
 from redraft.models.networks.config import NetworkIO, TransformerConfig
 from redraft.models.networks.executors.base import Executor
+from redraft.models.networks.executors.dense import Dense
 from redraft.models.networks.executors.row import Row
-from redraft.models.networks.forward_pass import ForwardPass, PassOutput, Query, _TimeEmbeddings
+from redraft.models.networks.forward_pass import ForwardPass, PassOutput, Query, _EncodedSource, _TimeEmbeddings
 from redraft.models.networks.kv_cache import KeyValueCache
-from redraft.models.networks.layers import Block, Norm, _EncodedSource, _GapHead, _modulation, _TimeEmbedding
+from redraft.models.networks.layers import Block, Norm, _GapHead, _modulation, _TimeEmbedding
 from redraft.models.networks.linear import LoraEmbedding, _Embedding, init_weights
 from redraft.models.networks.patterns import AttentionPattern, Causal, Full, read_plainly
 
@@ -32,7 +33,7 @@ class Transformer(nn.Module):
     def __init__(self, config: TransformerConfig, io: NetworkIO) -> None:
         super().__init__()
         self.config, self.io = config, io
-        self.executor: Executor = Row()
+        self.executor: Executor = Row(Dense())
         self._counters: list[Callable[[int], None]] = []  # called with the number of rows of each pass
         least = 0 if io.vectors else config.padded_vocab or 0
         self.embedding = _embedding(config, io, max(io.reads, least))

@@ -15,8 +15,8 @@ from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.kv_cache import KeyValueCache, TokenPositions
 from redraft.models.networks.layers import Block, LayerInputs, Norm
 from redraft.models.networks.patterns import Full
-from redraft.models.networks.transformer import Transformer
-from redraft.models.parts.base import Part, PartConfig, WholeConfig
+from redraft.models.parts.base import Part
+from redraft.models.parts.config import PartConfig, WholeConfig
 
 
 class AttributeClassifier(Part):
@@ -82,5 +82,5 @@ class AttributeClassifierConfig(PartConfig):
     def label_count(self) -> int:
         return self.classes
 
-    def build(self, config: WholeConfig, network: Transformer) -> AttributeClassifier:
+    def build(self, config: WholeConfig) -> AttributeClassifier:
         return AttributeClassifier(config.network, config.vocab.size, self.classes)

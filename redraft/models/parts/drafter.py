@@ -14,7 +14,8 @@ from redraft.core.canvas import Context
 from redraft.models.networks.kv_cache import KeyValueCache
 from redraft.models.networks.linear import init_weights
 from redraft.models.networks.transformer import Transformer
-from redraft.models.parts.base import Part, PartConfig, WholeConfig, WholeModel
+from redraft.models.parts.base import Part, WholeModel
+from redraft.models.parts.config import PartConfig, WholeConfig
 
 
 class DraftConfig(PartConfig):

@@ -13,8 +13,8 @@ from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.kv_cache import KeyValueCache, TokenPositions
 from redraft.models.networks.layers import Block, LayerInputs, Norm
 from redraft.models.networks.patterns import Full
-from redraft.models.networks.transformer import Transformer
-from redraft.models.parts.base import Part, PartConfig, WholeConfig, WholeModel
+from redraft.models.parts.base import Part, WholeModel
+from redraft.models.parts.config import PartConfig, WholeConfig
 
 
 class ErrorHead(Part):
@@ -74,7 +74,7 @@ class ErrorHeadConfig(PartConfig):
                 "attention, pattern=Full()"
             )
 
-    def build(self, config: WholeConfig, network: Transformer) -> ErrorHead:
+    def build(self, config: WholeConfig) -> ErrorHead:
         return ErrorHead(config.network)
 
 

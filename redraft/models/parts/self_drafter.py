@@ -16,9 +16,10 @@ from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.executors.row import peek
 from redraft.models.networks.kv_cache import KeyValueCache, TokenPositions
 from redraft.models.networks.layers import Block, LayerInputs
-from redraft.models.networks.linear import lora_enabled, lora_layers, lora_parameters
+from redraft.models.networks.linear import lora_enabled, lora_parameters
 from redraft.models.networks.transformer import Transformer
-from redraft.models.parts.base import WholeConfig, WholeModel
+from redraft.models.parts.base import WholeModel
+from redraft.models.parts.config import WholeConfig
 from redraft.models.parts.drafter import DraftConfig, DraftNetwork, DraftState, block_mask
 
 
@@ -42,9 +43,7 @@ class SelfDrafter(DraftConfig):
         if config.network.lora is None:
             raise ValueError("SelfDrafter() needs an adapter, and this network has none; give it lora=LoraConfig(…)")
 
-    def build(self, config: WholeConfig, network: Transformer) -> SelfDrafterNetwork:
-        for layer in lora_layers(network):
-            layer.on = False  # the drafter switches the adapter on at its masks
+    def build(self, config: WholeConfig) -> SelfDrafterNetwork:
         return SelfDrafterNetwork(self, config.network, config.io.writes or 0, config.vocab.mask)
 
 

@@ -20,7 +20,8 @@ from redraft.models.networks.linear import init_weights
 from redraft.models.networks.patterns import Full
 from redraft.models.networks.prepacked import PrepackedLinear, output_weights, replace_linears
 from redraft.models.networks.transformer import Transformer
-from redraft.models.parts.base import WholeConfig, WholeModel
+from redraft.models.parts.base import WholeModel
+from redraft.models.parts.config import WholeConfig
 from redraft.models.parts.drafter import DraftConfig, DraftNetwork, DraftState, block_mask, predictor_states
 
 
@@ -39,7 +40,7 @@ class SideDrafter(DraftConfig):
         require_range(self, 1, 4096, "layers")
         require_range(self, 0, 4096, "bigram")
 
-    def build(self, config: WholeConfig, network: Transformer) -> SideDrafterNetwork:
+    def build(self, config: WholeConfig) -> SideDrafterNetwork:
         return SideDrafterNetwork(self, config.network, config.io.writes or 0, config.vocab.mask)
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from redraft.core.canvas import Context
 from redraft.models.networks.config import NetworkIO, TransformerConfig
 from redraft.models.networks.transformer import Transformer
-from redraft.models.parts.base import Part, PartConfig, WholeConfig
+from redraft.models.parts.base import Part
+from redraft.models.parts.config import PartConfig, WholeConfig
 
 
 class SourceEncoder(Part):
@@ -41,5 +42,5 @@ class SourceEncoderConfig(PartConfig):
         if self.network.pattern.block is not None or self.network.time:
             raise ValueError("an encoder reads clean ids, all at once; it needs full attention and time=None")
 
-    def build(self, config: WholeConfig, network: Transformer) -> SourceEncoder:
+    def build(self, config: WholeConfig) -> SourceEncoder:
         return SourceEncoder(self.network, config.vocab.size)

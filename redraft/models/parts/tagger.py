@@ -14,7 +14,8 @@ from redraft.core.vocab import require_range
 from redraft.models.networks.config import NetworkIO, TransformerConfig
 from redraft.models.networks.patterns import Causal, Full
 from redraft.models.networks.transformer import Transformer
-from redraft.models.parts.base import Part, PartConfig, WholeConfig, WholeModel
+from redraft.models.parts.base import Part, WholeModel
+from redraft.models.parts.config import PartConfig, WholeConfig
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class TaggerConfig(PartConfig):
         if config.network.pattern.block is not None and not config.network.pattern.causal:
             raise ValueError("a tagger reads whole rows or prefixes, not blocks; use the pattern Full() or Causal()")
 
-    def build(self, config: WholeConfig, network: Transformer) -> Tagger | FutureTagger:
+    def build(self, config: WholeConfig) -> Tagger | FutureTagger:
         if config.network.pattern.causal:
             return FutureTagger(config.network, config.vocab.size, self)
         reads = config.vocab.size if config.codec is None else config.codec.vectors(config.vocab)

@@ -14,8 +14,8 @@ from redraft.decoding.samplers.unmask import Unmask
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.heads import Shift
-from redraft.models.networks.config import LoraConfig, TransformerConfig
-from redraft.models.networks.linear import LoraEmbedding, LoraLinear, lora_layers
+from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.linear import LoraConfig, LoraEmbedding, LoraLinear, lora_layers
 from redraft.models.networks.patterns import AttentionPattern, BlockCausal, Full, FullAfterStart
 from redraft.training.data.framing import Framing
 from redraft.training.data.sources import Corpus, InfiniteCorpus

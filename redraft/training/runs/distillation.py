@@ -7,7 +7,7 @@ from dataclasses import replace
 from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.networks.config import LoraConfig
+from redraft.models.networks.linear import LoraConfig
 from redraft.models.parts.drafter import DraftConfig
 from redraft.models.parts.side_drafter import SideDrafter
 from redraft.training.data.framing import Framing

@@ -28,7 +28,7 @@ from redraft.models.heads import Head, PredictTokens, PredictX, Subs, VectorHead
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.patterns import Causal, Full
 from redraft.models.parts.attribute_classifier import AttributeClassifierConfig
-from redraft.models.parts.base import PartConfig
+from redraft.models.parts.config import PartConfig
 from redraft.models.parts.error_head import ErrorHeadConfig
 from redraft.models.parts.source_encoder import SourceEncoderConfig
 from redraft.models.parts.tagger import TaggerConfig

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from redraft.core.canvas import Context
 from redraft.models.networks.config import NetworkIO, TransformerConfig
-from redraft.models.networks.forward_pass import ForwardPass, PassOutput, _TimeEmbeddings
-from redraft.models.networks.layers import Norm, _EncodedSource
+from redraft.models.networks.forward_pass import ForwardPass, PassOutput, _EncodedSource, _TimeEmbeddings
 
 
 class Network(Protocol):
@@ -21,7 +20,10 @@ class Network(Protocol):
     config: TransformerConfig
     io: NetworkIO
     blocks: nn.ModuleList
-    norm: Norm
+
+    @property
+    def norm(self) -> nn.Module:
+        """The last norm."""
 
     @property
     def batch_invariant(self) -> bool:
@@ -57,3 +59,9 @@ class Executor(ABC):
     def counting(self, network: Network, count: Callable[[int], None]) -> AbstractContextManager[None]:
         """Call `count` with the number of rows of each pass of the caller, while the context is open."""
         return network.count_rows(count)
+
+
+def embedded(network: Network, forward_pass: ForwardPass) -> Tensor:
+    """(B, L, D) the embedded tokens."""
+    positions = forward_pass.positions.embeddable(forward_pass.context.pad, network.config.positions)
+    return network.embed(forward_pass.tokens, positions)

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
-from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from redraft.core.ops import dropout
 from redraft.models.networks.attention import RotaryEmbedding
-from redraft.models.networks.executors.base import Executor, Network
+from redraft.models.networks.executors.base import Executor, Network, embedded
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.kv_cache import KeyValue
 from redraft.models.networks.layers import Block, LayerInputs
@@ -36,12 +35,6 @@ class Dense(Executor):
             key_values.append(new)
         time = inputs.time
         return PassOutput(h, time if at is None or time is None else time.at(at), key_values)
-
-
-def embedded(network: Network, forward_pass: ForwardPass) -> Tensor:
-    """(B, L, D) the embedded tokens."""
-    positions = forward_pass.positions.embeddable(forward_pass.context.pad, network.config.positions)
-    return network.embed(forward_pass.tokens, positions)
 
 
 def _layer_inputs(network: Network, forward_pass: ForwardPass) -> LayerInputs:

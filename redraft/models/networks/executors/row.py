@@ -14,8 +14,7 @@ from torch import Tensor
 
 from redraft.models.networks.attention import RotaryEmbedding, attend
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.executors.base import Executor, Network
-from redraft.models.networks.executors.dense import Dense, embedded
+from redraft.models.networks.executors.base import Executor, Network, embedded
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.kv_cache import KeyValueCache, _KeyValueBuffer
 from redraft.models.networks.layers import Block, _Attention
@@ -36,7 +35,7 @@ def _grow_buffer(past: KeyValueCache, config: TransformerConfig, new: int, like:
 class Row(Executor):
     """The next tokens of a single row of a plain causal network on a CPU; `inner` runs all other passes."""
 
-    inner: Executor = Dense()
+    inner: Executor
 
     def trunk(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
         if not _fits(network, forward_pass):

@@ -17,6 +17,7 @@ class Condition:
     source: Tensor | None = None  # (B, C) int64 ids, or (B, C, width) states for cross attention; None without a source
     source_pad: Tensor | None = None  # (B, C) bool: padding of the source
     negative: Tensor | None = None  # (B, positions) ids of a `NegativePrompt`, −1 where it does not differ; else None
+    given: Tensor | None = None  # (B, positions) bool: tokens of the prompt, which penalties do not count; else None
 
     def rows(self, index: Tensor) -> Condition:
         """The condition of the rows at `index`."""

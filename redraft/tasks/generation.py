@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 
 from redraft.core.canvas import Canvas
 from redraft.tasks.arguments.aliases import settings_from
-from redraft.tasks.arguments.settings import GenerationSettings, require_texts
+from redraft.tasks.arguments.settings import GenerationSettings, Prompt, require_prompts
 from redraft.tasks.engine.conditions import (
     label_id,
     length_warning,
@@ -28,18 +28,18 @@ from redraft.tasks.engine.stop_strings import with_stop_strings
 
 @overload
 def generate(
-    model: ModelOrPath, prompts: str | Sequence[str] = ..., *, stream: Literal[False] = ..., **options: Any
+    model: ModelOrPath, prompts: str | Sequence[Any] = ..., *, stream: Literal[False] = ..., **options: Any
 ) -> TextResults: ...
 
 
 @overload
 def generate(
-    model: ModelOrPath, prompts: str | Sequence[str] = ..., *, stream: Literal[True], **options: Any
+    model: ModelOrPath, prompts: str | Sequence[Any] = ..., *, stream: Literal[True], **options: Any
 ) -> Iterator[PartialText]: ...
 
 
 def generate(
-    model: ModelOrPath, prompts: str | Sequence[str] = "", *, stream: bool = False, **options: Any
+    model: ModelOrPath, prompts: str | Sequence[Any] = "", *, stream: bool = False, **options: Any
 ) -> TextResults | Iterator[PartialText]:
     """Generate `n` texts for each prompt, in the order of the prompts.
 
@@ -48,7 +48,7 @@ def generate(
 
     Args:
         model: a trained model, or its directory, which also provides the sampler, length and classes of its run
-        prompts: the beginning of a text, or a list of beginnings of any lengths
+        prompts: the beginning of a text, or a list of beginnings of any lengths; each a text or a list of token ids
         stream: return an iterator of partial texts after each step instead of the results
         options: the fields of `GenerationSettings`, by name: max_new_tokens, steps, seed, temperature, …; the names
             that other projects use also work (gen_length, num_return_sequences, …)
@@ -57,20 +57,20 @@ def generate(
     return plan.stream() if stream else plan.results()
 
 
-def plan_generation(model: TextModel, prompts: str | Sequence[str], settings: GenerationSettings) -> DecodingPlan:
+def plan_generation(model: TextModel, prompts: str | Sequence[Any], settings: GenerationSettings) -> DecodingPlan:
     """Plans generation. Raises here, before decoding, if the model does not support a setting."""
-    prompts = require_texts("prompts", prompts)
+    prompts = [p if isinstance(p, str) else model.prompt_ids(p) for p in require_prompts("prompts", prompts)]
     if settings.draft is not None:
         settings = replace(settings, sampler=speculative_sampler(model, settings), draft=None)  # type: ignore[arg-type]
     require_source(model, settings)
     label = label_id(model, settings)
     require_guidable(model, settings, label, prompts)
     source_tokens, source_turn = source_token_count(model, settings), model.source_turn(settings.source)
-    used = {prompt: model.token_count(prompt) + source_tokens for prompt in prompts}
+    used = {prompt: _token_count(model, prompt) + source_tokens for prompt in prompts}
     holes = {prompt: new_token_count(model, settings, used[prompt]) for prompt in used}
     length, most = max(used[prompt] + holes[prompt] for prompt in used), max(holes.values())
 
-    def compose(batch: Sequence[str]) -> Canvas:
+    def compose(batch: Sequence[Prompt]) -> Canvas:
         rows: list[list[Any]] = [[*source_turn, prompt, model.hole(holes[prompt])] for prompt in batch]
         has_sources = settings.source is not None and not source_turn
         canvas = model.lm.compose(rows, [settings.source or ""] * len(rows) if has_sources else None, label)
@@ -80,3 +80,7 @@ def plan_generation(model: TextModel, prompts: str | Sequence[str], settings: Ge
     request = TextRequest(prompts, compose, length if fixed else max(used.values()), most, room=0 if fixed else most)
     plan = make_plan(model, request, settings, partial(with_guidance, model, settings))
     return plan.with_notes(*length_warning(model, length))
+
+
+def _token_count(model: TextModel, prompt: Prompt) -> int:
+    return model.token_count(prompt) if isinstance(prompt, str) else len(prompt)

@@ -40,6 +40,7 @@ ROUTE_OF: dict[type[Any], str] = {
     CorrectSettings: "/v1/correct",
 }
 TOP = {"n": "n", "max_new_tokens": "max_tokens", "seed": "seed", "temperature": "temperature", "top_p": "top_p"}
+TOP |= {name: name for name in ("frequency_penalty", "presence_penalty", "logit_bias")}
 
 
 def wrong_values(argument: Argument) -> Iterator[Any]:

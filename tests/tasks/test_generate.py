@@ -353,7 +353,7 @@ WRONG = [
     ({"steps": 0}, "steps", "steps=0: it must be at least 1"),
     ({"temperature": float("nan")}, "temperature", "temperature=nan: it must be a finite number"),
     ({"temperature": -1}, "temperature", "temperature=-1: it must be from 0"),
-    ({"seed": -1}, "seed", "seed=-1: it must be from 0 to 2^63 − 1"),
+    ({"seed": -(2**63)}, "seed", "it must be from 1 − 2^63 to 2^63 − 1"),
     ({"n": 0}, "n", "n=0: it must be from 1"),
     ({"sampler": "best"}, "sampler", "sampler='best': choose from 'own', 'ancestral'"),
     ({"decode_block": 0}, "decode_block", "decode_block=0: it must be from 1"),
@@ -394,7 +394,7 @@ def test_wrong_arguments_are_named(options: dict[str, Any], argument: str, says:
     ("model", "prompts", "says"),
     [
         (MODEL, [], "prompts=[]: give at least one text"),
-        (MODEL, [3], "give a text or a list of texts"),
+        (MODEL, [None], "give a text or a list of texts"),
         (MODEL, "dog", "does not know 'dog'"),
         (3, "a", "int is not a model"),
         ("no/where", "a", "no/where"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from redraft.apps.server.bodies.fields import StrictModel
 from redraft.apps.server.bodies.schemas import (
+    _SAME,
     CommonBody,
     OpenAIBody,
     ResponseFormat,
@@ -27,7 +28,7 @@ _CLIENT_NAMES = {  # our argument → parameter of the request
     "max_new_tokens": "max_tokens",
     "prompts": "prompt",
     "templates": "template",
-    **{name: name for name in ("n", "seed", "temperature", "top_p", "texts", "draws", "answers", "stop")},
+    **{name: name for name in (*_SAME, "texts", "draws", "answers", "stop")},
 }
 
 
@@ -119,12 +120,3 @@ def _one_of(choices: Sequence[str], own: _JsonObject, name: str) -> str:
     if not choices or not all(choices):
         raise _bad_request(name, "choices must not be empty or contain an empty text; give at least one")
     return "|".join(_META.sub(r"\\\1", choice) for choice in choices)
-
-
-def _require_neutral(body: OpenAIBody) -> None:
-    """Raises if an unsupported argument of OpenAI has a value other than its neutral one."""
-    for name in ("presence_penalty", "frequency_penalty", "logit_bias"):
-        if getattr(body, name) not in (None, 0, 0.0, {}):
-            raise _bad_request(
-                name, f"{name} is not supported; use diffusion.repetition_penalty", "unsupported_parameter"
-            )

@@ -9,7 +9,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.canvas import Cache, Context
+from redraft.core.canvas import Cache, Canvas, Context
 from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.interpolating import StateLogProbs, reverse_log_probs
 
@@ -23,6 +23,10 @@ class Guidance(ABC):
     @abstractmethod
     def __call__(self, denoise: Denoiser) -> Denoiser:
         """Return the guided denoiser."""
+
+    def prepared(self, canvas: Canvas) -> Canvas:
+        """Return the canvas to start from, with what the guidance needs to know about it in its condition."""
+        return canvas
 
 
 def _require_scale(scale: float) -> None:

@@ -31,7 +31,7 @@ class GuidedSampler(SamplerWrapper):
         return self.guidance.draws_exactly and self.sampler.draws_exactly
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        return self.sampler(self.guidance(denoise), process, canvas, rng=rng)
+        return self.sampler(self.guidance(denoise), process, self.guidance.prepared(canvas), rng=rng)
 
 
 @dataclass(frozen=True)

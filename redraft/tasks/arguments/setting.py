@@ -213,7 +213,8 @@ def range_error(value: float, least: float | None, most: float | None, above: fl
 
 
 def _bound(number: float) -> str:
-    return "2^63 − 1" if number == MOST_SEED else f"{number:,}"
+    ends: dict[float, str] = {MOST_SEED: "2^63 − 1", -MOST_SEED: "1 − 2^63"}
+    return ends.get(number, f"{number:,}")
 
 
 def show_value(value: Any) -> str:

@@ -6,9 +6,10 @@ Settings are checked when they are created, before torch is imported, so typos f
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from redraft.decoding.registry import SAMPLER_NAMES, SOLVER_NAMES
 from redraft.tasks.arguments.rules import _read_words, _RuleSettings
@@ -25,6 +26,19 @@ def _read_stop_strings(name: str, given: Any) -> tuple[str, ...]:
     if (texts := texts_of(given)) is None or not all(texts):
         raise ArgumentError(name, f"{name}={given!r:.60}: give one text or a list of them, none of them empty")
     return texts
+
+
+def _read_logit_bias(name: str, given: Any) -> str | None:
+    """A mapping from ids to numbers, or its JSON text, as JSON text; None if it is empty."""
+    try:
+        biases = json.loads(given) if isinstance(given, str) else given
+        pairs = {int(token): float(value) for token, value in (biases or {}).items()}
+        if any(int(token) < 0 or not abs(value) <= 100 for token, value in pairs.items()):
+            raise ValueError
+    except (AttributeError, TypeError, ValueError, RecursionError):
+        message = 'give ids of tokens with numbers from -100 to 100, such as {"42": -100}'
+        raise ArgumentError(name, f"{name}={given!r:.60}: {message}") from None
+    return json.dumps(pairs) if pairs else None
 
 
 @dataclass(frozen=True)
@@ -101,6 +115,35 @@ class DecodingSettings(_RuleSettings):
         group="Sampling",
         rare=True,
     )
+    frequency_penalty: float | None = setting(
+        None,
+        "Subtract this from a token's logit for each time it was already written, without the prompt. A step that "
+        "writes several tokens counts those of earlier steps.",
+        least=-2,
+        most=2,
+        otherwise="none",
+        group="Sampling",
+        rare=True,
+    )
+    presence_penalty: float | None = setting(
+        None,
+        "Subtract this from a token's logit if it was already written, without the prompt.",
+        least=-2,
+        most=2,
+        otherwise="none",
+        group="Sampling",
+        rare=True,
+    )
+    logit_bias: str | None = setting(
+        None,
+        'Added to the logits of tokens, by their ids: {"42": -100}. From -100 (never) to 100 (almost always).',
+        metavar="JSON",
+        mapping=True,
+        otherwise="none",
+        read=_read_logit_bias,
+        group="Sampling",
+        rare=True,
+    )
     decode_block: int | None = setting(
         None,
         "Write left to right in blocks of this many tokens (semi-autoregressive); for networks with full attention.",
@@ -157,13 +200,22 @@ class DecodingSettings(_RuleSettings):
         group="Output",
         rare=True,
     )
-    seed: int = setting(0, "The same seed gives the same text.", least=0, most=MOST_SEED, group="Text")
+    seed: int = setting(0, "The same seed gives the same text.", least=-MOST_SEED, most=MOST_SEED, group="Text")
+
+    @property
+    def token_biases(self) -> tuple[tuple[int, float], ...]:
+        """The ids of `logit_bias` with their values."""
+        return tuple((int(token), value) for token, value in json.loads(self.logit_bias or "{}").items())
 
     def _require_agreement(self) -> None:
         if self.refresh is not None and self.cache not in ("prefix", "dual"):
             raise ArgumentError("refresh", f"refresh={self.refresh}: it needs an approximate cache; use cache='dual'")
         if self.stride is not None and not (self.window is not None and self.stride <= self.window):
             raise ArgumentError("stride", f"stride={self.stride}: it must be at most window=…; give a larger window")
+        if self.window is not None and (self.frequency_penalty or self.presence_penalty):
+            raise ArgumentError(
+                "window", f"window={self.window}: penalties count the whole text; leave one of them out"
+            )
         if self.window is not None and self.ruled:
             raise ArgumentError("window", f"window={self.window}: rules apply to whole texts; leave window=… out")
 
@@ -372,3 +424,19 @@ def require_texts(name: str, texts: str | Sequence[str]) -> list[str]:
     if not listed:
         raise ArgumentError(name, f"{name}=[]: give at least one text")
     return [*listed]
+
+
+Prompt: TypeAlias = str | tuple[int, ...]  # the beginning of a text, or its ids
+
+
+def require_prompts(name: str, prompts: Any) -> list[Prompt]:
+    """One prompt or several as a list; each is a text or a list of ids."""
+    listed = [prompts] if isinstance(prompts, str) or _is_ids(prompts) else [*prompts]
+    if any(map(_is_ids, listed)) and all(isinstance(prompt, str) or _is_ids(prompt) for prompt in listed):
+        return [prompt if isinstance(prompt, str) else tuple(prompt) for prompt in listed]
+    return [*require_texts(name, prompts)]
+
+
+def _is_ids(given: Any) -> bool:
+    """Whether a value is a list of ids, with at least one."""
+    return isinstance(given, list | tuple) and bool(given) and all(type(token) is int for token in given)

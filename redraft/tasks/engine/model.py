@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -130,6 +131,15 @@ class TextModel:
                 f"{self.display_name} has no tokenizer, so it can neither read nor write text; add a tokenizer.json"
             )
         return self.lm.tokenizer
+
+    def prompt_ids(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """The ids of a prompt with its start token, if there is one. Raises if an id is not one of a text."""
+        vocab = self.lm.config.vocab
+        if wrong := [token for token in ids if not 0 <= token < vocab.size or token == vocab.mask]:
+            raise ArgumentError(
+                "prompts", f"{wrong[0]} is not the id of a token of this model; ids are from 0 to {vocab.size - 1}"
+            )
+        return tuple(ids) if vocab.bos is None or ids[0] == vocab.bos else (vocab.bos, *ids)
 
     def token_count(self, text: str) -> int:
         """Number of tokens of a text, including the start token. Raises if a word is not in the vocabulary."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,7 +18,7 @@ from redraft.decoding.constraints.rules import Rule
 from redraft.decoding.samplers.base import CacheKind, DraftStats, Sampler
 from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.tasks.arguments.rules import HoleRules, with_rules
-from redraft.tasks.arguments.settings import DecodingSettings
+from redraft.tasks.arguments.settings import DecodingSettings, Prompt
 from redraft.tasks.engine.given_text import GivenText
 from redraft.tasks.engine.logprobs import LogprobRecorder
 from redraft.tasks.engine.loop import DecodingLoop
@@ -38,8 +38,8 @@ from redraft.tasks.engine.streaming import StreamView
 class TextRequest:
     """What to write; canvases are built later, batch by batch."""
 
-    prompts: Sequence[str]
-    compose: Callable[[Sequence[str]], Canvas]  # prompts → a canvas with one row for each
+    prompts: Sequence[Prompt]
+    compose: Callable[[Sequence[Any]], Canvas]  # prompts → a canvas with one row for each
     row_length: int  # tokens in the longest row
     most_new: int  # maximum number of tokens to write in a row
     text_length: int | None = None  # tokens that belong to the text, if the rest of the row is only context
@@ -109,7 +109,8 @@ class DecodingPlan:
 
     def prompt(self, row: int) -> str:
         """The prompt of a text, by its index in the call."""
-        return self.request.prompts[(row - self.first_row) // self.settings.n]
+        prompt = self.request.prompts[(row - self.first_row) // self.settings.n]
+        return prompt if isinstance(prompt, str) else self.model.tokenizer.decode(prompt)
 
     def loop_results(self, loop: DecodingLoop) -> TextResults:
         """The results of one loop, with prompts, given text, and its fraction of the upfront cost."""
@@ -196,7 +197,7 @@ def make_plan(
     return DecodingPlan(model, request, settings, sampler if around is None else around(sampler), batch, notes)
 
 
-def _without_end(compose: Callable[[Sequence[str]], Canvas]) -> Callable[[Sequence[str]], Canvas]:
+def _without_end(compose: Callable[[Sequence[Any]], Canvas]) -> Callable[[Sequence[Any]], Canvas]:
     return lambda prompts: forbid_end_token(compose(prompts))
 
 

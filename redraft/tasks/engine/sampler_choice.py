@@ -21,6 +21,10 @@ from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import DecodingSettings
 from redraft.tasks.engine.model import TextModel
 
+_FILTERS = (
+    *("top_k", "top_p", "min_p", "repetition_penalty"),
+    *("frequency_penalty", "presence_penalty", "logit_bias", "temperature"),
+)
 _MOST_STEPS = (
     100_000  # a hundred times what papers take: the error of a grid, which falls as 1/steps, is far below chance
 )
@@ -114,13 +118,32 @@ def _with_filters(model: TextModel, sampler: Sampler, settings: DecodingSettings
         top_k=settings.top_k,
         top_p=1.0 if settings.top_p is None else settings.top_p,
         min_p=0.0 if settings.min_p is None else settings.min_p,
+        frequency=settings.frequency_penalty or 0.0,
+        presence=settings.presence_penalty or 0.0,
+        bias=settings.token_biases,
     )
     if chosen == LogitFilter():
         return sampler
     if model.lm.process.vectors:
-        name = next(n for n in ("top_k", "top_p", "min_p", "repetition_penalty", "temperature") if _given(settings, n))
+        name = next(name for name in _FILTERS if _given(settings, name))
         raise ArgumentError(name, f"{name}=… filters tokens; this model draws vectors: leave it out")
+    _require_countable(model, settings, chosen)
     return GuidedSampler(sampler, chosen)
+
+
+def _require_countable(model: TextModel, settings: DecodingSettings, chosen: LogitFilter) -> None:
+    """Raises if penalties could not tell which tokens were written, or if a biased token does not exist."""
+    process = model.lm.process
+    if chosen.penalizes and (process.grows or not process.fills_masks):
+        name = "frequency_penalty" if chosen.frequency else "presence_penalty"
+        noise = type(process).__name__
+        raise ArgumentError(
+            name,
+            f"{name}=… counts the tokens written so far, which {noise} does not keep; it needs a model with mask noise",
+        )
+    size = model.lm.config.vocab.size
+    if unknown := [token for token, _ in chosen.bias if token >= size]:
+        raise ArgumentError("logit_bias", f"logit_bias=…: there is no token {unknown[0]}; ids are from 0 to {size - 1}")
 
 
 def _given(settings: DecodingSettings, name: str) -> bool:

@@ -27,6 +27,8 @@ _CONFLICTING = {
     "cache": "own",
     "guidance": 1.0,
     "repetition_penalty": None,
+    "frequency_penalty": None,
+    "presence_penalty": None,
 }  # settings that cannot be combined with a draft, and their defaults
 
 

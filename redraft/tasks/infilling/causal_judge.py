@@ -16,7 +16,10 @@ from redraft.tasks.infilling.propose_and_judge import ProposeAndJudge
 
 _FIRST = "a causal model cannot predict the first token of a text; put a word before the first hole"
 _AFTER = 64  # judged tokens after the last hole; those further away say almost nothing about a hole
-_REPLACED = ("sampler", "steps", "threshold", "top_k", "top_p", "min_p", "repetition_penalty", "decode_block", "cache")
+_REPLACED = (
+    *("sampler", "steps", "threshold", "top_k", "top_p", "min_p", "decode_block", "cache"),
+    *("repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias"),
+)
 
 
 def _judged_sampler(model: TextModel, settings: InfillSettings) -> ProposeAndJudge | None:

@@ -35,14 +35,19 @@ def with_settings(
     without: Collection[str] = (),
     aliases: Mapping[str, Any] = {},
     most: Mapping[str, float] = {},
+    ignored: Collection[str] = (),
     **renamed: str,
 ) -> Callable[[type[Body]], type[Body]]:
-    """Add the arguments of settings classes to a body; `most`: limits of the server, `renamed`: the client's names."""
+    """Add the arguments of settings classes to a body; `most`: limits of the server, `renamed`: the client's names.
+
+    `ignored`: parameters that are accepted and change nothing.
+    """
     arguments = {argument.name: argument for kind in kinds for argument in arguments_of(kind)}
     names = {name: name for name in (arguments if only is None else only) if name not in without} | renamed
     fields = {name: _type(replace(arguments[own], name=name), most.get(own)) for name, own in names.items()}
     fields |= {alias: Any for alias, meaning in aliases.items() if meaning.name in names}
     optional: Any = {name + "_" * hasattr(BaseModel, name): (fields[name], Field(None, alias=name)) for name in fields}
+    optional |= {name: (Any, Field(None, description="Changes nothing.")) for name in ignored}
 
     def add(body: type[Body]) -> type[Body]:
         model: type[Body] = create_model(body.__name__, __base__=body, __doc__=body.__doc__, **optional)

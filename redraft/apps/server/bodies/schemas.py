@@ -13,8 +13,15 @@ from redraft.apps.server.bodies.fields import MAX_TEXT, StrictModel, with_settin
 from redraft.tasks.arguments.aliases import ALIASES
 from redraft.tasks.arguments.settings import ControlSettings, GenerationSettings, RewriteSettings
 
-_SAME = ("n", "seed", "temperature", "top_p")  # have the same names in OpenAI's API
+_SAME = (  # have the same names in OpenAI's API
+    *("n", "seed", "temperature", "top_p"),
+    *("frequency_penalty", "presence_penalty", "logit_bias"),
+)
 _TOP = (*_SAME, "stop", "max_new_tokens")  # at the top level, as in OpenAI's API
+_IGNORED = (  # these change nothing: nothing is stored, nobody is billed, and models do not reason
+    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+    *("reasoning_effort", "verbosity", "parallel_tool_calls"),
+)
 _Text = Annotated[str, Field(max_length=MAX_TEXT)]
 _Texts = _Text | Annotated[list[str], Field(min_length=1, max_length=64)]
 _Name = Annotated[str, Field(max_length=1000)]
@@ -70,7 +77,9 @@ class Extras(StrictModel):
     diffusion_constrained: bool | None = Field(None, description="vLLM: ignored; constraints are always enforced.")
 
 
-@with_settings(GenerationSettings, only=_SAME, most={"n": 128, "temperature": 2}, max_tokens="max_new_tokens")
+@with_settings(
+    GenerationSettings, only=_SAME, most={"n": 128, "temperature": 2}, ignored=_IGNORED, max_tokens="max_new_tokens"
+)
 class CommonBody(StrictModel):
     """Parameters of all routes that generate text."""
 
@@ -80,17 +89,13 @@ class CommonBody(StrictModel):
     max_tokens: int | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    user: _Name | None = Field(None, description="Not used.")
 
 
 @with_settings(GenerationSettings, only=["stop"], most={"stop": 16})
 class OpenAIBody(CommonBody):
-    """Parameters of OpenAI's routes; the penalties and logit_bias only accept their neutral values."""
+    """Parameters of OpenAI's routes."""
 
     stop: tuple[str, ...] | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     guided_json: str | dict[str, Any] | None = Field(None, description="Name of structured_outputs.json in older vLLM.")

@@ -11,7 +11,7 @@ from redraft.apps.server.bodies.fields import StrictModel, with_settings
 from redraft.apps.server.bodies.schemas import OpenAIBody, _Name, _Text
 from redraft.apps.server.errors import _bad_request, _JsonObject
 from redraft.apps.server.jobs import RequestLimits, _Job, _text_job
-from redraft.apps.server.options import _keep_alternatives, _options, _require_neutral
+from redraft.apps.server.options import _keep_alternatives, _options
 from redraft.apps.server.responses import (
     EventStream,
     _chat_choices,
@@ -63,10 +63,8 @@ class ChatBody(Route, OpenAIBody):
     top_logprobs: int | None = Field(None, ge=0, le=20)
     tools: list[Any] | None = None
     tool_choice: Any = None
-    parallel_tool_calls: bool | None = None
 
     def job(self, models: Sequence[_JsonObject], limits: RequestLimits) -> _Job:
-        _require_neutral(self)
         self._require_supported()
         options, names = _options(self)
         if self.max_completion_tokens is not None:
@@ -79,7 +77,7 @@ class ChatBody(Route, OpenAIBody):
         return _text_job(models, self, f"{__name__}:_reply", arguments, GenerationSettings, names, limits, texts)
 
     def _require_supported(self) -> None:
-        for name in ("tools", "tool_choice", "parallel_tool_calls"):
+        for name in ("tools", "tool_choice"):
             if getattr(self, name) not in (None, [], "none"):
                 raise _bad_request(
                     name,

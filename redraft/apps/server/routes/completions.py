@@ -10,7 +10,7 @@ from pydantic import Field
 from redraft.apps.server.bodies.schemas import OpenAIBody, _Text, _Texts
 from redraft.apps.server.errors import _bad_request, _JsonObject
 from redraft.apps.server.jobs import RequestLimits, _Job, _text_job
-from redraft.apps.server.options import _keep_alternatives, _options, _require_neutral
+from redraft.apps.server.options import _keep_alternatives, _options
 from redraft.apps.server.responses import (
     EventStream,
     _completion_choices,
@@ -95,7 +95,6 @@ def _completion_job(
     limits: RequestLimits,
 ) -> _Job:
     """Builds the job of a completion; `top` is the number of alternatives to record for each token."""
-    _require_neutral(body)
     options, names = _options(body)
     _keep_alternatives("logprobs", top, options, names)
     if "start_text" in options:

@@ -126,7 +126,7 @@ def overhead(count: int) -> Row:
 
     def work() -> None:
         for _ in range(count):
-            board.ask(model.network, asked)
+            board.run_pass(model.network, asked)
 
     begin = time.perf_counter()
     board.run([work] * WRITERS)

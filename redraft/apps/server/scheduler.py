@@ -11,10 +11,11 @@ Gradient mode and autocast are per thread: the caller of the scheduler sets them
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import greenlet
 from torch import Tensor
@@ -44,16 +45,56 @@ class NonFiniteOutput(RequestEnded):
 
 
 @dataclass
-class _PendingPass:
-    """The network call a request waits for: a pass through the layers, or the output projection of hidden states."""
+class _NetworkCall(ABC):
+    """The network call a request waits for."""
 
     network: Network
-    call: ForwardPass | Tensor  # a tensor holds hidden states to project
+    cost: ClassVar[int] = 0  # number of tokens that the request pays for
+    at_once: ClassVar[bool] = False  # whether it runs before any pass, so that the requests are in step again
+
+    def count(self, counts: Sequence[Callable[[int], None]]) -> None:  # noqa: B027 - only a pass has rows
+        """Call each of these functions with the number of rows of the pass."""
+
+    @abstractmethod
+    def run(self, scheduler: BatchScheduler, calls: Sequence[Any]) -> Sequence[Any]:
+        """Run calls of this kind on one network together; return their outputs in the same order."""
+
+    def failure(self, output: Any) -> RequestEnded | None:
+        """Return the error for an output that the request cannot use."""
+        return None
+
+
+@dataclass
+class _PassCall(_NetworkCall):
+    """A pass through the layers."""
+
+    forward_pass: ForwardPass
 
     @property
-    def cost(self) -> int:
-        """Number of tokens in the pass; the output projection costs nothing."""
-        return self.call.tokens.shape[0] * self.call.tokens.shape[1] if isinstance(self.call, ForwardPass) else 0
+    def cost(self) -> int:  # type: ignore[override]
+        rows, length = self.forward_pass.tokens.shape
+        return rows * length
+
+    def count(self, counts: Sequence[Callable[[int], None]]) -> None:
+        for count in counts:
+            count(len(self.forward_pass.tokens))
+
+    def run(self, scheduler: BatchScheduler, calls: Sequence[_PassCall]) -> list[PassOutput]:
+        return scheduler._pass(self.network, [call.forward_pass for call in calls])
+
+
+@dataclass
+class _ProjectionCall(_NetworkCall):
+    """The output projection of hidden states, which is free."""
+
+    states: Tensor
+    at_once = True
+
+    def run(self, scheduler: BatchScheduler, calls: Sequence[_ProjectionCall]) -> list[Tensor]:
+        return project_ragged(self.network, [call.states for call in calls], scheduler.min_rows)
+
+    def failure(self, output: Tensor) -> RequestEnded | None:
+        return None if bool(output.sum(-1).isfinite().all()) else NonFiniteOutput()
 
 
 @dataclass(eq=False)
@@ -62,7 +103,7 @@ class ScheduledRequest:
 
     work: Callable[[], None]
     deadline: float | None = None  # on the time.monotonic() clock; None for no deadline
-    pending: _PendingPass | None = None
+    pending: _NetworkCall | None = None
     spent: float = 0.0  # tokens charged so far by the fairness rule
     passes: int = 0
     last_pass: float = field(default_factory=time.monotonic)  # time of its last pass
@@ -104,7 +145,7 @@ class BatchScheduler:
     def close(self) -> None:
         """Cancels the remaining requests."""
         for request in list(self.requests):
-            self._resume(request, Cancelled())
+            self._end(request, Cancelled())
 
     def start(self, work: Callable[[], None], deadline: float | None = None) -> ScheduledRequest:
         """Starts a request and runs it until its first network call."""
@@ -112,7 +153,7 @@ class BatchScheduler:
         request.spent = min((other.spent for other in self.requests), default=0.0)
         request.stack = greenlet.greenlet(lambda _: work(), parent=self._main)
         self.requests.append(request)
-        self._resume(request, None)
+        self._resume(request)
         largest = max((self._cost(other) for other in self.requests), default=0.0)
         if 2 * self._cost(request) < largest:
             request.spent -= largest  # a short request goes before the next long pass
@@ -132,10 +173,12 @@ class BatchScheduler:
         Output projections always run first, so that the requests are in step again.
         """
         self._dismiss()
-        for requests in _by_network([r for r in self.requests if r.pending and isinstance(r.pending.call, Tensor)]):
-            self._answer(requests, self._project)
+        for requests in _by_network(
+            [request for request in self.requests if request.pending and request.pending.at_once]
+        ):
+            self._answer(requests)
         for requests in _by_network(self._turn()):
-            self._answer(requests, self._pass)
+            self._answer(requests)
 
     def _turn(self) -> list[ScheduledRequest]:
         """Requests in the next pass. Long rows wait while short ones catch up; short rows are charged half, so they
@@ -145,7 +188,7 @@ class BatchScheduler:
         have waited too long, so that short ones cannot starve them.
         """
         waiting = [request for request in self.requests if request.pending is not None]
-        if not waiting or any(isinstance(request.pending.call, Tensor) for request in waiting if request.pending):
+        if not waiting or any(request.pending.at_once for request in waiting if request.pending):
             return []
         largest = max(self._cost(request) for request in waiting)
         price = {
@@ -169,43 +212,44 @@ class BatchScheduler:
         now = time.monotonic()
         for request in list(self.requests):
             if request.ended_by is not None:
-                self._resume(request, request.ended_by())
+                self._end(request, request.ended_by())
             elif request.deadline is not None and now > request.deadline:
-                self._resume(request, DeadlineExceeded())
+                self._end(request, DeadlineExceeded())
 
-    def _pass(self, network: Network, calls: Sequence[Any]) -> list[PassOutput]:
-        self.passes, self.merged = self.passes + 1, self.merged + len(calls)
-        return run_ragged(network, calls, self.min_rows, self.heartbeat)
+    def _pass(self, network: Network, passes: Sequence[ForwardPass]) -> list[PassOutput]:
+        self.passes, self.merged = self.passes + 1, self.merged + len(passes)
+        return run_ragged(network, passes, self.min_rows, self.heartbeat)
 
-    def _project(self, network: Network, calls: Sequence[Any]) -> list[Tensor]:
-        return project_ragged(network, calls, self.min_rows)
-
-    def _answer(
-        self, requests: Sequence[ScheduledRequest], run: Callable[[Network, Sequence[Any]], Sequence[Any]]
-    ) -> None:
+    def _answer(self, requests: Sequence[ScheduledRequest]) -> None:
         """Runs the pending calls of these requests on one network and resumes each until its next call."""
         calls = [request.pending for request in requests if request.pending is not None]
         try:
-            outputs = run(calls[0].network, [call.call for call in calls])
+            outputs = calls[0].run(self, calls)
         except Exception as error:  # one request caused it: run them one by one, so that the others do not fail
             if len(requests) == 1:
-                return self._resume(requests[0], error)
+                return self._end(requests[0], error)
             for request in requests:
-                self._answer([request], run)
+                self._answer([request])
             return None
-        for request, output in zip(requests, outputs, strict=True):
-            self._resume(request, output)
+        for request, call, output in zip(requests, calls, outputs, strict=True):
+            failure = call.failure(output)
+            self._resume(request, output) if failure is None else self._end(request, failure)
             if self.heartbeat is not None:
                 self.heartbeat()
         return None
 
-    def _resume(self, request: ScheduledRequest, output: PassOutput | Tensor | Exception | None) -> None:
+    def _resume(self, request: ScheduledRequest, output: PassOutput | Tensor | None = None) -> None:
         """Resumes a request until its next network call or its end."""
+        self._continue(request, lambda: request.stack.switch(output))
+
+    def _end(self, request: ScheduledRequest, error: Exception) -> None:
+        """Raises an error inside a request."""
+        self._continue(request, lambda: request.stack.throw(error))
+
+    def _continue(self, request: ScheduledRequest, switch: Callable[[], Any]) -> None:
         request.pending, self._current = None, request
         try:
-            if isinstance(output, Tensor) and not bool(output.sum(-1).isfinite().all()):
-                output = NonFiniteOutput()
-            request.stack.throw(output) if isinstance(output, Exception) else request.stack.switch(output)
+            switch()
         except RequestEnded:
             pass  # the request did not handle it
         finally:
@@ -213,20 +257,20 @@ class BatchScheduler:
             if request.stack.dead:
                 self.requests.remove(request)
 
-    def ask(self, network: Network, call: ForwardPass | Tensor) -> Any:
+    def run_pass(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
+        return cast(PassOutput, self._wait_for(_PassCall(network, forward_pass)))
+
+    def project(self, network: Network, states: Tensor) -> Tensor:
+        return cast(Tensor, self._wait_for(_ProjectionCall(network, states)))
+
+    def _wait_for(self, call: _NetworkCall) -> Any:
         """Pauses the current request until its call has run; outside of a request, runs it at once."""
         request = self._current
+        call.count(self._outside if request is None else request.counts)
         if request is None:
-            self._count(self._outside, call)
-            return (self._pass if isinstance(call, ForwardPass) else self._project)(network, [call])[0]
-        request.pending = _PendingPass(network, call)
-        self._count(request.counts, call)
+            return call.run(self, [call])[0]
+        request.pending = call
         return self._main.switch()
-
-    def _count(self, counts: Sequence[Callable[[int], None]], call: ForwardPass | Tensor) -> None:
-        for count in counts:
-            if isinstance(call, ForwardPass):
-                count(len(call.tokens))
 
     @contextmanager
     def counting(self, count: Callable[[int], None]) -> Iterator[None]:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +29,11 @@ from redraft.models.networks.kv_cache import KeyValue
 class Scheduler(Protocol):
     """Collects the network calls of concurrent requests and answers each."""
 
-    def ask(self, network: Network, call: ForwardPass | Tensor) -> Any:
-        """The output of a pass, or the logits of states (…, D)."""
+    def run_pass(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
+        """The output of a pass."""
+
+    def project(self, network: Network, states: Tensor) -> Tensor:
+        """The logits of states (…, D)."""
 
     def counting(self, count: Callable[[int], None]) -> AbstractContextManager[None]:
         """Call `count` with the number of rows of each pass of the current request, while the context is open."""
@@ -43,10 +46,10 @@ class Packed(Executor):
     scheduler: Scheduler
 
     def trunk(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
-        return cast(PassOutput, self.scheduler.ask(network, forward_pass))
+        return self.scheduler.run_pass(network, forward_pass)
 
     def logits(self, network: Network, h: Tensor) -> Tensor:
-        return cast(Tensor, self.scheduler.ask(network, h))
+        return self.scheduler.project(network, h)
 
     def counting(self, network: Network, count: Callable[[int], None]) -> AbstractContextManager[None]:
         return self.scheduler.counting(count)

@@ -60,9 +60,7 @@ class DiffusionLMConfig:
     @property
     def gaussian(self) -> Gaussian:
         """The process of a model of vectors; raises for a model of tokens."""
-        if not isinstance(self.process, Gaussian):
-            raise ValueError(f"{type(self.process).__name__} is noise of tokens; this needs a model of vectors")
-        return self.process
+        return self.process.narrowed(Gaussian, "this", "use a model of vectors")
 
     @property
     def io(self) -> NetworkIO:

@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from redraft.core.processes.base import Process
-from redraft.core.processes.gaussian import Gaussian
-from redraft.core.processes.interpolating import Interpolating
-from redraft.core.processes.markov import Markov
-from redraft.core.processes.masked import Masked
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Linear
 from redraft.core.vocab import FINITE, require_range
@@ -48,8 +44,7 @@ class ConditionOnSigma(TimeConditioning):
     schedule: Schedule | None = None  # None for that of the process
 
     def __call__(self, t: Tensor, process: Process) -> Tensor:
-        own = process.schedule if isinstance(process, Masked | Interpolating | Markov) else None
-        schedule = self.schedule or own
+        schedule = self.schedule or process.schedule
         if schedule is None:
             raise ValueError(
                 f"{type(process).__name__} has no α_t for σ; use ConditionOnTime() or ConditionOnSigma(schedule)"
@@ -77,6 +72,4 @@ class ConditionOnLogSnr(TimeConditioning):
         require_range(self, 0, FINITE, "scale")
 
     def __call__(self, t: Tensor, process: Process) -> Tensor:
-        if not isinstance(process, Gaussian):
-            raise ValueError(f"{type(process).__name__} has no signal-to-noise ratio; use ConditionOnTime()")
-        return self.scale * process.path.logsnr(t)
+        return self.scale * process.logsnr(t)

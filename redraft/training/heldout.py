@@ -178,11 +178,7 @@ def best_token_bound(
 
 def with_final_logsnr(model: DiffusionLM, logsnr: float) -> DiffusionLM:
     """Returns a copy of the model, with shared weights, whose diffusion ends at this log-SNR."""
-    process = model.process
-    if not isinstance(process, Gaussian):
-        raise ValueError(
-            f"only Gaussian noise has a final log-SNR to change, not {type(process).__name__}; use a Gaussian model"
-        )
+    process = model.process.narrowed(Gaussian, "a final log-SNR", "use a Gaussian model")
     other = copy(model)
     other.config = replace(model.config, process=replace(process, path=process.path.ending(logsnr)))
     return other

@@ -15,6 +15,7 @@ from redraft.core.batch import Batch, NoisySample
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Prediction
 from redraft.core.randomness import Rng
+from redraft.core.schedules.base import Schedule
 from redraft.core.vocab import Vocab
 
 _P = TypeVar("_P", bound="Process")
@@ -49,6 +50,7 @@ class Process(ABC):
     vectors: ClassVar[bool] = False  # whether x and z are vectors that a codec makes
     grows: ClassVar[bool] = False  # whether a reverse step inserts tokens, so that later ones change their position
     moves: ClassVar[bool] = True  # whether a reverse step may change a visible token
+    schedule: Schedule | None = None  # keep(t) is the probability α_t that a token is kept; None if nothing says it
     time_power = 1.0  # estimates draw t = u^power, u uniform; above 1 draws more times near 0
 
     @abstractmethod
@@ -81,6 +83,19 @@ class Process(ABC):
         The default uses stratified times; processes with a lower-variance estimator override it.
         """
         return torch.stack([held_out.by_time(strata, rng=rng) for rng in rngs])
+
+    def logsnr(self, t: Tensor) -> Tensor:
+        """The log-signal-to-noise ratio at times t; only Gaussian noise has one."""
+        raise ValueError(f"{type(self).__name__} has no signal-to-noise ratio; use ConditionOnTime()")
+
+    @property
+    def limiting_distribution(self) -> Tensor:
+        """(V,) float64: π of q_t(z | x) = α_t·1[z = x] + (1 − α_t)·π_z, for noise of this form; scores need it."""
+        raise ValueError(f"{type(self).__name__} noise has no limiting distribution; use Ancestral(steps)")
+
+    def error_rate(self, t: float) -> float:
+        """The fraction of the tokens visible at time t that are wrong; 0 if noise never turns a token into another."""
+        return 0.0
 
     def evidence(self, z: Tensor, t: Tensor) -> Tensor:
         """(B, L) log q_t(z | x = z) − log q_t(z | x ≠ z), the log-odds that z is the clean token; ∞ if it must be.
@@ -132,6 +147,8 @@ class TokenProcess(Process):
     tokens (leave-one-out); for mask noise that is the ordinary posterior.
     """
 
+    title = "noise of tokens"
+
     @abstractmethod
     def marginal(self, t: float) -> Tensor:
         """(V, V) float64 table q_t(z | x), row x, for t > 0; for laws and oracles on small vocabularies."""
@@ -145,6 +162,12 @@ class TokenProcess(Process):
         times, index = t.unique(return_inverse=True)
         tables = torch.stack([self.marginal(float(time)).to(z.device) for time in times])  # (times, V, V)
         return tables[index, :, z].log()
+
+    def error_rate(self, t: float) -> float:
+        table, mask = self.marginal(t), self.vocab.mask
+        words = [token for token in range(self.vocab.size) if token != mask]
+        visible = table[words][:, words]
+        return float(1 - (visible.diagonal() / visible.sum(-1)).mean())
 
     @abstractmethod
     def transition(self, s: float, t: float) -> Tensor:

@@ -266,6 +266,9 @@ class Gaussian(Process):
     title = "Gaussian noise"
     vectors = True
 
+    def logsnr(self, t: Tensor) -> Tensor:
+        return self.path.logsnr(t)
+
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         require_vectors(canvas.z)
         return canvas.write((self.path.prior_std * normal_like(canvas.z, rng)).to(canvas.z.dtype))

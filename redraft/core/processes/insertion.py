@@ -104,6 +104,9 @@ class Insertion(TokenProcess):
                 "insertion needs schedules that begin at 1, and insert_schedule must end at 0"
             )
 
+    def error_rate(self, t: float) -> float:
+        return 0.0
+
     @property
     def unmasking(self) -> Masked:
         """The mask noise on tokens that have arrived."""

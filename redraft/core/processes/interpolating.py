@@ -55,6 +55,10 @@ class NoiseDistribution(ABC):
     def mix(self, keep: Tensor, words: int) -> _MixWeights:
         """The weights at `keep` of the schedule. Noising steps exist if b/α never decreases as keep falls."""
 
+    def limiting_distribution(self, vocab: Vocab) -> Tensor:
+        """(V,) float64: b/(1 − α), if it is the same at all times."""
+        raise ValueError(f"{self} changes on the way; scores need mask or uniform noise: use Ancestral(steps)")
+
 
 @dataclass(frozen=True)
 class UniformNoise(NoiseDistribution):
@@ -63,6 +67,12 @@ class UniformNoise(NoiseDistribution):
     def mix(self, keep: Tensor, words: int) -> _MixWeights:
         return _MixWeights(keep, torch.zeros_like(keep), (1 - keep) / words)
 
+    def limiting_distribution(self, vocab: Vocab) -> Tensor:
+        words = torch.ones(vocab.size, dtype=torch.float64)
+        if vocab.mask is not None:
+            words[vocab.mask] = 0
+        return words / words.sum()
+
 
 @dataclass(frozen=True)
 class MaskNoise(NoiseDistribution):
@@ -70,6 +80,9 @@ class MaskNoise(NoiseDistribution):
 
     def mix(self, keep: Tensor, words: int) -> _MixWeights:
         return _MixWeights(keep, 1 - keep, torch.zeros_like(keep))
+
+    def limiting_distribution(self, vocab: Vocab) -> Tensor:
+        return F.one_hot(torch.tensor(vocab.masked), vocab.size).double()
 
 
 @dataclass(frozen=True)
@@ -113,6 +126,7 @@ class Interpolating(TokenProcess):
     vocab: Vocab
     schedule: Schedule = Linear()
     mixing: NoiseDistribution = UniformNoise()
+    title = "interpolating noise"
     direct: bool = False  # the step to s = 0 draws all tokens from x̂, even visible ones (D3PM, multinomial)
 
     def __post_init__(self) -> None:
@@ -128,6 +142,14 @@ class Interpolating(TokenProcess):
     def _words_change(self) -> bool:
         """Whether words become other words; with mask noise only, guidance acts on x̂, as for `Masked`."""
         return float(self.mixing.mix(torch.tensor(0.5), self.words).word) > 0
+
+    @property
+    def limiting_distribution(self) -> Tensor:
+        return self.mixing.limiting_distribution(self.vocab)
+
+    def error_rate(self, t: float) -> float:
+        mix = self.mix(torch.tensor(t, dtype=torch.float64))
+        return float(mix.word * (self.words - 1) / (1 - mix.mask))
 
     # --- the forward process ---
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core import ops
@@ -144,6 +145,13 @@ class Masked(TokenProcess):
     schedule: Schedule = Linear()
     title = "mask noise"
     moves = False
+
+    @property
+    def limiting_distribution(self) -> Tensor:
+        return F.one_hot(torch.tensor(self.vocab.masked), self.vocab.size).double()
+
+    def error_rate(self, t: float) -> float:
+        return 0.0
 
     def prior(self, canvas: Canvas, *, rng: Rng) -> Canvas:
         return canvas.write(torch.full_like(canvas.z, self.vocab.masked))

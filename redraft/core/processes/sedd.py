@@ -19,33 +19,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core import ops
-from redraft.core.processes.interpolating import Interpolating, MaskNoise, UniformNoise
-from redraft.core.processes.masked import Masked
-from redraft.core.vocab import Vocab
-
-
-def _absorbing_limit(vocab: Vocab) -> Tensor:
-    """(V,) float64: all probability on the mask."""
-    return F.one_hot(torch.tensor(vocab.masked), vocab.size).double()
-
-
-def _uniform_limit(vocab: Vocab) -> Tensor:
-    """(V,) float64: uniform over all states but the mask."""
-    words = torch.ones(vocab.size, dtype=torch.float64)
-    if vocab.mask is not None:
-        words[vocab.mask] = 0
-    return words / words.sum()
-
-
-def limiting_distribution(process: Masked | Interpolating) -> Tensor:
-    """(V,) float64: the limiting distribution of a process."""
-    if isinstance(process, Masked) or isinstance(process.mixing, MaskNoise):
-        return _absorbing_limit(process.vocab)
-    if not isinstance(process.mixing, UniformNoise):
-        raise ValueError(
-            f"{process.mixing} changes on the way; scores need mask or uniform noise: use Ancestral(steps)"
-        )
-    return _uniform_limit(process.vocab)
 
 
 def log_scores(raw: Tensor, z: Tensor, sigma: Tensor | None = None) -> Tensor:

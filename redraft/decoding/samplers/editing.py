@@ -12,7 +12,6 @@ from redraft.core.batch import NoisySample
 from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
-from redraft.core.processes.insertion import Insertion
 from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import Sampler, SamplerWrapper, time_column
 
@@ -42,7 +41,7 @@ class SDEdit(SamplerWrapper):
 
     def _noised_canvas(self, denoise: Denoiser, process: Process, canvas: Canvas, noised: NoisySample) -> Canvas:
         """Return the canvas with the noised draft on it, ready for the sampler."""
-        if isinstance(process, Insertion):
+        if process.grows:
             return replace(_insertion_canvas(process, canvas, noised), start_time=self.strength)
         if process.fills_masks:  # visible tokens never change, so only the holes are left to write
             fixed = canvas.fixed | (noised.z != process.vocab.masked)
@@ -62,7 +61,7 @@ def _with_following_text(canvas: Canvas, fixed: Tensor, process: Process) -> Con
     return canvas.context.with_constraints(no_end_token=~fixed & (words.flip(-1).cumsum(-1).flip(-1) > 0))
 
 
-def _insertion_canvas(process: Insertion, canvas: Canvas, noised: NoisySample) -> Canvas:
+def _insertion_canvas(process: Process, canvas: Canvas, noised: NoisySample) -> Canvas:
     """Return a canvas of the remaining tokens, moved together, with room for the deleted ones after them."""
     assert noised.pad is not None
     fixed = (noised.z != process.vocab.masked) & ~noised.pad

@@ -14,9 +14,8 @@ from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes import sedd
 from redraft.core.processes.base import Process
-from redraft.core.processes.interpolating import Interpolating
-from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
+from redraft.core.schedules.base import Schedule
 from redraft.decoding.samplers.base import Sampler, _time_grid, initial_canvas, require_steps, require_unconstrained
 
 
@@ -36,28 +35,29 @@ class Euler(Sampler):
         require_steps(self.steps)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        if not isinstance(process, Masked | Interpolating):
+        schedule = process.schedule
+        if schedule is None:
             raise ValueError(f"Euler is for mask and uniform noise, not {type(process).__name__}; use Ancestral(steps)")
         require_unconstrained(canvas, self, "its steps draw each token independently")
-        limit = sedd.limiting_distribution(process).to(canvas.z.device)
+        limit = process.limiting_distribution.to(canvas.z.device)
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
         for i, (t, s) in enumerate(pairwise(_time_grid(canvas, self.steps))):
             with torch.no_grad():
                 pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
                 if float(s[0]) > 0:
-                    canvas = _euler_step(process, pred, canvas, s, t, limit, rng.fold(i))
+                    canvas = _euler_step(schedule, pred, canvas, s, t, limit, rng.fold(i))
                 else:
                     canvas = process.step(pred, canvas, s, t, rng=rng.fold(i))
             yield canvas
 
 
 def _euler_step(
-    process: Masked | Interpolating, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, limit: Tensor, rng: Rng
+    schedule: Schedule, pred: Prediction, canvas: Canvas, s: Tensor, t: Tensor, limit: Tensor, rng: Rng
 ) -> Canvas:
     """Draw z_s by an Euler step from t; `limit` is the distribution that the noise tends to."""
     clamped = t.clamp(max=1 - 1e-9)  # the rate is infinite where α = 0
-    keep, slope = process.schedule.keep(clamped), process.schedule.slope(clamped)
+    keep, slope = schedule.keep(clamped), schedule.slope(clamped)
     log_score = sedd.score_ratios(pred.x.to(keep.dtype), canvas.z, keep, limit)
     p = sedd.clip_and_normalize(sedd.euler_probs(log_score, canvas.z, (s - t) * slope / keep, limit))
     tokens = randomness.sample_categorical(p.log().flatten(0, 1), rng.uniform(canvas.z.shape[1]).flatten())

@@ -67,8 +67,9 @@ class Unmask(Sampler):
         return None if pick is None else replace(self, pick=pick)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        if isinstance(process, Insertion):
-            yield from self._unmask_and_insert(denoise, process, canvas, rng)
+        if process.grows:
+            insertion = process.narrowed(Insertion, "Unmask", "use Ancestral(steps)")
+            yield from self._unmask_and_insert(denoise, insertion, canvas, rng)
         else:
             yield from self._unmask(denoise, process.narrowed(Masked, "Unmask", "use Ancestral(steps)"), canvas, rng)
 

@@ -122,9 +122,10 @@ def _is_greedy(model: DiffusionLM, batch: Batch) -> Tensor:
     It decodes one token per block at a time, given the true earlier blocks, and gives up on a row at its first wrong
     token. False for noise other than masks, which does not decide token by token.
     """
-    process, device = model.process, model.network.embedding.weight.device
-    if not isinstance(process, Masked):
+    device = model.network.embedding.weight.device
+    if not model.process.fills_masks:
         return torch.zeros(len(batch.tokens), dtype=torch.bool)
+    process = model.process.narrowed(Masked, "greedy decoding", "score the answers only")
     batch = model.config.learnable(batch.to(device))
     hidden, greedy = batch.learn.clone(), torch.ones(len(batch.tokens), dtype=torch.bool, device=device)
     unknown = torch.zeros_like(hidden) if batch.unknown is None else batch.unknown

@@ -180,7 +180,7 @@ def _block_laws(process: TokenProcess, toy: ToyLanguage) -> Iterator[Law]:
 
 def _score_laws(process: Masked | Interpolating) -> Iterator[Law]:
     """Check SEDD's formulas: the score entropy of the ratios of x̂ is the bound, and Tweedie's step is Bayes' rule."""
-    s, t, V, limit = 0.4, 0.7, process.vocab.size, sedd.limiting_distribution(process)
+    s, t, V, limit = 0.4, 0.7, process.vocab.size, process.limiting_distribution
     x, z = (a[None] for a in (process.marginal(t)[:_WORDS] > 0).nonzero(as_tuple=True))
     time_t, time_s = (torch.tensor([[u]], dtype=torch.float64) for u in (t, s))
     keep_t, keep_s = process.schedule.keep(time_t), process.schedule.keep(time_s)

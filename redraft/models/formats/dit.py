@@ -63,9 +63,8 @@ class UniformScoreHead(Head):
         return False
 
     def estimate(self, raw: Tensor, z: Tensor, t: Tensor, process: Process) -> Tensor:
-        if not isinstance(process, Interpolating):
-            raise ValueError(f"UniformScoreHead needs Interpolating noise; the process is {type(process).__name__}")
-        keep, _, uniform = (weight[:, None] for weight in process.mix(t))
+        noise = process.narrowed(Interpolating, "UniformScoreHead", "use Softmax()")
+        keep, _, uniform = (weight[:, None] for weight in noise.mix(t))
         x = (log_scores(raw, z).to(keep.dtype).softmax(-1) - uniform) / keep
         return clip_and_normalize(x).float().log()
 

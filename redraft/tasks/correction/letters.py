@@ -16,10 +16,7 @@ from torch import Tensor
 from redraft.core.canvas import Context
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import TokenProcess
-from redraft.core.processes.insertion import Insertion
-from redraft.core.processes.masked import Masked
-from redraft.core.processes.remasking import Remask
-from redraft.tasks.correction.scorers import _error_rate, _longest_row, _time_of_error_rate
+from redraft.tasks.correction.scorers import _longest_row, _time_of_error_rate
 from redraft.tasks.correction.suspects import _WHOLE_WORD, _CandidateGenerator, _Replacement
 from redraft.tasks.engine.model import TextModel
 
@@ -31,9 +28,9 @@ _NUMBER = re.compile(r"\w*\d\w*")
 def _is_letter_channel(model: TextModel) -> bool:
     """Whether the model's own noise replaces characters by other characters."""
     process = model.lm.process
-    if not model.tokenizer.letters or model.lm.block is not None or not isinstance(process, TokenProcess):
+    if not model.tokenizer.letters or model.lm.block is not None or process.base is not process:
         return False
-    return not isinstance(process, Masked | Remask | Insertion) and _error_rate(process, 0.5) > 0
+    return process.error_rate(0.5) > 0
 
 
 def _letter_changes(
@@ -43,8 +40,7 @@ def _letter_changes(
 
     Each pass reads the text that the last one has written, until nothing changes.
     """
-    process = model.lm.process
-    assert isinstance(process, TokenProcess)
+    process = model.lm.process.narrowed(TokenProcess, "this correction", "use a model of tokens")
     posterior = _LetterPosterior(
         model.lm,
         process,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from redraft.core.batch import Batch
-from redraft.core.processes.base import TokenProcess
+from redraft.core.processes.base import Process
 from redraft.core.processes.interpolating import Interpolating
 from redraft.models.canvas_builder import VariableHole
 from redraft.tasks.engine.model import TextModel
@@ -222,21 +222,10 @@ def _masks_tokens(process: Interpolating) -> bool:
     return float(process.mix(torch.tensor(0.5)).mask) > 0
 
 
-def _time_of_error_rate(process: TokenProcess, noise: float) -> float:
+def _time_of_error_rate(process: Process, noise: float) -> float:
     """The time up to 0.5 at which the fraction `noise` of the visible tokens is wrong, by bisection."""
     low, high = 1e-6, 0.5
     for _ in range(30):
         middle = (low + high) / 2
-        low, high = (middle, high) if _error_rate(process, middle) < noise else (low, middle)
+        low, high = (middle, high) if process.error_rate(middle) < noise else (low, middle)
     return high
-
-
-def _error_rate(process: TokenProcess, t: float) -> float:
-    """Fraction of the tokens visible at time t that are wrong."""
-    if isinstance(process, Interpolating):
-        mix = process.mix(torch.tensor(t, dtype=torch.float64))
-        return float(mix.word * (process.words - 1) / (1 - mix.mask))
-    table, mask = process.marginal(t), process.vocab.mask
-    words = [token for token in range(process.vocab.size) if token != mask]
-    visible = table[words][:, words]
-    return float(1 - (visible.diagonal() / visible.sum(-1)).mean())

@@ -74,14 +74,15 @@ def _drafter(model: TextModel, settings: GenerationSettings) -> Drafter:
         lm = drafter.lm if form is None else with_weight_format(drafter.lm, form)
         return OwnDrafter(lm.part(DraftNetwork).state(lm))
     process = drafter.lm.process
-    if not isinstance(process, Masked) or drafter.lm.codec is not None or drafter.needs_source or drafter.classes:
+    if not process.fills_masks or drafter.lm.codec is not None or drafter.needs_source or drafter.classes:
         raise ArgumentError(
             "draft", f"draft={settings.draft}: a drafter must be a mask-filling model that needs no source or class"
         )
+    masked = process.narrowed(Masked, "a drafter", "use a mask-filling model")
     _require_same_tokens(model, drafter, str(settings.draft))
     longest = drafter.full_row_length or drafter.lm.config.network.positions
     window = None if longest is None else max(1, longest - settings.draft_length)
-    return DiffusionDraft(drafter.lm.eval(), process, settings.draft_steps, drafter.full_row_length, window)
+    return DiffusionDraft(drafter.lm.eval(), masked, settings.draft_steps, drafter.full_row_length, window)
 
 
 def _text_lookup(path: Path, tokenizer: Tokenizer) -> TextLookup:

@@ -66,8 +66,9 @@ class ProposeAndJudge(Sampler):
         require_temperature(self.temperature)
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        if denoise.block is not None or not isinstance(process, Masked):
-            raise ValueError("ProposeAndJudge needs a mask-filling model with full attention; use Blocks or Unmask")
+        if denoise.block is not None:
+            raise ValueError("ProposeAndJudge needs a model with full attention; use Blocks(sampler)")
+        process = process.narrowed(Masked, "ProposeAndJudge", "use Ancestral(steps)")
         require_unconstrained(canvas, self, "it compares whole texts")
         canvas = process.prior(canvas, rng=rng)
         yield canvas

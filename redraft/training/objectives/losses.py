@@ -78,11 +78,7 @@ class DynamicWeight(BoundWeight):
 
 
 def _interpolating(process: Process) -> Interpolating:
-    if not isinstance(process, Interpolating):
-        raise ValueError(
-            f"this weight is defined only for Interpolating noise; for {type(process).__name__} leave it out"
-        )
-    return process
+    return process.narrowed(Interpolating, "this weight", "leave it out")
 
 
 @dataclass(frozen=True)
@@ -205,10 +201,7 @@ class SquaredError(LossTerm):
     weight: SnrWeight = ConstantWeight()
 
     def __call__(self, process: Process, pred: Prediction, noised: NoisySample, times: NoiseTimes) -> Tensor:
-        if not isinstance(process, Gaussian):
-            raise ValueError(
-                f"SquaredError is for vectors; use TokenCrossEntropy or Bound with {type(process).__name__}"
-            )
+        process = process.narrowed(Gaussian, "SquaredError", "use TokenCrossEntropy or Bound")
         weight = self.weight(process.path.logsnr(noised.t)).float()
         error = (noised.target - pred.x).square().mean(-1)
         return torch.where(process.undetermined(noised), weight * error, 0.0)

@@ -201,9 +201,7 @@ def with_embedding(run: Run) -> Run:
 
 def _with_schedule(run: Run, schedule: Schedule) -> Run:
     """Replaces the schedule of Gaussian noise."""
-    process = run.model.process
-    if not isinstance(process, Gaussian):
-        raise ValueError(f"{type(process).__name__} is not Gaussian noise; replace the process instead")
+    process = run.model.process.narrowed(Gaussian, "this schedule", "replace the process instead")
     return with_model(run, process=replace(process, path=VariancePreserving(schedule)))
 
 

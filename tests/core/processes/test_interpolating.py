@@ -631,7 +631,7 @@ def test_multinomial_decoders() -> None:
 
 def test_weights_know_interpolating_noise_only() -> None:
     noised = NoisySample(torch.zeros(1, 2).long(), column(0.5), torch.zeros(1, 2).long())
-    with pytest.raises(ValueError, match="this weight is defined only for Interpolating noise; for Masked"):
+    with pytest.raises(ValueError, match="this weight is for interpolating noise, not Masked; leave it out"):
         ClippedWeight()(Masked(VOCAB), noised)
     with pytest.raises(ValueError, match="needs HybridNoise with p_u > 0"):
         DynamicWeight()(Interpolating(VOCAB, mixing=MaskNoise()), noised)

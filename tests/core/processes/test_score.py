@@ -61,8 +61,8 @@ class Golden:
         states = expected["dim"]
         loss, step = expected["scalars"]["loss_mean"], expected["step_size"]
         if name == "sedd":
-            return cls(io, sedd._absorbing_limit(Vocab(states, mask=states - 1)), Linear(1e-3), step, loss)
-        return cls(io, sedd._uniform_limit(Vocab(states)), Geometric(1e-4, 20.0), step, loss)
+            return cls(io, Masked(Vocab(states, mask=states - 1)).limiting_distribution, Linear(1e-3), step, loss)
+        return cls(io, Interpolating(Vocab(states)).limiting_distribution, Geometric(1e-4, 20.0), step, loss)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.io[name]
@@ -153,9 +153,9 @@ def test_score_entropy_is_the_bound(noise: str, schedule: Schedule, t: float, se
     process = NOISE[noise](VOCAB, schedule)
     (z, x), time = pairs(noise), torch.full((1, 1), t, dtype=torch.float64)
     log_x, keep = guess(seed, z.shape[1], spread), schedule.keep(time)
-    log_s = sedd.score_ratios(log_x, z, keep, sedd.limiting_distribution(process))
+    log_s = sedd.score_ratios(log_x, z, keep, process.limiting_distribution)
     rate = -schedule.slope(time) / keep
-    expected = rate * sedd.score_entropy(log_s, z, x, -keep.log(), sedd.limiting_distribution(process))
+    expected = rate * sedd.score_entropy(log_s, z, x, -keep.log(), process.limiting_distribution)
     found = process.nelbo(TablePrediction(log_x, normalized=spread == 0), NoisySample(z, time, x))
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
 
@@ -212,17 +212,15 @@ def test_the_ancestral_step_is_tweedie_s(noise: str, s: float, t: float) -> None
     late, early = (-schedule.kept(torch.tensor([[u]], dtype=torch.float64)).log() for u in (t, s))
     for z in (0, 2, MASK) if noise == "mask" else (0, 2):
         state = torch.tensor([[z]])
-        log_s = sedd.score_ratios(log_x, state, (-late).exp(), sedd.limiting_distribution(process))
-        p = sedd.clip_and_normalize(
-            sedd.tweedie_probs(log_s, state, late - early, sedd.limiting_distribution(process))
-        )[0, 0]
+        log_s = sedd.score_ratios(log_x, state, (-late).exp(), process.limiting_distribution)
+        p = sedd.clip_and_normalize(sedd.tweedie_probs(log_s, state, late - early, process.limiting_distribution))[0, 0]
         assert tokens.chi_square(drawn(process, log_x, z, s, t, 20_000), p) > CHANCE
 
 
 def bayes(process: Masked | Interpolating, log_x: Tensor, z: int, s: float, t: float) -> Tensor:
     """(V,) q_{t|s}(z | y)·(α_s·x̂_y + b_s[y]), from the tables; x̂ as it is, whatever its sum."""
     keep = process.schedule.keep(torch.tensor(s, dtype=torch.float64))
-    p = process.transition(s, t)[:, z] * (keep * log_x.exp() + (1 - keep) * sedd.limiting_distribution(process))
+    p = process.transition(s, t)[:, z] * (keep * log_x.exp() + (1 - keep) * process.limiting_distribution)
     return p / p.sum()
 
 
@@ -260,10 +258,10 @@ def test_a_free_sum_is_tweedie_s_in_short_steps(noise: str) -> None:
     state, keep = torch.tensor([[z]]), torch.full((1, 1), 1 - t, dtype=torch.float64)
     change = (keep + dt).log() - keep.log()
     tweedie = sedd.tweedie_probs(
-        sedd.score_ratios(log_x, state, keep, sedd.limiting_distribution(process)),
+        sedd.score_ratios(log_x, state, keep, process.limiting_distribution),
         state,
         change,
-        sedd.limiting_distribution(process),
+        process.limiting_distribution,
     )
     ours, theirs = bayes(process, log_x[0, 0], z, t - dt, t), sedd.clip_and_normalize(tweedie)[0, 0]
     others = torch.arange(V) != z
@@ -272,7 +270,7 @@ def test_a_free_sum_is_tweedie_s_in_short_steps(noise: str) -> None:
 
 @given(seed=st.integers(0, 10**6), change=st.floats(0.001, 5))
 def test_a_long_euler_step_is_made_a_distribution(seed: int, change: float) -> None:
-    z, limit = torch.tensor([[0, 1, 2, 3]]), sedd._uniform_limit(VOCAB)
+    z, limit = torch.tensor([[0, 1, 2, 3]]), Interpolating(VOCAB).limiting_distribution
     log_s = sedd.score_ratios(guess(seed, 4, 0.0), z, torch.full((1, 1), 0.5).double(), limit)
     p = sedd.euler_probs(log_s, z, torch.full((1, 1), change).double(), limit)
     torch.testing.assert_close(p.sum(-1), torch.ones(1, 4).double())
@@ -284,7 +282,8 @@ def test_a_long_euler_step_is_made_a_distribution(seed: int, change: float) -> N
 
 
 def test_both_steps_agree_when_they_are_short() -> None:
-    z, limit, change = torch.tensor([[0, 3]]), sedd._uniform_limit(VOCAB), torch.full((1, 1), 1e-5).double()
+    z, limit = torch.tensor([[0, 3]]), Interpolating(VOCAB).limiting_distribution
+    change = torch.full((1, 1), 1e-5).double()
     log_s = sedd.score_ratios(guess(0, 2, 0.0), z, torch.full((1, 1), 0.4).double(), limit)
     tweedie = sedd.clip_and_normalize(sedd.tweedie_probs(log_s, z, change, limit))
     torch.testing.assert_close(sedd.euler_probs(log_s, z, change, limit), tweedie, rtol=1e-4, atol=1e-9)
@@ -323,18 +322,18 @@ def test_mask_noise_that_leaves_tokens_has_no_bound() -> None:
 
 
 def test_limits() -> None:
-    assert sedd.limiting_distribution(Masked(VOCAB)).tolist() == [0, 0, 0, 0, 1]
-    assert sedd.limiting_distribution(Interpolating(VOCAB, mixing=MaskNoise())).tolist() == [0, 0, 0, 0, 1]
-    assert sedd.limiting_distribution(Interpolating(VOCAB, mixing=UniformNoise())).tolist() == [
+    assert Masked(VOCAB).limiting_distribution.tolist() == [0, 0, 0, 0, 1]
+    assert Interpolating(VOCAB, mixing=MaskNoise()).limiting_distribution.tolist() == [0, 0, 0, 0, 1]
+    assert Interpolating(VOCAB, mixing=UniformNoise()).limiting_distribution.tolist() == [
         0.25,
         0.25,
         0.25,
         0.25,
         0,
     ]
-    assert sedd.limiting_distribution(Interpolating(Vocab(4))).tolist() == [0.25] * 4
+    assert Interpolating(Vocab(4)).limiting_distribution.tolist() == [0.25] * 4
     with pytest.raises(ValueError, match="scores need mask or uniform noise"):
-        sedd.limiting_distribution(Interpolating(VOCAB, mixing=HybridNoise(0.1)))
+        _ = Interpolating(VOCAB, mixing=HybridNoise(0.1)).limiting_distribution
 
 
 def test_the_scale_is_stable_where_there_is_hardly_any_noise() -> None:

@@ -77,7 +77,7 @@ def test_promises(
 def test_errors(build: Build, vocab: Vocab) -> None:
     z = torch.zeros(1, 3, dtype=torch.int64)
     canvas, keys, model = Canvas(z, torch.zeros_like(z, dtype=torch.bool)), rng(0), build()
-    with pytest.raises(ValueError, match="not Markov"):
+    with pytest.raises(ValueError, match="Markov noise has no limiting distribution"):
         _run(Euler(3), model, Markov(vocab), canvas, keys)
     with pytest.raises(ValueError, match="changes on the way"):
         _run(Euler(3), model, Interpolating(vocab, mixing=HybridNoise(0.1)), canvas, keys)

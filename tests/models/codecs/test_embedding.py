@@ -291,7 +291,7 @@ def test_where_the_diffusion_ends_is_a_choice() -> None:
     end, best = best_token_bound(made, rows, ends=(0.0, 3.0))
     assert end == min(nats, key=lambda e: nats[e])
     assert float(best.row_nats.sum()) == nats[end]
-    with pytest.raises(ValueError, match="only Gaussian noise has a final log-SNR to change, not Masked"):
+    with pytest.raises(ValueError, match="a final log-SNR is for Gaussian noise, not Masked"):
         with_final_logsnr(DiffusionLM(DiffusionLMConfig(Masked(VOCAB), TransformerConfig(16, 1, 2))), 1.0)
     with pytest.raises(ValueError, match="StraightPath cannot end at another log-SNR"):
         StraightPath().ending(1.0)
@@ -326,7 +326,7 @@ def test_pieces_that_do_not_belong_together() -> None:
     with pytest.raises(ValueError, match="use a head such as Subs"):
         DiffusionLMConfig(Masked(VOCAB), network, PredictX())
     tokens = DiffusionLM(DiffusionLMConfig(Masked(VOCAB), network))
-    with pytest.raises(ValueError, match="SquaredError is for vectors"):
+    with pytest.raises(ValueError, match="SquaredError is for Gaussian noise, not "):
         Objective(SquaredError())(tokens, batch(), rng=rng(0, 4))
     with pytest.raises(ValueError, match="no codec to train"):
         CodecObjective()(tokens, batch(), rng=rng(0, 4))

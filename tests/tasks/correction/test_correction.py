@@ -33,7 +33,6 @@ from redraft.tasks.correction.letters import _is_letter_channel, _LetterPosterio
 from redraft.tasks.correction.passes import _Choice, _CorrectionPasses
 from redraft.tasks.correction.scorers import (
     _CausalHoleScorer,
-    _error_rate,
     _hole_scorer,
     _MaskedHoleScorer,
     _time_of_error_rate,
@@ -364,9 +363,9 @@ def test_any_noise_that_replaces_letters_is_a_channel() -> None:
     """D3PM's uniform matrices are the same channel as the closed form; absorbing ones replace nothing."""
     letters = CharTokenizer("abc ", ("mask",))
     uniform, table = Interpolating(letters.vocab), redraft.Markov(letters.vocab, redraft.core.UniformRates())
-    assert _error_rate(table, 0.3) == pytest.approx(_error_rate(uniform, 0.3), rel=0.3)
-    assert _error_rate(uniform, _time_of_error_rate(uniform, 0.05)) == pytest.approx(0.05)
-    assert _error_rate(table, _time_of_error_rate(table, 0.05)) == pytest.approx(0.05, abs=1e-4)
+    assert table.error_rate(0.3) == pytest.approx(uniform.error_rate(0.3), rel=0.3)
+    assert uniform.error_rate(_time_of_error_rate(uniform, 0.05)) == pytest.approx(0.05)
+    assert table.error_rate(_time_of_error_rate(table, 0.05)) == pytest.approx(0.05, abs=1e-4)
     for process, own in (
         (uniform, True),
         (table, True),

@@ -62,5 +62,5 @@ def test_the_network_follows_its_encoder_and_its_hints() -> None:
 
 
 def test_noise_of_tokens_has_no_levels() -> None:
-    with pytest.raises(ValueError, match="Masked is not Gaussian noise"):
+    with pytest.raises(ValueError, match="this schedule is for Gaussian noise, not Masked"):
         variations._with_schedule(presets.mdlm_tiny(), presets.TINY["d3pm_tiny"]().model.process.schedule)  # type: ignore[attr-defined]

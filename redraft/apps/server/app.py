@@ -40,7 +40,7 @@ _PAGE = Path(__file__).with_name("playground")
 _SMALL = 1 << 16  # bytes; bodies up to this size arrive with their headers
 _HOSTS = re.compile(r"((127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?)?")
 _SECURITY = {
-    "Content-Security-Policy": "default-src 'self'",
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
@@ -56,6 +56,8 @@ class AccessPolicy:
     """Maximum size of a request body in bytes."""
     keep_alive: float = 10.0
     """Seconds without an event after which a stream sends a comment, so that clients do not time out."""
+    read_timeout: float = 20.0
+    """Seconds that a client has to send the head of a request, and as many again to send its body."""
 
 
 def build_app(
@@ -219,11 +221,16 @@ class _Routes:
             raise _bad_request("content-type", "send JSON, with Content-Type: application/json", "invalid_content_type")
         content = bytearray()
         size = 0
-        async for part in request.stream():
-            size += len(part)
-            content += part if size <= self.access.max_body else b""
-            if size > 16 * self.access.max_body:  # read to the end if only a little too long, as some clients need it
-                break
+        try:
+            async with asyncio.timeout(self.access.read_timeout):
+                async for part in request.stream():
+                    size += len(part)
+                    content += part if size <= self.access.max_body else b""
+                    if size > 16 * self.access.max_body:  # if only a little too long, read it all: some clients need it
+                        break
+        except TimeoutError:
+            reason = f"the body did not arrive within {self.access.read_timeout:g} seconds; send the request again"
+            raise _ApiError(408, "request_timeout", "body", reason, {"Connection": "close"}) from None
         if size <= self.access.max_body:
             return bytes(content)
         raise _too_large("body", f"the body is longer than {self.access.max_body:,} bytes; send less")

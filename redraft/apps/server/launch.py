@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from redraft.apps.server.app import AccessPolicy, build_app
 from redraft.apps.server.jobs import RequestLimits
@@ -43,6 +44,39 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _protocol(read_timeout: float) -> type[asyncio.Protocol]:
+    """uvicorn's protocol, which also closes connections whose request has not begun after `read_timeout` seconds."""
+
+    class Impatient(AutoHTTPProtocol):  # type: ignore[misc,valid-type]
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self._watch()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            super().connection_lost(error)
+            self._unwatch()
+
+        def _watch(self) -> None:
+            """Starts the timer when the head of a request begins, and stops it when the head is complete."""
+            if self.cycle is not None and not self.cycle.response_complete:
+                self._unwatch()
+            elif self._timer is None:
+                self._timer = self.loop.call_later(read_timeout, self.transport.close)
+
+        def _unwatch(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = None
+
+    return Impatient
+
+
 def serve(config: ServerConfig, log: Callable[[str], None]) -> None:
     """Serves until SIGTERM or Ctrl-C; a second signal stops it at once. Raises ValueError if it cannot start."""
     try:
@@ -57,7 +91,12 @@ async def _serve(config: ServerConfig, log: Callable[[str], None]) -> None:
     )
     app = build_app(supervisor, config.access, config.request_limits)
     settings = uvicorn.Config(
-        app, log_level="warning", access_log=False, timeout_graceful_shutdown=5, server_header=False
+        app,
+        http=_protocol(config.access.read_timeout),
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=5,
+        server_header=False,
     )
     server, listening = _Server(settings), _listen(config.host, config.port)
     shutdown = asyncio.Event()

@@ -517,7 +517,7 @@ def test_what_is_wrong_is_named(server: Server, path: str, body: Any, code: int,
     assert set(found["error"]) == {"message", "type", "param", "code"}
     assert found["error"]["param"] == param, found
     assert "Traceback" not in found["error"]["message"]
-    assert headers["content-security-policy"].startswith("default-src 'self'")
+    assert headers["content-security-policy"] == "default-src 'self'; frame-ancestors 'none'"
 
 
 def test_the_client_raises_what_openai_would_raise(client: OpenAI) -> None:

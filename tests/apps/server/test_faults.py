@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -29,7 +30,7 @@ SHORT: dict[str, Any] = {"model": "bytes", "prompt": "A", "max_tokens": 4, "seed
 @pytest.fixture(scope="module")
 def fragile(trained: Path) -> Iterator[Server]:
     """A small queue, a key, little patience."""
-    flags = ("--api-key", KEY, "--width", 1, "--queue", 2, "--silence", 1.5, "--drain", 20)
+    flags = ("--api-key", KEY, "--width", 1, "--queue", 2, "--silence", 1.5, "--drain", 20, "--read-timeout", 2)
     with serving(trained, *flags) as found:
         yield found
 
@@ -105,6 +106,41 @@ def test_a_client_that_hangs_up_frees_its_place(fragile: Server, stream: bool) -
     after = book(fragile)
     assert after["cancelled"] == before["cancelled"] + 1
     assert after["completed"] == before["completed"]
+
+
+HEAD = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+HALF = {
+    "nothing": b"",
+    "half a head": HEAD.encode(),
+    "half a body": f'{HEAD}Content-Length: 100\r\n\r\n{{"model": '.encode(),
+    "half a second head": b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n" + HEAD.encode(),
+}
+
+
+def test_half_sent_requests_are_ended(fragile: Server, client: OpenAI) -> None:
+    """100 connections, which send 25 times each kind of a beginning and then nothing more: none stays open."""
+    address = urlsplit(fragile.url)
+    assert address.hostname
+    assert address.port
+    connections = [
+        (kind, socket.create_connection((address.hostname, address.port))) for _ in range(25) for kind in HALF
+    ]
+    for kind, connection in connections:
+        connection.sendall(HALF[kind])
+    assert client.completions.create(**SHORT).choices, "others are served meanwhile"
+    found: dict[str, set[bytes]] = {kind: set() for kind in HALF}
+    for kind, connection in connections:
+        connection.settimeout(20)
+        said = b"".join(iter(lambda c=connection: c.recv(65536), b""))  # until the server closes it
+        found[kind].add(said.partition(b"\r\n")[0])
+        assert b"the body did not arrive within 2 seconds" in said or kind != "half a body"
+        connection.close()
+    assert found == {
+        "nothing": {b""},
+        "half a head": {b""},
+        "half a body": {b"HTTP/1.1 408 Request Timeout"},
+        "half a second head": {b"HTTP/1.1 200 OK"},
+    }
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP], ids=["crash", "hang"])

@@ -353,7 +353,7 @@ def test_text_only_ever_becomes_text() -> None:
 def test_html_of_a_model_is_inert(browser: Browser, served: Server) -> None:
     """A server whose model writes tags: they are shown as they are, and the policy would stop their scripts."""
     with urlopen(served.url) as found:
-        assert found.headers["Content-Security-Policy"].startswith("default-src 'self'")
+        assert found.headers["Content-Security-Policy"] == "default-src 'self'; frame-ancestors 'none'"
     page = browser.new_page()
     nasty = "<img src=x onerror=document.title='hit'>"
     frame = {"type": "frame", "row": 0, "step": 1, "pieces": [nasty], "given": [False], "confidence": [0.5]}

@@ -47,6 +47,12 @@ class Serve(Checked):
     silence: float = setting(
         4.0, "Seconds without a heartbeat after which the model process is replaced.", above=0, rare=True
     )
+    read_timeout: float = setting(
+        20.0,
+        "Seconds that a client has to send the head of a request, and as many again to send its body.",
+        above=0,
+        rare=True,
+    )
     threads: int | None = setting(None, "Number of threads of the model process.", otherwise="torch's own choice")
     mask: str | None = setting(
         None,
@@ -93,7 +99,7 @@ class Serve(Checked):
             self.port,
             self.threads,
             self.drain,
-            AccessPolicy(key),
+            AccessPolicy(key, read_timeout=self.read_timeout),
             QueueLimits(self.width, self.queue, self.max_cost, self.deadline),
             RequestLimits(tokens=self.max_tokens, cost=self.max_cost),
             SupervisorTimeouts(silence=self.silence),

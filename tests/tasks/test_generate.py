@@ -350,7 +350,7 @@ WRONG = [
     ({"max_new_tokens": "many"}, "max_new_tokens", "max_new_tokens='many': it must be a whole number"),
     ({"steps": 1.5}, "steps", "steps=1.5: it must be a whole number"),
     ({"steps": True}, "steps", "steps=True: it must be a whole number"),
-    ({"steps": 0}, "steps", "steps=0: it must be at least 1"),
+    ({"steps": 0}, "steps", "steps=0: it must be from 1 to 1,000,000"),
     ({"temperature": float("nan")}, "temperature", "temperature=nan: it must be a finite number"),
     ({"temperature": -1}, "temperature", "temperature=-1: it must be from 0"),
     ({"seed": -(2**63)}, "seed", "it must be from 1 − 2^63 to 2^63 − 1"),

@@ -98,7 +98,7 @@ def test_devices_are_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ValueError, match=r"it must be auto, cpu, cuda, cuda:1 \(or another number\) or mps"):
             find_device(name)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ValueError, match="torch finds no CUDA GPU on this machine; use auto or cpu"):
+    with pytest.raises(ValueError, match="torch finds no CUDA GPU here; choose auto or cpu"):
         redraft.load("story", "cuda")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert find_device("cuda:1") == torch.device("cuda", 1)

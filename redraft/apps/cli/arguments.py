@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from itertools import chain
 from typing import Any, Protocol
 
 from redraft.apps.cli.help_text import _verb_help
-from redraft.apps.cli.parsing import _is_flag, _parse_words, _unknown_option, _UsageError
+from redraft.apps.cli.parsing import _is_flag, _parse_words, _unknown_option, _UsageError, closest
 from redraft.tasks.arguments.setting import Argument, arguments_of
 from redraft.tasks.arguments.settings import (
     ControlSettings,
@@ -70,5 +69,5 @@ def name_flags(message: str, arguments: Iterable[Argument] = ()) -> str:
 def suggest(name: str, names: Iterable[str]) -> str:
     """Suggest the closest valid names for a misspelled one, or list all names."""
     names = list(names)
-    close = get_close_matches(name, names, n=3, cutoff=0.5)
+    close = closest(name, names)
     return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names)}"

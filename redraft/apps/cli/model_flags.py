@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from redraft.apps.cli.user_code import require_python_file
+from redraft.core.hardware.device import DEVICES, is_device_name
 from redraft.models.shipped import SMOL, STORY
-from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
+from redraft.tasks.arguments.setting import REQUIRED, ArgumentError, Checked, setting
 
 
 def model_setting(default: Any) -> Any:
@@ -22,10 +23,23 @@ def model_setting(default: Any) -> Any:
     return setting(default, about, metavar=metavar, positional=True)
 
 
+def _read_device(name: str, value: object) -> object:
+    if not is_device_name(value):
+        raise ArgumentError(name, f"{name}={value!s:.40}: it must be {DEVICES}")
+    return value
+
+
+def device_setting() -> Any:
+    """The argument that names a device."""
+    about = "Device to compute on; auto is a GPU if there is one."
+    return setting("auto", about, metavar="auto|cpu|cuda|cuda:N|mps", group="Model", read=_read_device)
+
+
 @dataclass(frozen=True)
 class ModelFlags(Checked):
     """How to load a model."""
 
+    device: str = device_setting()
     mask: str | None = setting(
         None,
         "The mask token of another project's model, if its files do not name it.",

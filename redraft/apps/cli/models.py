@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from redraft.apps.cli import user_code
@@ -17,7 +17,6 @@ from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import Sampler, SamplerWrapper
 from redraft.evaluation.judges import Judge, ModelJudge, TransformersJudge
 from redraft.models.checkpoints.reader import CheckpointError
-from redraft.models.cpu_weights import with_weight_format
 from redraft.tasks.engine.model import TextModel, open_model as open_text_model
 from redraft.training.presets.index import PRESETS
 
@@ -32,12 +31,18 @@ def open_model(path: str | Path, model_flags: ModelFlags = ModelFlags(), *, code
     """
     modules = load_trusted(model_flags.trust)
     refuse_preset(Path(path))
-    model = open_text_model(path, modules, mask=model_flags.mask, attention=model_flags.attention, codec=codec)
+    model = open_text_model(
+        path,
+        modules,
+        device=model_flags.device,
+        mask=model_flags.mask,
+        attention=model_flags.attention,
+        weights=None if model_flags.weights == "own" else model_flags.weights,
+        codec=codec,
+    )
     for line in model.lm.assumed:
         print_note(f"{path}: assumed {line}")
-    return (
-        model if model_flags.weights == "own" else replace(model, lm=with_weight_format(model.lm, model_flags.weights))
-    )
+    return model
 
 
 def open_judge(name: str, model_flags: ModelFlags = ModelFlags()) -> Judge:

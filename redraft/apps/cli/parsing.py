@@ -9,13 +9,31 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from typing import Any
 
 from redraft.apps.cli.user_code import load_object
+from redraft.tasks.arguments.aliases import ALIASES
 from redraft.tasks.arguments.setting import REQUIRED, Argument, arguments_of, nested_settings
 
+_CUSTOMARY = {  # usual names elsewhere → flag here
+    "epochs": "--steps (a step is one --batch)",
+    "num-epochs": "--steps (a step is one --batch)",
+    "max-steps": "--steps",
+    "max-iters": "--steps",
+    "lr": "--optimizer.lr",
+    "learning-rate": "--optimizer.lr",
+    "batch-size": "--batch",
+    "block-size": "--length",
+    "context-length": "--length",
+    "output-dir": "--out",
+    "dataset": "--data",
+    "gpu": "--device cuda",
+    "max-length": "--max-new-tokens",
+    "num-samples": "--n",
+    "verbose": "--watch",
+}
 _NUMBER = re.compile(r"-(\d|\.\d|inf|nan)")
 _Values = dict[str, Any]  # argument → value
 
@@ -172,6 +190,25 @@ def _values_of(words: list[str]) -> Iterator[str]:
 
 def _unknown_option(flag: str, flags: Iterable[str]) -> str:
     """The message for a flag that does not exist, with the flag that the user may have meant."""
-    close = get_close_matches(flag, list(flags), n=1, cutoff=0.6)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    meant = _meant(flag, list(flags))
+    hint = f"; did you mean {meant}?" if meant else ""
     return f"{flag} is not an option of this command (a typo?){hint}"
+
+
+def _meant(flag: str, flags: Sequence[str]) -> str:
+    """The flag that a wrong one stands for: another project's name, the end of a longer name, or a typo; "" if none."""
+    name = flag.lstrip("-").replace("_", "-")
+    own = f"--{ALIASES[python].name.replace('_', '-')}" if (python := name.replace("-", "_")) in ALIASES else ""
+    for candidate in (_CUSTOMARY.get(name, ""), own):
+        if candidate and all(word.strip("()") in flags for word in candidate.split() if word.startswith("--")):
+            return candidate
+    ends = [known for known in flags if known.endswith((f".{name}", f".{name.replace('-', '_')}"))]
+    return min(ends, key=len) if ends else next(iter(closest(flag, flags)), "")
+
+
+def closest(name: str, names: Iterable[str]) -> list[str]:
+    """The names that a misspelled one is nearest to, the nearest first; empty if none is near."""
+    bare = {known.lstrip("-"): known for known in names}
+    close = get_close_matches(given := name.lstrip("-"), bare, n=3, cutoff=0.6)
+    ratios = [SequenceMatcher(None, given, known).ratio() for known in close]
+    return [bare[known] for known, ratio in zip(close, ratios, strict=True) if ratio > max(ratios) - 0.1]

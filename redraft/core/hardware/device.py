@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+DEVICES = "auto, cpu, cuda, cuda:1 (or another number) or mps"
 _NAME = re.compile(r"auto|cpu|mps|cuda(:\d{1,3})?")
 
 
-def require_device_name(name: object) -> None:
-    """Raises if no machine has a device of this name."""
-    if not _NAME.fullmatch(str(name)):
-        raise ValueError(f"device={name!s:.40}: it must be auto, cpu, cuda, cuda:1 (or another number) or mps")
+def is_device_name(name: object) -> bool:
+    """Whether some machine may have a device of this name."""
+    return _NAME.fullmatch(str(name)) is not None
 
 
 def best_device(place: int = 0) -> torch.device:
@@ -33,17 +33,18 @@ def find_device(name: str | torch.device = "auto", place: int = 0) -> torch.devi
     """
     import torch
 
-    require_device_name(name)
+    if not is_device_name(name):
+        raise ValueError(f"there is no device {name!s:.40}; it must be {DEVICES}")
     if name == "auto":
         return best_device(place)
     device = torch.device(name)
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise ValueError(f"device={name}: torch finds no Apple GPU on this machine; use auto or cpu")
+        raise ValueError(f"the device {name} cannot be used: torch finds no Apple GPU here; choose auto or cpu")
     if device.type != "cuda":
         return device
     device = torch.device("cuda", place if device.index is None else device.index)
     count = torch.cuda.device_count()
     if count <= device.index:
         found = f"only {count} GPUs, numbered from 0," if count else "no CUDA GPU"
-        raise ValueError(f"device={name}: torch finds {found} on this machine; use auto or cpu")
+        raise ValueError(f"the device {name} cannot be used: torch finds {found} here; choose auto or cpu")
     return device

@@ -31,6 +31,7 @@ class Budget:
 
     minutes: float | None = None  # CPU minutes of one core; None for a budget in steps
     steps: int | None = None  # training steps; None for a budget in minutes
+    device: str = "auto"  # where to train, see `redraft.fit`
 
     def __post_init__(self) -> None:
         if (self.minutes is None) == (self.steps is None):
@@ -42,9 +43,9 @@ class Budget:
     def part(self, fraction: float) -> Budget:
         """Return a fraction of this budget, at least one step."""
         if self.minutes is not None:
-            return Budget(minutes=self.minutes * fraction)
+            return replace(self, minutes=self.minutes * fraction)
         assert self.steps is not None
-        return Budget(steps=max(1, round(self.steps * fraction)))
+        return replace(self, steps=max(1, round(self.steps * fraction)))
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def train_under_budget(
     """
     torch.set_num_threads(1)
     run = _with_eval_points(_with_budget_steps(run, out, budget, steps_file), evaluations)
-    model = fit(run, out, quiet=quiet)
+    model = fit(run, out, device=budget.device, quiet=quiet)
     precision = json.loads((out / "run.json").read_text())["precision"]["name"]
     earlier = tuple(stage for trained in earlier_stages for stage in trained.stages())
     return TrainedMethod(run, model, budget.minutes, precision, earlier)
@@ -112,7 +113,7 @@ def _with_budget_steps(run: Run, out: Path, budget: Budget, steps_file: Path | N
     file = steps_file or out / "budget.json"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
-        steps = max(1, round(60 * budget.minutes / seconds_per_step(run)))
+        steps = max(1, round(60 * budget.minutes / seconds_per_step(run, device=budget.device)))
         file.write_text(json.dumps({"minutes": budget.minutes, "steps": steps}))
     stored = json.loads(file.read_text())
     if stored["minutes"] != budget.minutes:
@@ -122,7 +123,7 @@ def _with_budget_steps(run: Run, out: Path, budget: Budget, steps_file: Path | N
     return variations.with_budget(run, stored["steps"])
 
 
-def seconds_per_step(run: Run, timed_steps: int = TIMED_STEPS) -> float:
+def seconds_per_step(run: Run, timed_steps: int = TIMED_STEPS, device: str = "auto") -> float:
     """Return the CPU seconds of a training step.
 
     It is the difference between a longer and a shorter training, so that start-up costs cancel. A first short training
@@ -131,6 +132,6 @@ def seconds_per_step(run: Run, timed_steps: int = TIMED_STEPS) -> float:
     seconds = []
     for steps in (_WARMUP_STEPS, _WARMUP_STEPS, _WARMUP_STEPS + timed_steps):
         with TemporaryDirectory() as folder, cpu_timer() as clock:
-            fit(variations.with_budget(run, steps), folder, quiet=True)
+            fit(variations.with_budget(run, steps), folder, device=device, quiet=True)
         seconds.append(clock.seconds)
     return (seconds[2] - seconds[1]) / timed_steps

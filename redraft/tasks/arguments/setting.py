@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -44,6 +45,7 @@ class Setting:
     above: float | None = None  # the number must be larger than this
     otherwise: str = ""  # what is used by default, in words; "" to show the default itself
     choices: tuple[str, ...] = ()  # the valid texts, if the type does not list them
+    hints: Mapping[str, str] = field(default_factory=dict)  # what to give instead of other texts that people try
     metavar: str = ""  # the value in --help; "" to derive it from the type
     flag: str = ""  # "" for the field's name with dashes
     aliases: tuple[str, ...] = ()  # other names of the flag
@@ -116,10 +118,17 @@ class Argument:
         """The error for an invalid value."""
         return ArgumentError(self.name, f"{self.name}={show_value(value)}: {reason}")
 
+    def _advice(self, value: Any) -> str:
+        """Which choice a wrong value may stand for, or all choices."""
+        meant = self.setting.hints.get(str(value).lower())
+        close = [meant] if meant else get_close_matches(str(value), map(str, self.choices), n=1, cutoff=0.7)
+        hint = f"did you mean {close[0]}? Or " if close else ""
+        return f"{hint}choose from {', '.join(map(repr, self.choices))}"
+
     def _checked(self, value: Any) -> Any:
         if self.choices:
             if value not in self.choices:
-                raise self.error(value, f"choose from {', '.join(map(repr, self.choices))}")
+                raise self.error(value, self._advice(value))
         elif not _is_a(value, self.kind):
             raise self.error(value, f"it must be {_NOUNS[self.kind]}")
         elif self.kind in (int, float):

@@ -53,6 +53,14 @@ class DecodingSettings(_RuleSettings):
         "Sampler by name; own: the one of the run. In Python also a sampler or a pick, on the command line also one of "
         f"your own: file.py:NAME. For models of vectors: {', '.join(SOLVER_NAMES)}.",
         choices=("own", *SAMPLER_NAMES, *SOLVER_NAMES),
+        hints={
+            "greedy": "sampler=confidence temperature=0",
+            "argmax": "sampler=confidence temperature=0",
+            "random": "sampler=any-order",
+            "ddpm": "sampler=ancestral",
+            "low_confidence": "sampler=confidence",
+            "default": "sampler=own",
+        },
         objects=True,
         group="Sampling",
     )
@@ -61,6 +69,7 @@ class DecodingSettings(_RuleSettings):
         "Sampling steps; a maximum for adaptive samplers (threshold, frechet, entropy-bound, klass, revoke). "
         "Fewer is faster, but the text gets worse.",
         least=1,
+        most=1_000_000,
         otherwise="the sampler's own",
         group="Sampling",
     )

@@ -96,7 +96,7 @@ def _find_tagger(model: TextModel, path: str | None) -> DiffusionLM | None:
     """The model with the tagger, loaded from `path` and checked against `model`; by default `model` itself, or None."""
     if path is None:
         return model.lm if "tagger" in model.lm.parts else None
-    lm = open_model(path).lm.to(next(model.lm.parameters()).device)
+    lm = open_model(path, device=next(model.lm.parameters()).device).lm
     if "tagger" not in lm.parts:
         raise ArgumentError(
             "classifier",

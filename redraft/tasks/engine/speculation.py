@@ -66,7 +66,7 @@ def _drafter(model: TextModel, settings: GenerationSettings) -> Drafter:
     path = Path(settings.draft or "")
     if path.is_file() or path.suffix in (".txt", ".jsonl"):
         return _text_lookup(path, model.tokenizer)
-    drafter = open_model(path)
+    drafter = open_model(path, device=next(model.lm.parameters()).device)
     if "drafter" in drafter.lm.parts:
         _require_same_tokens(model, drafter, str(settings.draft))
         _require_same_base(model, drafter, str(settings.draft))

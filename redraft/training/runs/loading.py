@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -29,6 +31,7 @@ from redraft.models.formats.storage.hub import resolve_hub_path
 from redraft.models.networks.config import TransformerConfig
 from redraft.training.runs.run import Run
 
+_HUB_NAME = re.compile(r"(?!runs/)\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 _CONVERSION = 1  # raised whenever converted models change
 
 
@@ -201,16 +204,22 @@ def _kind(path: Path) -> Literal["run", "checkpoint", "export", "foreign"]:
     """Determines what a directory holds from its files."""
     if not path.is_dir():
         refuse_pickles(path)
-        raise CheckpointError(
-            f"{path} is not a directory; give the directory of a run, for example runs/demo, "
-            "or story, the model that ships with Redraft"
-        )
+        raise CheckpointError(f"{path} is not a directory; {_other_names(str(path))}")
     if (path / reader.MANIFEST).exists() and (path / "state.json").exists():
         return "checkpoint"
     if not (path / "config.json").exists():
         refuse_pickles(path)
         return "run"
     return "export" if "class" in read_settings(path) else "foreign"
+
+
+def _other_names(path: str) -> str:
+    """What to give instead of a path that does not exist."""
+    if close := get_close_matches(path, shipped.NAMES, n=1):
+        return f"did you mean {close[0]}, a model that ships with Redraft?"
+    models = f"a model that ships with Redraft ({', '.join(shipped.NAMES)})"
+    hub = f", or a model of the Hugging Face hub: hf:{path}" if _HUB_NAME.fullmatch(path) else ""
+    return f"give the directory of a run, for example runs/demo, {models}{hub}"
 
 
 def _read(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from redraft.decoding import SAMPLER_NAMES, SOLVER_NAMES
 from redraft.models.diffusion_lm import DiffusionLM
@@ -77,3 +78,51 @@ def test_points_have_no_characters(say: Say, tmp_path: Path) -> None:
     assert "bits per point" in out
     assert "char" not in out
     assert "token" not in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("genrate",), "there is no command 'genrate'; did you mean generate?"),
+        (("generate", "--sampler", "greedy"), "did you mean --sampler confidence --temperature 0?"),
+        (("generate", "--sampler", "confidense"), "did you mean confidence?"),
+        (("generate", "--epochs", 3), "--epochs is not an option of this command (a typo?) (see"),
+        (("train", "mdlm_tiny", "--epochs", 3), "did you mean --steps (a step is one --batch)?"),
+        (("train", "mdlm_tiny", "--lr", 1), "did you mean --optimizer.lr?"),
+        (("train", "mdlm_tiny", "--width", 8), "did you mean --model.network.width?"),
+        (("generate", "--num-return-sequences", 3), "did you mean --n?"),
+        (("generate", "gpt2"), "or a model of the Hugging Face hub: hf:gpt2"),
+        (("generate", "stroy"), "did you mean story, a model that ships with Redraft?"),
+        (("generate", "--steps", 10**9), "--steps 1000000000: it must be from 1 to 1,000,000"),
+        (("generate", "--device", "gpu"), "--device gpu: it must be auto, cpu, cuda, cuda:1"),
+        (("generate", "--device", "cuda:7"), "the device cuda:7 cannot be used: torch finds"),
+        (("train", "mdlm_tiny", "--device", "cuda:7"), "the device cuda:7 cannot be used: torch finds"),
+        (("train", "mdlm_tiny", "--data", "--steps", 1), "--data needs a value"),
+        (("train", "mdlm_tiny", "--data", ""), "--data has an empty value"),
+    ],
+)
+def test_a_wrong_word_gets_the_right_hint(
+    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out, err = say(*words, code=2)
+    assert out == ""
+    assert said in err
+    assert len(err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["generate", "infill", "train", "adapt", "serve", "play", "eval", "compare"])
+def test_the_device_is_an_option_of_what_computes(say: Say, verb: str) -> None:
+    assert "--device auto|cpu|cuda|cuda:N|mps" in say(verb, "--help")[0]
+
+
+def test_a_model_is_opened_where_the_flag_says(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best device would be a GPU that fails; --device cpu avoids it, in writing and in training."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    words = ("generate", "--max-new-tokens", 2, "--steps", 1, "--end-token", "never")
+    with pytest.raises((AssertionError, RuntimeError), match=r"CUDA|NVIDIA"):
+        say(*words)
+    assert len(say(*words, "--device", "cpu")[0].split()) == 2
+    small = ("--steps", 1, "--batch", 2, "--eval-rows", 1, "--samples", 0, "--quiet", "--precision", "fp32")
+    assert "step 1" in say("train", "mdlm_tiny", *small, "--device", "cpu", "--out", tmp_path / "one")[0]

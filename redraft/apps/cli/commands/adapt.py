@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from redraft.apps.cli.arguments import DATA
 from redraft.apps.cli.commands.train import train_run
+from redraft.apps.cli.model_flags import ModelFlags, device_setting
 from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
 from redraft.training.data.registry import CORPUS_NAMES
 
@@ -109,6 +110,7 @@ class AdaptModel(Checked):
     seed: int = setting(0, "Seed of the noise and of the order of the rows.", least=0, most=MOST_SEED)
     save_every: int = setting(100, "Steps between checkpoints.", least=1, rare=True)
     keep: int = setting(2, "Number of checkpoints to keep; older ones are deleted.", least=1, rare=True)
+    device: str = device_setting()
     quiet: bool = setting(False, "Print no progress to stderr.", group="Output")
     json: bool = setting(
         False,
@@ -134,7 +136,7 @@ class AdaptModel(Checked):
             )
 
     def __call__(self) -> None:
-        train_run(self._run(), self.out, self.quiet, self.json)
+        train_run(self._run(), self.out, self.device, self.quiet, self.json)
 
     def _run(self) -> Run:
         from dataclasses import replace
@@ -148,7 +150,7 @@ class AdaptModel(Checked):
 
         if self.draft is not None:
             return self._drafter_run(self.draft)
-        model = open_model(self.model)
+        model = open_model(self.model, ModelFlags(self.device))
         framing = model.run.framing if model.run and model.lm.config.has_start_token else PackedRows(self.length)
         loss = TokenCrossEntropy() if self.even else Bound()
         objective = AdaptationObjective(self.anneal, self.ar, self.align, loss, StratifiedTimes(*self.rates))
@@ -200,7 +202,7 @@ class AdaptModel(Checked):
         from redraft.training.objectives.distillation import DrafterObjective
         from redraft.training.runs.distillation import drafter_run
 
-        model = open_model(self.model)
+        model = open_model(self.model, ModelFlags(self.device))
         side_drafter = SideDrafter(self.draft_length, words=self.draft_words)
         run = drafter_run(
             model.lm,

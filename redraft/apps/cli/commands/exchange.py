@@ -105,7 +105,9 @@ class Export(Checked):
         from redraft.training.runs.loading import load_with_run
 
         flags = self.model_flags
-        loaded = load_with_run(self.model, trust=load_trusted(flags.trust), mask=flags.mask, attention=flags.attention)
+        loaded = load_with_run(
+            self.model, flags.device, trust=load_trusted(flags.trust), mask=flags.mask, attention=flags.attention
+        )
         if self.format == "adapter":
             self._write_adapter(loaded)
             return

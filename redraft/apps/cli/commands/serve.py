@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from redraft.apps.cli.model_flags import ModelFlags
+from redraft.apps.cli.model_flags import ModelFlags, device_setting
 from redraft.apps.cli.output import print_note
 from redraft.models.shipped import STORY, shipped_folder
 from redraft.tasks.arguments.setting import Checked, setting
@@ -53,6 +53,7 @@ class Serve(Checked):
         above=0,
         rare=True,
     )
+    device: str = device_setting()
     threads: int | None = setting(None, "Number of threads of the model process.", otherwise="torch's own choice")
     mask: str | None = setting(
         None,
@@ -103,7 +104,7 @@ class Serve(Checked):
             QueueLimits(self.width, self.queue, self.max_cost, self.deadline),
             RequestLimits(tokens=self.max_tokens, cost=self.max_cost),
             SupervisorTimeouts(silence=self.silence),
-            {"mask": self.mask, "attention": self.attention},
+            {"mask": self.mask, "attention": self.attention, "device": self.device},
         )
         serve(config, tell)
 
@@ -147,10 +148,11 @@ class Play(Checked):
         positional=True,
     )
     port: int = setting(0, "Port to listen on; 0 chooses a free one.", least=0, most=65535)
+    device: str = device_setting()
     browser: bool = setting(True, "Only print the address, instead of opening a browser.")
 
     def __call__(self) -> None:
-        Serve(self.models, port=self.port).serve(self._tell)
+        Serve(self.models, port=self.port, device=self.device).serve(self._tell)
 
     def _tell(self, line: str) -> None:
         """Print a line about the server; open the browser once it is listening."""

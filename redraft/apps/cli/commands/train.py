@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from redraft.apps.cli.arguments import DATA
+from redraft.apps.cli.model_flags import device_setting
 from redraft.apps.cli.output import emit, generate_command, is_first_worker, print_note
 from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
 
@@ -54,6 +55,7 @@ class Train(Checked):
         metavar="chars|bytes|words:N|bpe:N|PATH",
     )
     length: int | None = setting(None, "Tokens per row.", otherwise="the preset's", least=1)
+    device: str = device_setting()
     quiet: bool = setting(False, "Print no progress to stderr.", group="Output")
     json: bool = setting(
         False,
@@ -64,7 +66,7 @@ class Train(Checked):
     unknown_flags: ClassVar[str] = "settings"
 
     def __call__(self) -> None:
-        train_run(self._run(), self.out or Path("runs") / self._name, self.quiet, self.json)
+        train_run(self._run(), self.out or Path("runs") / self._name, self.device, self.quiet, self.json)
 
     @property
     def _name(self) -> str:
@@ -79,25 +81,27 @@ class Train(Checked):
         from redraft.training.runs import variations
 
         run, tokenizer = parse_run(self.recipe, self.data, self.tokenizer, self.length)
-        about = f"The settings of {self.recipe}, besides --out, --data, --tokenizer, --length, --quiet and --json."
+        about = f"The settings of {self.recipe}, besides the options of `redraft train --help`."
         prog = f"redraft train {self.recipe}"
         run = parse_settings(run, self.settings, prog, about, whole=(Tokenizer, Vocab))
         return run if tokenizer is None else variations.with_tokenizer(run, make_tokenizer(tokenizer, run.data))
 
 
-def train_run(run: Run, out: Path, quiet: bool, json: bool) -> None:
+def train_run(run: Run, out: Path, device: str, quiet: bool, json: bool) -> None:
     """Train a run in a directory, or continue it there, and print the result."""
+    from redraft.core.hardware.device import find_device
     from redraft.models.checkpoints.lock import exclusive_lock
     from redraft.training.loop import fit
 
     _require_same(run, out)
+    find_device(device)
     out.mkdir(parents=True, exist_ok=True)
     if is_first_worker():
         with exclusive_lock(out):  # fail before announcing the training if another process uses the directory
             pass
     print_note(_announcement(run, out, _saved_step(out)))
     with _cleaning_up(out):
-        fit(run, out, quiet=quiet, tell=(lambda record: emit(record, True, "")) if json else None)
+        fit(run, out, device=device, quiet=quiet, tell=(lambda record: emit(record, True, "")) if json else None)
     _report(run, out, json)
 
 

@@ -104,7 +104,8 @@ class Compare(Checked):
     def _budget(self) -> Budget:
         from redraft.evaluation.comparison.budget import Budget
 
-        return Budget(steps=self.steps or 1) if self.minutes is None else Budget(minutes=self.minutes)
+        steps = (self.steps or 1) if self.minutes is None else None
+        return Budget(self.minutes, steps, self.model_flags.device)
 
     def _judge(self) -> Judge | None:
         from redraft.apps.cli.models import open_judge

@@ -35,10 +35,11 @@ browser:
 test: lint browser
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
-# The API page and the signatures in other pages, from the source.
+# Signatures in pages and the picture of the storeys, from the source; then the site, in site/index.html.
 docs: setup
-	$(BIN)/python docs/api.py
-	$(BIN)/python docs/storeys.py
+	$(BIN)/python docs/tools/signatures.py
+	$(BIN)/python docs/tools/storeys.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # Pages of results, the figures that other pages quote, and pictures, from the committed rows; nothing is measured.
 results: setup
@@ -52,4 +53,4 @@ bench-long: setup
 	$(BIN)/python -m bench.learning
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build site *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from redraft import decoding, models
 from redraft.apps.cli.user_code import load_module
+from redraft.core import Canvas, Masked
 from redraft.models import CodecConfig, EncoderConfig
 
 ROOT = Path(__file__).parents[1]
@@ -115,10 +117,33 @@ def slug(heading: str) -> str:
 
 
 def test_generated_pages_are_up_to_date() -> None:
-    pages = load_module(DOCS / "api.py").pages()
+    pages = load_module(DOCS / "tools" / "signatures.py").pages()
     stale = [name(page) for page, text in pages.items() if page.read_text("utf-8") != text]
     assert stale == [], "run `make docs`"
     assert len(pages) > 10
+
+
+def test_the_site_is_built_strictly(tmp_path: Path) -> None:
+    """The command of `make docs`: pages, API, formulas, a search index. Broken links and lost pages are errors."""
+    rule = (ROOT / "Makefile").read_text("utf-8").partition("\ndocs: setup\n")[2].partition("\n\n")[0]
+    command = rule.splitlines()[-1].partition("$(BIN)/")[2].split()
+    program = Path(sys.executable).parent / command[0]
+    built = subprocess.run([program, *command[1:], "--site-dir", tmp_path], cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    pages = {str(page.relative_to(tmp_path)): page.read_text("utf-8") for page in tmp_path.rglob("*.html")}
+    for page in PAGES:
+        if page.is_relative_to(DOCS):
+            html = str(page.relative_to(DOCS).with_suffix(".html")).replace("README", "index")
+            assert "<h1" in pages[html]
+    assert all(
+        f'id="{cls.__module__}.{cls.__name__}"' in pages["reference/redraft.core.html"] for cls in (Masked, Canvas)
+    )
+    assert "<math " in pages["methods/mdlm.html"]
+    tag = re.compile(r"<(?:script|link|img)\b[^>]*?(?:src|href)=\"((?:https?:)?//[^\"]+)")
+    loaded = {url for html in pages.values() for url in tag.findall(html)}
+    assert loaded == set(), "the site needs no network"
+    titles = {entry["title"] for entry in json.loads((tmp_path / "search" / "search_index.json").read_text())["docs"]}
+    assert titles >= {"Masked diffusion (MDLM)", "Install"}
 
 
 def test_every_page_is_on_the_map() -> None:

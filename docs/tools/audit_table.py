@@ -8,9 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guides" / "audit.md"
-TABLE = re.compile(r"(<!-- table audit -->\n).*?(<!-- end -->)", re.DOTALL)
+HEAD = "| example | verdict | evidence |\n| --- | --- | --- |\n"
+TABLE = re.compile(re.escape(HEAD) + r"(?:\|.*\n)+")
 REASONS = re.compile(r"^- `(\w+)`: ", re.MULTILINE)
 
 
@@ -38,9 +39,8 @@ def row(file: Path) -> str:
 
 def main() -> None:
     rows = [row(file) for file in sorted((ROOT / "examples" / "audit").glob("*.py"))]
-    head = ["| example | verdict | evidence |", "| --- | --- | --- |"]
     text = PAGE.read_text("utf-8")
-    PAGE.write_text(TABLE.sub(lambda m: m[1] + "\n".join([*head, *rows]) + "\n" + m[2], text), "utf-8")
+    PAGE.write_text(TABLE.sub(lambda _: HEAD + "".join(f"{row}\n" for row in rows), text), "utf-8")
 
 
 if __name__ == "__main__":

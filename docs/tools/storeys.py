@@ -1,4 +1,4 @@
-"""Draws the storeys of the package, from its files and imports: `python docs/storeys.py` writes pictures/storeys.svg.
+"""Draws the storeys of the package from its imports: `python docs/tools/storeys.py` writes docs/pictures/storeys.svg.
 
 With `--check` it writes nothing and exits with 1 if the storeys, their folders or the storeys they import have changed.
 Numbers are rounded and not compared, so that small edits do not make the picture stale.
@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-PICTURE = Path(__file__).parent / "pictures" / "storeys.svg"
-PACKAGE = Path(__file__).parents[1] / "redraft"
+PICTURE = Path(__file__).parents[1] / "pictures" / "storeys.svg"
+PACKAGE = Path(__file__).parents[2] / "redraft"
 LEVELS = (("apps",), ("evaluation",), ("tasks",), ("training",), ("models", "decoding"), ("core",))  # top to bottom
 ROLES = {
     "apps": "the command line, the server with its playground, reports",
@@ -114,4 +114,4 @@ if __name__ == "__main__":
     if "--check" not in sys.argv[1:]:
         PICTURE.write_text(drawn(), "utf-8")
     elif not PICTURE.exists() or structure(PICTURE.read_text("utf-8")) != structure(drawn()):
-        sys.exit(f"{PICTURE.name} is stale: run `python docs/storeys.py`")
+        sys.exit(f"{PICTURE.name} is stale: run `python docs/tools/storeys.py`")

@@ -57,6 +57,9 @@ class Blocks(SamplerWrapper):
             return "approximate"
         return "exact" if self.cache and block is not None else inner
 
+    def slowest(self) -> Blocks:
+        return replace(self, sampler=self.sampler.slowest(), decode_block=None if self.decode_block is None else 1)
+
     def in_blocks(self, size: int) -> Blocks:
         return replace(self, decode_block=size)
 

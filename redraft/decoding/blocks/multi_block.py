@@ -57,6 +57,9 @@ class MultiBlock(Sampler):
     def stops_at_end_token(self) -> bool:
         return self.stop
 
+    def slowest(self) -> MultiBlock:
+        return replace(self, decode_block=1)
+
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         process = process.narrowed(Masked, "MultiBlock", "use Blocks")
         if denoise.block is not None:

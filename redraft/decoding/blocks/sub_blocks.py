@@ -36,6 +36,9 @@ class SubBlocks(SamplerWrapper):
         if self.size < 1:
             raise ValueError(f"size={self.size}; a sub-block must have at least one token")
 
+    def slowest(self) -> SubBlocks:
+        return replace(self, sampler=self.sampler.slowest(), size=1)
+
     def cache_kind(self, block: int | None) -> CacheKind:
         return "approximate" if self.cache else self.sampler.cache_kind(block)
 

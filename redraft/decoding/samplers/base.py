@@ -109,6 +109,7 @@ class DraftStats:
         return self.written / self.rounds if self.rounds else 0.0
 
 
+_FINEST = 256  # steps, at which even a time grid seldom writes two of three tokens together
 CacheKind = Literal["none", "exact", "approximate"]
 RuleExactness = Literal["matches", "steps", "model"]
 
@@ -203,6 +204,10 @@ class Sampler(Tunable, ABC):
             return None
         return self.with_setting("steps", max(1, round(steps * min(1.0, at_once / length))))
 
+    def slowest(self) -> Sampler:
+        """Return a copy that writes as few tokens per network call as it can; `draws_exactly` is a claim about it."""
+        return self.with_setting("steps", _FINEST) if self.has_setting("steps") else self
+
     def with_core(self, core: Sampler) -> Sampler:
         """Return a copy with another innermost sampler."""
         return core
@@ -278,6 +283,9 @@ class SamplerWrapper(Sampler):
 
     def with_total_steps(self, steps: int, length: int, at_once: int) -> Sampler | None:
         return self._around(self.sampler.with_total_steps(steps, length, at_once))
+
+    def slowest(self) -> Sampler:
+        return self.around(self.sampler.slowest())
 
     def with_core(self, core: Sampler) -> Sampler:
         return self.around(self.sampler.with_core(core))

@@ -21,7 +21,6 @@ from redraft.evaluation.laws.law import P_MIN, Law
 from redraft.evaluation.laws.sampling import _blank_canvas, _sampling_p_value
 
 _ROWS, _COLUMNS = 40, 12  # enough for every sampler that changes tokens to do so at least once
-_FINEST = 256  # steps, at which even a time grid seldom writes two of three tokens together
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,5 @@ def _count_changed_tokens(sampler: Sampler) -> int:
 
 def _joint_p_value(sampler: Sampler) -> float:
     """Return the p-value of a χ² test of a sampler in its finest steps against the joint distribution of a language."""
-    finest = sampler.with_setting("steps", _FINEST) if sampler.has_setting("steps") else sampler
     toy, process = ToyLanguage.of(), Masked(VOCAB)
-    return _sampling_p_value(process, Oracle(toy, process), finest, rng(7, _DRAWS // 4))
+    return _sampling_p_value(process, Oracle(toy, process), sampler.slowest(), rng(7, _DRAWS // 4))

@@ -58,9 +58,9 @@ def with_settings(
 
 
 def _type(argument: Argument, most: float | None) -> Any:
-    """The type of values that Python would accept, within the limit of the server; null means the default."""
-    if most is not None:
-        argument = replace(argument, setting=replace(argument.setting, most=most))
+    """The type of plain values that Python would accept, within the limit of the server; null means the default."""
+    most = argument.setting.most if most is None else most
+    argument = replace(argument, setting=replace(argument.setting, most=most, objects=False))
 
     def check(value: Any) -> Any:
         if isinstance(value, str) and len(value) > MAX_TEXT:

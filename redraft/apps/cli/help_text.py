@@ -70,8 +70,8 @@ def _option_lines(options: Sequence[Option]) -> Iterator[str]:
         if members:
             yield from ("", f"{group}:")
         for option in members:
-            yield f"  {_heading(option)}"
-            if sentence := _sentence(option.argument):
+            yield f"  {heading(option)}"
+            if sentence := sentence_of(option.argument):
                 yield f"      {sentence}"
 
 
@@ -87,7 +87,7 @@ def _usage(argument: Argument) -> str:
     return argument.flag if argument.default is REQUIRED else f"[{argument.flag}]"
 
 
-def _heading(option: Option) -> str:
+def heading(option: Option) -> str:
     """Return the flags of an option and the placeholder of its value."""
     argument = option.argument
     if not option.flags:
@@ -105,7 +105,7 @@ def _metavar(argument: Argument) -> str:
     return argument.setting.metavar or _METAVARS.get(argument.kind, "")
 
 
-def _sentence(argument: Argument) -> str:
+def sentence_of(argument: Argument) -> str:
     """What an argument does, its choices if there are many, and its default."""
     names = f" One of {', '.join(argument.choices)}." if _metavar(argument) == "NAME" and argument.choices else ""
     default = _default(argument)

@@ -14,7 +14,7 @@ from typing import Any
 
 from redraft.training.distributed import _Workers
 from redraft.training.optimizers import _learning_rate_fraction
-from redraft.training.progress import _ProgressBar
+from redraft.training.progress import Progress
 from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
 from redraft.training.state import _TrainState
@@ -41,7 +41,8 @@ class _Log:
         self.board = _board(out, state.step) if run.tensorboard and team.first else None
         if self.active and self.file.exists():
             os.truncate(self.file, _size_up_to(state.step, self.file))
-        self.bar = _ProgressBar("training", run.steps, state.step, shown=self.active and not quiet)
+        shown = self.active and not quiet
+        self.bar = Progress("training steps", run.steps, state.step, shown=shown, stays=True).start()
 
     @contextmanager
     def clock(self, state: _TrainState) -> Iterator[None]:
@@ -49,7 +50,7 @@ class _Log:
         began, before = time.perf_counter(), state.tokens
         yield
         self.seconds, self.tokens = self.seconds + time.perf_counter() - began, self.tokens + state.tokens - before
-        self.bar.update(state.step)
+        self.bar.done = state.step
 
     def progress(self, state: _TrainState, norm: float) -> None:
         """Writes one record for all steps since the last one, and resets the sums."""

@@ -48,7 +48,7 @@ from redraft.training.log import _Log
 from redraft.training.objectives.objective import TrainStep
 from redraft.training.objectives.parts import CodecObjective
 from redraft.training.optimizers import _learning_rate_fraction, _set_learning_rates, build_optimizers
-from redraft.training.progress import _show_waiting
+from redraft.training.progress import Progress
 from redraft.training.runs.loading import build_model, init_from, load_newest
 from redraft.training.runs.memory import minimum_memory
 from redraft.training.runs.run import Run
@@ -83,7 +83,7 @@ def fit(
         _claim_directory(run, out, team)
         choice = _choose_run_precision(run, out, team, quiet)
         model = _new_model(run).to(team.device).on(Row(Dense(run.recompute)))
-        with _show_waiting("reading the text", shown=team.first and not quiet):
+        with Progress("reading the text", shown=team.first and not quiet):
             train, valid = _texts(run)
         step, state = _start(run, out, model, train, choice, team)
         _compile(model, run.compile)

@@ -9,7 +9,6 @@ from pathlib import Path
 from redraft.apps.cli import user_code
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import print_note
-from redraft.apps.cli.progress import Progress
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
@@ -19,6 +18,7 @@ from redraft.evaluation.judges import Judge, ModelJudge, TransformersJudge
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.tasks.engine.model import TextModel, open_model as open_text_model
 from redraft.training.presets.index import PRESETS
+from redraft.training.progress import Progress
 
 
 def open_model(path: str | Path, model_flags: ModelFlags = ModelFlags(), *, codec: bool = False) -> TextModel:

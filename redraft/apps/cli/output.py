@@ -12,6 +12,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from redraft.training.progress import is_first_worker
+
 if TYPE_CHECKING:
     from redraft.training.runs.run import Run
 
@@ -47,11 +49,6 @@ def generate_command(run: Run, directory: object) -> str:
     """Return the arguments of `redraft` that generate a text with a trained model; seq2seq models get a --source."""
     source = ' --source "TEXT"' if run.framing.conditional and run.model.network.classes is None else ""
     return f"generate {quote(str(directory))}{source} --watch"
-
-
-def is_first_worker() -> bool:
-    """Whether this is the only process of a command, or the first of those that torchrun started."""
-    return os.environ.get("RANK", "0") == "0"
 
 
 def _finite(value: Any) -> Any:

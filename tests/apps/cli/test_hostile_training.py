@@ -48,10 +48,7 @@ from redraft.training import (
 from redraft.training.presets import (
     PRESETS,
 )
-from redraft.training.progress import (
-    _ProgressBar,
-    _show_waiting,
-)
+from redraft.training.progress import Progress
 
 ELSEWHERE = {"stop", "start", "seed", "temperature"}  # ids are no sizes; temperatures are tested with the samplers
 
@@ -215,27 +212,30 @@ def test_a_stopped_training_says_what_it_saved(
 
 def test_progress_without_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(tmp_path / "loud")
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("training: ")]
+    told = [line for line in capsys.readouterr().err.splitlines() if " training steps" in line]
     assert len(told) == 1  # a run of less than ten seconds: only its end
     assert re.fullmatch(
-        r"training: step 4 of 4, loss \S+ bits/token, \S+ tokens/s; held out \S+ bits/char \(\+\S+\), "
-        r"\d:\d\d:\d\d passed, 0:00:00 left",
+        r"4 of 4 training steps, loss \S+ bits/token, \S+ tokens/s; held out \S+ bits/char \(\+\S+\), in \d+ s",
         told[0],
     )
     train(tmp_path / "quiet", "--quiet")
-    assert "training: " not in capsys.readouterr().err
+    assert "training steps" not in capsys.readouterr().err
 
 
 def test_a_line_of_progress_comes_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    bar = _ProgressBar("training", 3, seconds=0.0)
-    bar.update(1)
+    bar = Progress("training steps", 3, every=0.01, stays=True).start()
     bar.note = "loss 2 bits/token"
-    bar.update(2)
+    bar.advance(1)
+    said, ends = "", time.monotonic() + 30
+    while "1 of 3 training steps, loss 2 bits/token, about 0 s left\n" not in said and time.monotonic() < ends:
+        said += capsys.readouterr().err
+    assert time.monotonic() < ends
+    bar.done = 3
     bar.close()
-    one, two = capsys.readouterr().err.splitlines()
-    assert one.startswith("training: step 1 of 3, 0:00:00 passed")
-    assert two.startswith("training: step 2 of 3, loss 2 bits/token, 0:00:00 passed")
-    _ProgressBar("training", 3, shown=False, seconds=0.0).update(1)
+    assert capsys.readouterr().err.endswith("3 of 3 training steps, loss 2 bits/token, in 0 s\n")
+    with Progress("training steps", 3, shown=False, every=0.01) as quiet:
+        time.sleep(0.05)
+        quiet.advance(3)
     assert capsys.readouterr().err == ""
 
 
@@ -590,15 +590,6 @@ def test_every_preset_says_what_it_needs() -> None:
     run = preset("mdlm_tiny")
     assert minimum_memory(replace(run, micro_batches=4))["batch"] * 4 == minimum_memory(run)["batch"]
     assert minimum_memory(replace(run, shard=True), 4)["model"] * 4 == minimum_memory(run)["model"]
-
-
-def test_waiting_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    with _show_waiting("reading the text", seconds=0.01):
-        time.sleep(0.2)
-    assert capsys.readouterr().err.startswith("reading the text, 0:00:00 so far\n")
-    with _show_waiting("reading the text", shown=False, seconds=0.01):
-        time.sleep(0.05)
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

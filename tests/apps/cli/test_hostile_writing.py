@@ -6,6 +6,7 @@ import io
 import json
 import math
 import os
+import pty
 import re
 import shutil
 import subprocess
@@ -23,13 +24,13 @@ from redraft import tasks
 from redraft.apps import cli
 from redraft.apps.cli import main, output, streams
 from redraft.apps.cli.models import open_model
-from redraft.apps.cli.progress import Progress
 from redraft.core import randomness
 from redraft.core.hardware import system as machine
 from redraft.decoding import AnyOrder, Confidence, Unmask
 from redraft.tasks import canvases
 from redraft.tasks.engine import sampler_choice
 from redraft.training import export, load
+from redraft.training.progress import Progress
 
 SMALL = [
     *("--steps", "2", "--batch", "2", "--eval-rows", "2", "--samples", "1", "--quiet", "--precision", "fp32"),
@@ -601,6 +602,32 @@ def test_progress_speaks_without_a_terminal(capsys: pytest.CaptureFixture[str]) 
         while "so far" not in said and time.monotonic() < ends:
             said += capsys.readouterr().err
     assert said.splitlines()[0] == "importing x.py, 0 s so far"
+
+
+def test_progress_is_a_bar_in_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Results on stdout are left alone."""
+    ours, theirs = pty.openpty()
+    with open(theirs, "w") as terminal, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", terminal)
+        patch.setenv("TERM", "xterm")
+        with Progress("importing x.py"):
+            pass
+        os.set_blocking(ours, False)
+        with pytest.raises(BlockingIOError):  # it did not take long
+            os.read(ours, 1)
+        os.set_blocking(ours, True)
+        patch.setattr("redraft.training.progress._SHORT", 0.0)
+        with Progress("texts written", 4) as progress:
+            progress.advance(1)
+            os.read(ours, 1)
+            print("one result")
+            with progress.paused():
+                print("another")
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert "1 of 4 texts written" in shown
+    assert "\N{BOX DRAWINGS HEAVY HORIZONTAL}" in shown
+    assert capsys.readouterr().out == "one result\nanother\n"
 
 
 def test_progress_counts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,7 +192,7 @@ def test_the_story_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert f"{found['bits_per_char']:.4f} bits per character" in told
     assert told.count("✗") + told.count("✓") == 6
     assert str(out / "report.html") in told.replace("\n", "")
-    assert "training: step" in captured.err, "progress goes to stderr"
+    assert "training steps" in captured.err, "progress goes to stderr"
 
 
 def test_gaps_are_filled_and_all_else_stays(trained: _DemoModel) -> None:

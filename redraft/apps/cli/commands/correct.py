@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from redraft.apps.cli.commands.write import _prompts
 from redraft.apps.cli.model_flags import ModelFlags, model_setting
 from redraft.apps.cli.output import emit, print_note
-from redraft.apps.cli.progress import Progress
 from redraft.apps.cli.streams import decode_text
 from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
 from redraft.tasks.arguments.settings import CorrectSettings
+from redraft.training.progress import Progress
 
 if TYPE_CHECKING:
     from redraft.tasks.correction.correction import CorrectionResult, CorrectionResults

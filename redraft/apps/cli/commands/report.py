@@ -7,8 +7,8 @@ from pathlib import Path
 
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import emit, program_name
-from redraft.apps.cli.progress import Progress
 from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
+from redraft.training.progress import Progress
 
 
 @dataclass(frozen=True)

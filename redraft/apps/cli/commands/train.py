@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from redraft.apps.cli.arguments import DATA
 from redraft.apps.cli.model_flags import device_setting
-from redraft.apps.cli.output import emit, generate_command, is_first_worker, print_note
+from redraft.apps.cli.output import emit, generate_command, print_note
 from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
+from redraft.training.progress import is_first_worker
 
 if TYPE_CHECKING:
     from redraft.training.runs.run import Run

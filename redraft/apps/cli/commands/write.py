@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeVar
 from redraft.apps.cli.arguments import name_flags
 from redraft.apps.cli.model_flags import ModelFlags, model_setting
 from redraft.apps.cli.output import emit, print_note, require_svg
-from redraft.apps.cli.progress import Progress
 from redraft.apps.cli.streams import decode_text, stdin_lines
 from redraft.models.shipped import STORY
 from redraft.tasks.arguments.setting import Checked, setting
@@ -25,6 +24,7 @@ from redraft.tasks.arguments.settings import (
     ScoreSettings,
 )
 from redraft.tasks.arguments.templates import require_holes
+from redraft.training.progress import Progress
 
 if TYPE_CHECKING:
     from redraft.core.canvas import Canvas

@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from redraft.apps.cli.output import emit
-from redraft.apps.cli.progress import Progress
 from redraft.apps.cli.user_code import require_python_file
 from redraft.tasks.arguments.setting import MOST_SEED, Checked, setting
+from redraft.training.progress import Progress
 
 _MONTH = 31 * 24 * 60  # minutes
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from redraft.apps.cli.arguments import DATA
 from redraft.apps.cli.model_flags import ModelFlags
 from redraft.apps.cli.output import emit, generate_command, print_note, program_name
-from redraft.apps.cli.progress import Progress
 from redraft.models.shipped import STORY
 from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
+from redraft.training.progress import Progress
 
 if TYPE_CHECKING:
     from redraft.apps.reports.page import Command

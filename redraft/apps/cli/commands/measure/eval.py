@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from redraft.apps.cli.arguments import DATA
 from redraft.apps.cli.model_flags import ModelFlags, model_setting
 from redraft.apps.cli.output import emit, print_note
-from redraft.apps.cli.progress import Progress
 from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
+from redraft.training.progress import Progress
 
 if TYPE_CHECKING:
     from redraft.core.text.tokenizers import Tokenizer

@@ -23,8 +23,10 @@ from torch import Tensor
 import redraft
 from redraft.core import Context, HubTokenizer, Masked, TablePrediction, train_bpe
 from redraft.core.text.boundaries import split_given_text, split_joint_tokens
+from redraft.decoding.constraints.rules import compile_rule
 from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, LoraConfig, Shift, TransformerConfig
-from redraft.tasks import open_model
+from redraft.tasks import Template, TextModel, open_model
+from redraft.tasks.infilling.infilling import _TemplateRow
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "recipes"))
 
@@ -179,6 +181,75 @@ def test_given_tokens_stay_whatever_letter_is_beside_them(text: str, hole_before
         whole = trained().encode_inside(text + letter) if hole_before else trained().encode(text + letter)
         if not parts.head:
             assert tuple(whole[: len(parts.ids)]) == parts.ids
+
+
+CUTS = [("b ", " b."), ("a", "b."), ("b ", "b."), ("a a", ""), ("b", " a")]
+
+
+@pytest.mark.parametrize(("before", "after"), CUTS)
+def test_a_hole_may_have_every_tokenization_of_a_text_with_the_given_text_in_it(before: str, after: str) -> None:
+    """Compared with enumeration of all token sequences; no others are allowed."""
+    template, model = Template.parse(f"{before}[[2]]{after}"), TextModel(model_of(Exact))
+    row = _TemplateRow.of(model, template, rules_work=True)
+    left, right = (toy().decode(ids) for ids in row.ids)
+    columns, rule = row.holes[0].most, row.rule(0, None)
+    assert columns
+    assert left + row.given[0].tail + row.given[1].head + right == before + after
+    allowed = {
+        ids
+        for ids in itertools.product(range(len(PIECES)), repeat=columns)
+        if rule is None or compile_rule(rule).accepts(toy().decode(ids).encode())
+    }
+    expected = set()
+    for ids in itertools.product(range(len(PIECES)), repeat=columns):
+        text = left + toy().decode(ids) + right
+        if text.startswith(before) and text.endswith(after) and len(text) >= len(before + after):
+            expected.add(ids)
+    assert allowed == expected
+    assert 0 < len(allowed) <= len(PIECES) ** columns
+
+
+@pytest.mark.parametrize("hole", ["[[1]]", "[[1-3]]"])
+@pytest.mark.parametrize(("before", "after"), CUTS)
+def test_holes_are_filled_with_the_likeliest_text_by_enumeration(before: str, after: str, hole: str) -> None:
+    """In one column: the likeliest of all token sequences that spell the given text, which reaches into the hole."""
+    found = redraft.infill(model_of(Exact), f"{before}{hole}{after}", sampler="confidence", temperature=0.0)[0]
+    assert found.text == before + found.fills[0] + after
+    assert toy().decode(found.tokens) == found.text
+    free = [i for i, given in enumerate(found.given) if not given]
+    if len(free) == 1:
+        fixed = {i: token for i, token in enumerate(found.tokens) if i not in free}
+        best = max(
+            (
+                ids
+                for ids in law()
+                if len(ids) == len(found.tokens)
+                and all(ids[i] == token for i, token in fixed.items())
+                and toy().decode(ids).startswith(before)
+                and toy().decode(ids).endswith(after)
+                and len(toy().decode(ids)) >= len(before + after)
+            ),
+            key=law().__getitem__,
+        )
+        assert found.tokens == best
+
+
+def test_a_rule_of_a_hole_does_not_count_the_given_text_in_its_tokens() -> None:
+    for seed in range(4):
+        found = redraft.infill(model_of(DiffusionLM), "a b[[2-4]]b.", pattern="(ab)+", seed=seed)[0]
+        assert found.text == f"a b{found.fills[0]}b."
+        assert found.fills[0].replace("ab", "") == ""
+        assert toy().decode(found.tokens) == found.text
+
+
+@needs_smol
+def test_smol_fills_a_hole_inside_a_word() -> None:
+    said = redraft_here("infill", "smol", "It was un[[2]]able that she had [[1]] the letter.", "--json")
+    assert said.returncode == 0, said.stderr
+    found = json.loads(said.stdout)
+    first, second = found["hole_texts"]
+    assert found["text"] == f"It was un{first}able that she had {second} the letter."
+    assert not second.startswith(" ")
 
 
 @needs_smol

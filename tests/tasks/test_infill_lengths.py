@@ -16,10 +16,11 @@ from torch import Tensor
 
 import redraft
 from redraft.core import CharTokenizer, HubTokenizer, Insertion, Masked, Process, Tokenizer, WordTokenizer, train_bpe
+from redraft.core.text.boundaries import GivenTokens
 from redraft.core.text.tokenizers import UNKNOWN
 from redraft.models import Causal, DiffusionLM, DiffusionLMConfig, Head, Subs, TransformerConfig
 from redraft.tasks import ArgumentError, Hole, Template, TextModel, infill
-from redraft.tasks.engine.given_text import GivenText, encode_given
+from redraft.tasks.engine.given_text import GivenText
 from redraft.tasks.infilling.hole_length import _LengthSearch
 from redraft.training import presets
 
@@ -113,12 +114,18 @@ def test_so_it_is_around_holes_of_any_length(name: str, hole: str, inserting: bo
 
 def test_a_space_before_a_hole_is_left_to_it() -> None:
     """Byte-level BPE writes a space with its word; elsewhere the space is a token like any other."""
-    assert bpe().decode(encode_given(bpe(), "the red ")) == "the red"
-    assert bpe().decode(encode_given(bpe(), "the red")) == "the red"
+    for text, tail in (("the red ", " "), ("the red", "")):
+        alone = GivenTokens.alone(bpe(), text, hole_after=True)
+        assert (bpe().decode(alone.ids), alone.tail) == ("the red", tail)
     letters = TOKENIZERS["characters"]()
-    assert encode_given(letters, "a ") == letters.encode("a ")
+    assert GivenTokens.alone(letters, "a ", hole_after=True) == GivenTokens("", tuple(letters.encode("a ")), "")
     red, kite = bpe().encode("the red"), bpe().encode(" kite")
-    verbatim = GivenText(bpe(), ("the red ", "!"), (tuple(red), tuple(bpe().encode("!"))), (len(kite),))
+    verbatim = GivenText(
+        bpe(),
+        ("the red ", "!"),
+        (GivenTokens("", tuple(red), " "), GivenTokens("", tuple(bpe().encode("!")), "")),
+        (len(kite),),
+    )
     ids, known = [*red, *kite, *bpe().encode("!")], [*[True] * len(red), *[False] * len(kite), True]
     assert verbatim.text(ids, known) == "the red kite!"
     assert verbatim.hole_texts(ids, known) == ("kite",)
@@ -128,7 +135,7 @@ def test_words_beside_each_other_get_a_space() -> None:
     """A template without spaces still gives words, and what was given stays."""
     words = TOKENIZERS["words"]()
     a, b, bad = (words.encode(text) for text in ("a", "b", "bad"))
-    verbatim = GivenText(words, ("a", "b"), (tuple(a), tuple(b)), (1,))
+    verbatim = GivenText(words, ("a", "b"), (GivenTokens("", tuple(a), ""), GivenTokens("", tuple(b), "")), (1,))
     assert verbatim.text([*a, *bad, *b], [True, False, True]) == "a bad b"
     assert verbatim.token_texts([*a, *bad, *b], [True, False, True]) == ("a", " bad ", "b")
 

@@ -48,6 +48,14 @@ class GivenTokens:
     ids: _Ids
     tail: str
 
+    @classmethod
+    def alone(cls, tokenizer: Tokenizer, text: str, *, hole_after: bool) -> GivenTokens:
+        """The text as tokens of its own. Only a space that tokens join to the next word is left to a hole after it."""
+        ids = tuple(tokenizer.encode(text))
+        if hole_after and text.endswith(" ") and tuple(tokenizer.encode(f"{text}a"))[: len(ids)] != ids:
+            return cls("", tuple(tokenizer.encode(text[:-1])), " ")
+        return cls("", ids, "")
+
 
 def _probes(beside: str) -> str:
     """The characters that a hole may begin or end with: digits beside a digit, letters beside all other characters."""

@@ -32,6 +32,7 @@ class SlidingWindow(SamplerWrapper):
     window: int = 1024
     stride: int = 512
     stop: bool = False
+    obeys_rules = False
 
     def __post_init__(self) -> None:
         if not 0 < self.stride <= self.window:

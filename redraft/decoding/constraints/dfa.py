@@ -82,16 +82,48 @@ def _literals(texts: Iterable[str]) -> _Dfa:
     return _minimize(_Dfa(np.array(table, np.int32), np.array(final)))
 
 
-def _with_optional_space(dfa: _Dfa) -> _Dfa:
-    """Return an automaton that accepts the same texts, each with a space before it or without.
+def _between(a: _Dfa, before: bytes, after: bytes) -> _Dfa:
+    """Return an automaton that accepts the same texts, each with these bytes before and after it.
 
-    Without the added space, a text must not begin with white space.
+    A state is one of `a` (−1 if none) and the numbers of bytes of `after` that may have been read since `a` accepted.
     """
-    first = np.where(np.isin(np.arange(256), list(b" \t\n\v\f\r\x1c\x1d\x1e\x1f")), -1, dfa.table[0])
-    first[ord(" ")] = 0
-    table = np.vstack([first, dfa.table])
-    shifted = np.where(table < 0, -1, table + 1).astype(np.int32)
-    return _minimize(_Dfa(shifted, np.concatenate([dfa.final[:1], dfa.final])))
+    queue: list[tuple[int, frozenset[int]]] = [(0, _may_follow(a, 0))]
+    index_of, table, final = {queue[0]: 0}, [], []
+    for state, read in queue:  # new states are appended during the loop
+        row = np.full(256, -1) if state < 0 else a.table[state]
+        plain = {target: (target, _may_follow(a, target)) for target in np.unique(row).tolist() if target >= 0}
+        advancing = {}  # by byte: targets where some bytes of `after` have been read
+        for byte in {after[count] for count in read if count < len(after)}:
+            advanced = frozenset(count + 1 for count in read if after[count : count + 1] == bytes([byte]))
+            advancing[byte] = int(row[byte]), advanced | _may_follow(a, int(row[byte]))
+        for new in (*plain.values(), *advancing.values()):
+            if new not in index_of:
+                index_of[new] = len(queue)
+                queue.append(new)
+        column = np.full(256, -1, np.int32)
+        for target, new in plain.items():
+            column[row == target] = index_of[new]
+        for byte, new in advancing.items():
+            column[byte] = index_of[new]
+        table.append(column)
+        final.append(len(after) in read)
+        if len(queue) > _MAX_STATES:
+            raise AutomatonTooLarge(f"the rule and the text beside it need more than {_MAX_STATES:,} states")
+    return _with_prefix(_Dfa(np.array(table), np.array(final)), before)
+
+
+def _may_follow(a: _Dfa, state: int) -> frozenset[int]:
+    """{0} if the text may end in this state of `a`, so that nothing of the text after it was read yet."""
+    return frozenset([0]) if state >= 0 and a.final[state] else frozenset()
+
+
+def _with_prefix(a: _Dfa, before: bytes) -> _Dfa:
+    """Return an automaton that accepts the same texts, each with these bytes before it."""
+    size = len(before)
+    chain = np.full((size, 256), -1, np.int32)
+    chain[np.arange(size), list(before)] = np.arange(1, size + 1)
+    table = np.vstack([chain, np.where(a.table < 0, -1, a.table + size).astype(np.int32)])
+    return _minimize(_Dfa(table, np.concatenate([np.zeros(size, np.bool_), a.final])))
 
 
 def _containing_word(words: Sequence[str], *, accents_join: bool) -> _Dfa:

@@ -223,6 +223,14 @@ def hole_indices(canvas: Canvas) -> Tensor:
     return torch.where(free, begins.cumsum(-1) - 1, -1)
 
 
+def can_constrain(tokenizer: Tokenizer) -> bool:
+    """Return whether rules can read the tokens of this tokenizer."""
+    try:
+        return bool(_token_bytes(tokenizer))
+    except ValueError:
+        return False
+
+
 def possible_lengths(rule: Rule, tokenizer: Tokenizer, most: int, text_begins: bool = False) -> list[int]:
     """Return all numbers of tokens, up to `most`, with which a hole can obey the rule."""
     lengths = _program(rule, tokenizer, text_begins).automaton.lengths(most)

@@ -210,20 +210,28 @@ class AnyOf(TextRule):
 
 
 @dataclass(frozen=True)
-class WithOptionalSpace(Rule):
-    """The text obeys another rule, optionally after a space, for tokenizers whose first token includes the space."""
+class Between(Rule):
+    """The text is given text, then a text that obeys a rule (any text without one), then given text again.
 
-    rule: Rule
+    For holes whose first or last token also contains given text.
+    """
+
+    before: str
+    rule: Rule | None
+    after: str
+    tokens: int = 0  # added to the number of tokens that the rule allows
 
     def __str__(self) -> str:
-        return str(self.rule)
+        return f"{self.before!r} … {self.after!r}" if self.rule is None else str(self.rule)
 
     def automaton(self) -> _Dfa:
-        return dfa._with_optional_space(compile_rule(self.rule))
+        inner = dfa._all_strings() if self.rule is None else compile_rule(self.rule)
+        return dfa._between(inner, self.before.encode(), self.after.encode())
 
     @property
     def length(self) -> Length:
-        return self.rule.length
+        inner = Length() if self.rule is None else self.rule.length
+        return Length(inner.least + self.tokens, None if inner.most is None else inner.most + self.tokens)
 
 
 @lru_cache(256)

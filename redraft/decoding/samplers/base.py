@@ -141,6 +141,11 @@ class Sampler(Tunable, ABC):
         return "steps" if self.draws_exactly else "matches"
 
     @property
+    def obeys_rules(self) -> bool:
+        """Whether it can write under rules (`constrain`)."""
+        return True
+
+    @property
     def starts_from_draft(self) -> bool:
         """Whether it edits the text on the canvas instead of starting from noise."""
         return False
@@ -237,6 +242,10 @@ class SamplerWrapper(Sampler):
     @property
     def rule_exactness(self) -> RuleExactness:
         return "model" if self.sampler.rule_exactness == "model" else super().rule_exactness
+
+    @property
+    def obeys_rules(self) -> bool:
+        return self.sampler.obeys_rules
 
     @property
     def starts_from_draft(self) -> bool:

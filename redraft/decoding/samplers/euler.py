@@ -29,6 +29,7 @@ class Euler(Sampler):
 
     steps: int = 128
     writes_once = True
+    obeys_rules = False
     draws_exactly = False  # the rates at t are held constant for the whole step
 
     def __post_init__(self) -> None:

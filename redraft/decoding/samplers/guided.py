@@ -86,6 +86,7 @@ class NoisedPrompt(SamplerWrapper):
     """
 
     sampler: Sampler = Ancestral()
+    obeys_rules = False
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         require_unconstrained(canvas, self, "the network sees given positions only with noise")

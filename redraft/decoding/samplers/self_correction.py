@@ -39,7 +39,7 @@ class SelfCorrection(SamplerWrapper):
     temperature: float = 0.1
     noise_level: float = 0.01
     patience: int = 32
-    writes_once = draws_exactly = False
+    writes_once = draws_exactly = obeys_rules = False
 
     def __post_init__(self) -> None:
         require_steps(self.steps)

@@ -49,6 +49,7 @@ class SpeculativeSampler(Sampler):
     stop: bool = False  # whether a row ends at its first end token
     tally: DraftStats = field(default_factory=DraftStats, repr=False, compare=False)  # counts over all calls
     writes_once = True
+    obeys_rules = False
 
     def __post_init__(self) -> None:
         require_range(self, 1, 1024, "length")

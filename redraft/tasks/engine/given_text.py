@@ -7,19 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, takewhile
 
+from redraft.core.text.boundaries import GivenTokens
 from redraft.core.text.tokenizers import Tokenizer, token_texts
-
-
-def encode_given(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Encodes given text that is followed by a hole.
-
-    Many tokenizers join a space to the word after it. A space right before a hole would then become a token of its own,
-    which training never shows there. Such a space is left to the hole, whose first token includes one.
-    """
-    ids = tokenizer.encode(text)
-    if not text.endswith(" ") or tokenizer.encode(f"{text}a")[: len(ids)] == ids:
-        return ids
-    return tokenizer.encode(text[:-1])
 
 
 @dataclass(frozen=True)
@@ -28,7 +17,7 @@ class GivenText:
 
     tokenizer: Tokenizer
     parts: tuple[str, ...]  # given text before, between and after the holes
-    ids: tuple[tuple[int, ...], ...]  # tokens of each part
+    given: tuple[GivenTokens, ...]  # tokens of each part, and its text in the tokens of holes
     holes: tuple[int | None, ...]  # maximum number of tokens of each hole; None for any number
 
     def text(self, ids: Sequence[int], given: Sequence[bool]) -> str:
@@ -58,15 +47,22 @@ class GivenText:
         texts, runs = token_texts(self.tokenizer, list(ids)), self._runs(given)
         for k, part in enumerate(self.parts):
             around, hole = runs[k]
-            yield from zip(_aligned(part, [texts[i] for i in around]), around, strict=True) if around else [(part, -1)]
+            yield from zip(self._part(k, [texts[i] for i in around]), around, strict=True) if around else [(part, -1)]
             if k < len(self.holes):
                 yield from zip(self._hole(texts, runs, k), hole, strict=True)
+
+    def _part(self, k: int, texts: Sequence[str]) -> list[str]:
+        """A given part, cut where its tokens end; what is in the tokens of holes is added at its ends."""
+        part, head, tail = self.parts[k], self.given[k].head, self.given[k].tail
+        first, *rest = _aligned(part[len(head) : len(part) - len(tail)], texts)
+        *pieces, last = head + first, *rest
+        return [*pieces, last + tail]
 
     def _runs(self, given: Sequence[bool]) -> list[tuple[range, range]]:
         """Token ranges of each part and of the hole after it."""
         runs, at = [], 0
-        for ids, most in zip(self.ids, (*self.holes, 0), strict=True):
-            part = range(at, at + len(ids))
+        for tokens, most in zip(self.given, (*self.holes, 0), strict=True):
+            part = range(at, at + len(tokens.ids))
             free = takewhile(lambda i: i < len(given) and not given[i], count(part.stop))
             size = len([i for i, _ in zip(free, count() if most is None else range(most), strict=False)])
             runs.append((part, range(part.stop, part.stop + size)))
@@ -74,12 +70,17 @@ class GivenText:
         return runs
 
     def _hole(self, texts: Sequence[str], runs: Sequence[tuple[range, range]], hole: int) -> list[str]:
-        """Texts of the tokens in a hole; edge spaces are dropped or added so that the given text keeps its own."""
+        """Texts of the tokens in a hole, without given text. Between words, given text keeps its own spaces."""
         pieces, after = [texts[i] for i in runs[hole][1]], runs[hole + 1][0]
         if not pieces:
             return pieces
-        if self._space_is_in_hole[hole] and pieces[0][:1].isspace():
+        tail, head = self.given[hole].tail, self.given[hole + 1].head
+        if tail and "".join(pieces).startswith(tail):
+            pieces = _without_start(pieces, len(tail))
+        elif self._space_is_in_hole[hole] and pieces[0][:1].isspace():
             pieces[0] = pieces[0][1:]
+        if head and "".join(pieces).endswith(head):
+            pieces = [piece[::-1] for piece in _without_start([piece[::-1] for piece in pieces[::-1]], len(head))][::-1]
         if after and texts[after[0]][:1].isspace() and not self.parts[hole + 1][:1].isspace():
             pieces[-1] += " "
         return pieces
@@ -87,8 +88,17 @@ class GivenText:
     @cached_property
     def _space_is_in_hole(self) -> list[bool]:
         """Whether each part ends with a space that is not in its tokens but left to the hole."""
-        ends = [self.tokenizer.decode(ids)[-1:].isspace() for ids in self.ids]
+        ends = [self.tokenizer.decode(tokens.ids)[-1:].isspace() for tokens in self.given]
         return [part[-1:].isspace() and not in_tokens for part, in_tokens in zip(self.parts, ends, strict=True)]
+
+
+def _without_start(pieces: Sequence[str], size: int) -> list[str]:
+    """The pieces without their first `size` characters."""
+    rest = []
+    for piece in pieces:
+        rest.append(piece[size:])
+        size = max(0, size - len(piece))
+    return rest
 
 
 def _aligned(text: str, tokens: Sequence[str]) -> list[str]:

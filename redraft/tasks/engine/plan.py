@@ -173,7 +173,7 @@ class DecodingPlan:
 
         Picks that depend on the drawn tokens, filters, and temperatures other than 1 change the distribution.
         """
-        if not self.request.rules:
+        if not self.settings.ruled:
             return "free"
         return "matches" if self.model.lm.process.vectors else self.sampler.rule_exactness
 
@@ -183,9 +183,13 @@ def make_plan(
     request: TextRequest,
     settings: DecodingSettings,
     around: Callable[[Sampler], Sampler] | None = None,
+    sampler: Sampler | None = None,
 ) -> DecodingPlan:
-    """Plans a request; `around` wraps the sampler. Raises if rows are too long or a prompt contradicts its rule."""
-    sampler, notes = choose_sampler(model, settings, request.most_new)
+    """Plans a request; `around` wraps the sampler. Raises if rows are too long or a prompt contradicts its rule.
+
+    By default the settings choose the sampler.
+    """
+    sampler, notes = choose_sampler(model, settings, request.most_new) if sampler is None else (sampler, ())
     batch = batch_size(model, sampler, request.row_length, request.room)
     batch = 1 if settings.alternatives else batch  # LogprobRecorder records a single row
     request = _apply_rules(model, request, settings)
@@ -203,7 +207,7 @@ def _without_end(compose: Callable[[Sequence[Any]], Canvas]) -> Callable[[Sequen
 
 def _apply_rules(model: TextModel, request: TextRequest, settings: DecodingSettings) -> TextRequest:
     """The request with its rules. Raises now, before any network call, if a prompt contradicts its rule."""
-    if not settings.ruled:
+    if not (settings.ruled or request.rules):
         return request
     request = request if request.rules else replace(request, rules=settings.rules(len(request.prompts)))
     unique = {

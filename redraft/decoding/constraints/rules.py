@@ -65,12 +65,14 @@ class Json(TextRule):
     names it. The JSON is on one line, with keys in the order of the schema and at most one space between its parts.
     Properties that the schema does not mention are written only if it speaks of them (`additionalProperties`,
     `patternProperties`). Schemas that contain themselves end after six levels, counted strings after 64 characters and
-    counted arrays after 8 items, earlier if the schema is large.
+    counted arrays after 8 items, earlier if the schema is large (`left_out`).
     """
 
     schema: str
+    kind: type | None = None  # the class that the schema was made from
 
     def __init__(self, schema: str | Mapping[str, object] | type) -> None:
+        object.__setattr__(self, "kind", schema if isinstance(schema, type) else None)
         schema = _schema_of_class(schema) if isinstance(schema, type) else schema
         object.__setattr__(self, "schema", schema if isinstance(schema, str) else _schema_json(schema))
         _require_text(self.schema, "a JSON schema")
@@ -83,6 +85,19 @@ class Json(TextRule):
 
     def automaton(self) -> _Dfa:
         return compile_schema(self.schema).dfa
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Optional properties that are missing in some objects, because the automaton would be too large with them."""
+        return compile_schema(self.schema).left_out
+
+    def parse(self, text: str) -> object:
+        """Read a text that obeys: an object of the class that the schema was made from, or plain data."""
+        if self.kind is None:
+            return json.loads(text)
+        import pydantic
+
+        return pydantic.TypeAdapter(self.kind).validate_json(text)
 
     def __str__(self) -> str:
         return f"Json({self.schema})" if len(self.schema) <= 80 else f"Json({self.schema[:77]}…)"
@@ -232,6 +247,22 @@ class Between(Rule):
     def length(self) -> Length:
         inner = Length() if self.rule is None else self.rule.length
         return Length(inner.least + self.tokens, None if inner.most is None else inner.most + self.tokens)
+
+
+def json_of(rule: Rule | None) -> Json | None:
+    """Return the JSON schema in a rule; None if there is none."""
+    if isinstance(rule, Between):
+        return json_of(rule.rule)
+    return next((part for part in _parts(rule) if isinstance(part, Json)), None) if rule else None
+
+
+def as_rule(given: object) -> Rule:
+    """Return a rule, or the JSON schema of a class."""
+    if isinstance(given, Rule):
+        return given
+    if isinstance(given, type):
+        return Json(given)
+    raise ValueError(f"{given!r:.60} is not a rule; give one, such as Regex('[a-z]+') or Json(schema), or a class")
 
 
 @lru_cache(256)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redraft.tasks.arguments.setting import ArgumentError, Checked, setting, texts_of
@@ -82,6 +84,7 @@ class _RuleSettings(Checked):
     required: tuple[str, ...] = setting(
         (), "Words the text must contain.", metavar="WORD", read=_read_words, group="Constraints"
     )
+    constraint: Any = None  # only in Python: a rule, or a pydantic model or dataclass whose JSON is written
 
     @property
     def every_pattern(self) -> tuple[str, ...]:
@@ -97,7 +100,8 @@ class _RuleSettings(Checked):
     @property
     def ruled(self) -> bool:
         """Whether there is any constraint."""
-        return bool(self.pattern or self.schema is not None or self.banned or self.required)
+        given = self.pattern or self.schema is not None or self.banned or self.required
+        return bool(given) or self.constraint is not None
 
     def rules(self, prompts: int) -> tuple[Rule | None, ...]:
         """One rule for each prompt."""
@@ -120,16 +124,17 @@ class _RuleSettings(Checked):
 
     def _rule(self, pattern: str | None) -> Rule | None:
         """All constraints as one rule; None if there are none."""
-        from redraft.decoding.constraints.rules import AllOf, Banned, Json, Regex, Required
+        from redraft.decoding.constraints.rules import Banned, Json, Regex, Required, as_rule
 
         makers: list[tuple[str, Any, Any]] = [
             ("pattern", pattern, Regex),
             ("schema", self.schema, Json),
             ("banned", self.banned or None, lambda words: Banned(*words)),
             ("required", self.required or None, lambda words: Required(*words)),
+            ("constraint", self.constraint, as_rule),
         ]
         rules = [_make_rule(name, make, value) for name, value, make in makers if value is not None]
-        return None if not rules else rules[0] if len(rules) == 1 else AllOf(tuple(rules))
+        return reduce(and_, rules) if rules else None
 
 
 def _make_rule(name: str, make: Any, value: Any) -> Any:

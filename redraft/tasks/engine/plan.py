@@ -14,7 +14,7 @@ import torch
 
 from redraft.core.canvas import Canvas
 from redraft.decoding.constraints.constrained import Constrained
-from redraft.decoding.constraints.rules import Rule
+from redraft.decoding.constraints.rules import Json, Rule, json_of
 from redraft.decoding.samplers.base import CacheKind, DraftStats, Sampler
 from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.tasks.arguments.rules import HoleRules, with_rules
@@ -112,11 +112,21 @@ class DecodingPlan:
         prompt = self.request.prompts[(row - self.first_row) // self.settings.n]
         return prompt if isinstance(prompt, str) else self.model.tokenizer.decode(prompt)
 
+    def schemas(self, row: int) -> tuple[Json | None, ...]:
+        """The JSON schema of a text, or of each of its holes."""
+        if not self.settings.ruled:
+            return ()
+        rules = self.request.rules[(row - self.first_row) // self.settings.n]
+        return tuple(map(json_of, [rule for _, rule in rules] if isinstance(rules, tuple) else [rules]))
+
     def loop_results(self, loop: DecodingLoop) -> TextResults:
         """The results of one loop, with prompts, given text, and its fraction of the upfront cost."""
         results = loop.results()
         given_text, fraction = self.request.given_text, len(results) / len(self)
-        written = tuple(replace(text, prompt=self.prompt(text.row)).with_given_text(given_text) for text in results)
+        written = tuple(
+            replace(text, prompt=self.prompt(text.row), schemas=self.schemas(text.row)).with_given_text(given_text)
+            for text in results
+        )
         return replace(
             results,
             results=written,
@@ -198,7 +208,17 @@ def make_plan(
     if request.rules:  # innermost on the sampler, so that rules wrap the denoiser outside all other guidance
         sampler = GuidedSampler(sampler, Constrained(model.lm.process))
     sampler = _with_filters(model, sampler, settings)
-    return DecodingPlan(model, request, settings, sampler if around is None else around(sampler), batch, notes)
+    plan = DecodingPlan(model, request, settings, sampler if around is None else around(sampler), batch, notes)
+    return plan.with_notes(*_schema_notes(plan))
+
+
+def _schema_notes(plan: DecodingPlan) -> Iterator[str]:
+    """Says which properties of a schema are left out."""
+    schemas = {schema for row in range(0, len(plan), plan.settings.n) for schema in plan.schemas(row)}
+    for schema in filter(None, schemas):
+        if names := schema.left_out:
+            shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+            yield f"schema=…: it is too large to write every property; some objects lack these: {shown}"
 
 
 def _without_end(compose: Callable[[Sequence[Any]], Canvas]) -> Callable[[Sequence[Any]], Canvas]:

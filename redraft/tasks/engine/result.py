@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, TypeVar, overload
 
 from redraft.core.text.shading import shaded_html
 from redraft.core.text.tokenizers import Tokenizer, token_texts
+from redraft.decoding.constraints.rules import Json
 from redraft.decoding.samplers.base import CacheKind, RuleExactness
 from redraft.tasks.engine.given_text import GivenText
 
@@ -51,6 +52,7 @@ class TextResult:
     tokens. Empty unless requested with alternatives=…."""
     tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
     given_text: GivenText | None = field(default=None, repr=False, compare=False)
+    schemas: tuple[Json | None, ...] = field(default=(), repr=False, compare=False)
 
     def __str__(self) -> str:
         return self.text
@@ -89,6 +91,18 @@ class TextResult:
     def fills(self) -> tuple[str, ...]:
         """The text in each hole of the template; empty without a template."""
         return () if self.given_text is None else self.given_text.hole_texts(self.tokens, self.given)
+
+    @property
+    def value(self) -> Any:
+        """The JSON that was written under a schema, parsed: of the class that the schema was made from, or plain data.
+
+        With holes a tuple with the value of each. None without a schema.
+        """
+        if not any(self.schemas):
+            return None
+        texts = (self.new,) if self.given_text is None else self.fills
+        values = [schema and schema.parse(text) for schema, text in zip(self.schemas, texts, strict=False)]
+        return values[0] if self.given_text is None else tuple(values)
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object that begins with the text."""

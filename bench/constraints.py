@@ -123,17 +123,16 @@ def sizes(model: DiffusionLM, words: Tokenizer, pairs: int = 7) -> Iterator[Row]
     guided = GuidedSampler(sampler, Constrained(model.process))
     for name, schema in SCHEMAS.items():
         ruled = constrain(free, Json(schema), words)
-        automaton = placement._program(Json(schema), words, True).automaton
-        edges = int((automaton.after < automaton.states).sum())
+        program = placement._program(Json(schema), words, True)
         found = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs)
         with profile_model(model) as profile:
             taken = seconds(partial(run, model, guided, ruled))
         yield report(
             f"JSON: {name} / no rule, {SIZED_LENGTH} positions",
-            next((goal for most, goal in SIZE_GOALS.items() if edges <= most), None),
+            next((goal for most, goal in SIZE_GOALS.items() if program.edges <= most), None),
             **found,
-            states=automaton.states,
-            edges=edges,
+            states=program.automaton.states,
+            edges=program.edges,
             share_of_step=profile.parts["rules"].seconds / taken,
         )
 
@@ -147,14 +146,13 @@ def large_vocabulary() -> Iterator[Row]:
         states = len(rules.compile_rule(Json(schema)))
         constrain_once(words, Json({"const": 0}))  # reads the vocabulary
         taken = seconds(partial(constrain_once, words, Json(schema)))
-        automaton = placement._program(Json(schema), words, True).automaton
-        edges = int((automaton.after < automaton.states).sum())
+        program = placement._program(Json(schema), words, True)
         yield report(
             f"seconds to lift JSON: {name} to a vocabulary of {words.vocab.size:,}",
             None,
             ratio=taken,
             byte_states=states,
-            edges=edges,
+            edges=program.edges,
         )
 
 

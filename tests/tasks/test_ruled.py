@@ -316,7 +316,9 @@ class Tag:
 def spelling_model() -> redraft.DiffusionLM:
     """Untrained, and knows every byte."""
     torch.manual_seed(0)
-    config = redraft.DiffusionLMConfig(redraft.Masked(ByteTokenizer().vocab), redraft.TransformerConfig(width=8, layers=1, heads=1))
+    config = redraft.DiffusionLMConfig(
+        redraft.Masked(ByteTokenizer().vocab), redraft.TransformerConfig(width=8, layers=1, heads=1)
+    )
     return redraft.DiffusionLM(config, ByteTokenizer())
 
 

@@ -19,6 +19,7 @@ from redraft.decoding.constraints.automaton import _Ints, _TokenAutomaton
 
 _Floats = NDArray[np.float64]
 _Bools = NDArray[np.bool_]
+_CACHED_NUMBERS = 2**15  # numbers that are handled at a time
 _SAFE_LOG_PROB = 1e-200  # plain sums are accurate while scaled totals stay above this
 
 
@@ -39,71 +40,100 @@ _MAX_PRODUCT = _Semiring(np.add, np.maximum, -np.inf, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
-class _EdgeList:
-    """Transitions of an automaton, sorted by the key they are summed by: source, target or class.
+class _PairList:
+    """Pairs of states with a transition between them, sorted by source or by target, by which they are summed.
 
-    Every key has at least one edge; where it would have none, an edge of the dummy class C is added, which has zero
-    weight. The rows of a batch are concatenated, as one automaton of B·S states, because numpy is fastest on
-    one-dimensional arrays.
+    Every state has at least one pair; where it would have none, a dummy pair P is added, which has zero weight. The
+    rows of a batch are concatenated, as one automaton of B·S states, because numpy is fastest on one-dimensional
+    arrays.
     """
 
-    source: _Ints  # (B·E,) source states
-    token_class: _Ints  # (E,) class of the token
-    target: _Ints  # (B·E,) target states
-    begin: _Ints  # (B·S,) or (C,) index of the first edge of each key
+    source: _Ints  # (B·P,) source states
+    pair: _Ints  # (P,) index of the pair
+    target: _Ints  # (B·P,) target states
+    begin: _Ints  # (B·S,) index of the first pair of each state
 
-    def sum_by_key(self, values: _Floats, semiring: _Semiring) -> _Floats:
-        """(…, edges) values → (…, keys) totals."""
-        return semiring.plus.reduceat(values, self.begin, axis=-1)
+    def sum_by_state(self, values: _Floats, semiring: _Semiring) -> _Floats:
+        """(B·P,) values → (B·S,) totals."""
+        return semiring.plus.reduceat(values, self.begin)
+
+    def weights(self, weights: _Floats, semiring: _Semiring) -> _Floats:
+        """(B, L, P) weights of pairs → (L, B·P) in the order of this list."""
+        B, L, _ = weights.shape
+        padded = np.concatenate([weights, np.full((B, L, 1), semiring.zero)], -1)
+        return np.ascontiguousarray(padded.transpose(1, 0, 2)).take(self.pair, axis=2).reshape(L, B * len(self.pair))
+
+
+@dataclass(frozen=True, eq=False)
+class _Grouping:
+    """Groups of indices, whose values are summed."""
+
+    members: _Ints  # (E,) indices, group after group
+    begin: _Ints  # (K,) where each group begins
+
+    def sums(self, values: _Floats, semiring: _Semiring) -> _Floats:
+        """(N, M) values → (N, K) totals, for a few rows at a time, so that they stay in the processor's cache."""
+        rows = max(1, _CACHED_NUMBERS // len(self.members))
+        parts = [values[i : i + rows].take(self.members, axis=1) for i in range(0, max(1, len(values)), rows)]
+        return np.concatenate([semiring.plus.reduceat(part, self.begin, axis=1) for part in parts])
 
 
 @dataclass(frozen=True, eq=False)
 class _AutomatonProgram:
-    """Dynamic programs over an automaton, for rows of positions."""
+    """Dynamic programs over an automaton, for rows of positions.
+
+    All classes that lead from one state to another are summed first, so the passes visit pairs of states.
+    """
 
     automaton: _TokenAutomaton
 
     @cached_property
-    def _edges(self) -> _Ints:
-        """(3, E) sources, classes and targets."""
-        source, token_class = (self.automaton.after < self.automaton.states).nonzero()
-        return np.stack([source, token_class, self.automaton.after[source, token_class]])
+    def _transitions(self) -> tuple[_Ints, _Ints]:
+        """(2, P) sources and targets of all pairs of states, and (2, E) pair and class of all transitions."""
+        states, after = self.automaton.states, self.automaton.after
+        source, token_class = (after < states).nonzero()
+        keys, pair = np.unique(source * states + after[source, token_class], return_inverse=True)
+        return np.stack(np.divmod(keys, states)), np.stack([pair.reshape(-1), token_class])
+
+    @property
+    def edges(self) -> int:
+        """Number of transitions between states by class."""
+        return self._transitions[1].shape[1]
 
     @cached_property
-    def by_class(self) -> _EdgeList:
-        """The edges sorted by class, for one row."""
-        edges = self._edges[:, np.argsort(self._edges[1], kind="stable")]
-        begin = np.searchsorted(edges[1], np.arange(self.automaton.classes))
-        return _EdgeList(edges[0], edges[1], edges[2], begin)
+    def _classes_by_pair(self) -> _Grouping:
+        pairs, (pair, token_class) = self._transitions
+        order = np.argsort(pair, kind="stable")
+        return _Grouping(token_class[order], np.searchsorted(pair[order], np.arange(pairs.shape[1])))
 
-    def by_source(self, rows: int) -> _EdgeList:
-        """Return the edges sorted by source."""
-        return self._sorted_edges(0, rows)
+    @cached_property
+    def _pairs_by_class(self) -> _Grouping:
+        pair, token_class = self._transitions[1]
+        order = np.argsort(token_class, kind="stable")
+        return _Grouping(pair[order], np.searchsorted(token_class[order], np.arange(self.automaton.classes)))
 
-    def by_target(self, rows: int) -> _EdgeList:
-        """Return the edges sorted by target."""
-        return self._sorted_edges(2, rows)
-
-    def _sorted_edges(self, key: int, rows: int) -> _EdgeList:
-        cache = self._edge_lists
+    def _sorted_pairs(self, key: int, rows: int) -> _PairList:
+        """The pairs sorted by source (key 0) or target (key 1), for a number of rows; cached."""
+        cache = self._pair_lists
         if (key, rows) not in cache:
-            cache[key, rows] = self._sort_edges(key, rows)
+            cache[key, rows] = self._sort_pairs(key, rows)
         return cache[key, rows]
 
     @cached_property
-    def _edge_lists(self) -> dict[tuple[int, int], _EdgeList]:
-        """A cache of edge lists by key (0: source, 2: target) and number of rows."""
+    def _pair_lists(self) -> dict[tuple[int, int], _PairList]:
+        """A cache of sorted pairs by key and number of rows."""
         return {}
 
-    def _sort_edges(self, key: int, rows: int) -> _EdgeList:
-        S, no_class = self.automaton.states, self.automaton.classes
-        without = np.setdiff1d(np.arange(S), self._edges[key])  # states without an edge
-        edges = np.concatenate([self._edges, np.stack([without, np.full_like(without, no_class), without])], 1)
-        edges = edges[:, np.argsort(edges[key], kind="stable")]
+    def _sort_pairs(self, key: int, rows: int) -> _PairList:
+        S, pairs = self.automaton.states, self._transitions[0]
+        without = np.setdiff1d(np.arange(S), pairs[key])  # states without a pair
+        index = np.append(np.arange(pairs.shape[1]), np.full_like(without, pairs.shape[1]))
+        pairs = np.concatenate([pairs, np.stack([without, without])], 1)
+        order = np.argsort(pairs[key], kind="stable")
         first = (np.arange(rows) * S)[:, None]
-        source, target = ((edges[side] + first).ravel() for side in (0, 2))
-        begin = np.searchsorted(edges[key], np.arange(S))
-        return _EdgeList(source, edges[1], target, (begin + np.arange(rows)[:, None] * edges.shape[1]).ravel())
+        source, target = ((side[order] + first).ravel() for side in pairs)
+        begin = np.searchsorted(pairs[key][order], np.arange(S))
+        return _PairList(source, index[order], target, (begin + np.arange(rows)[:, None] * len(order)).ravel())
 
     @cached_property
     def tokens_by_class(self) -> tuple[_Ints, _Ints]:
@@ -126,30 +156,45 @@ class _AutomatonProgram:
             goals: (B, S) bool: states in which a row may end
             semiring: how weights combine
         """
-        edges = self.by_source(len(span))
-        steps = (edges, edges.target, _edge_weights(weights, edges, semiring))
+        return self._backward(self._pair_weights(weights, semiring), span, goals, semiring)
+
+    def both(
+        self, weights: _Floats, span: _Bools, state: _Ints, goals: _Bools, semiring: _Semiring
+    ) -> tuple[_Floats, _Floats, _Floats]:
+        """Run both passes: totals (L + 1, B, S) of the forward and of the backward pass, and its (B,) log-scales.
+
+        The forward pass begins in `state` (B,). Its totals are right up to a factor per row.
+        """
+        pair_weights, pairs = self._pair_weights(weights, semiring), self._sorted_pairs(1, len(span))
+        backward, scale = self._backward(pair_weights, span, goals, semiring)
+        first = np.where(np.arange(self.automaton.states) == state[:, None], semiring.one, semiring.zero)
+        steps = pairs, pairs.source, pairs.weights(pair_weights, semiring)
+        return self._scan(first, steps, span, semiring, False)[0], backward, scale
+
+    def _backward(
+        self, pair_weights: _Floats, span: _Bools, goals: _Bools, semiring: _Semiring
+    ) -> tuple[_Floats, _Floats]:
+        pairs = self._sorted_pairs(0, len(span))
+        steps = pairs, pairs.target, pairs.weights(pair_weights, semiring)
         values, scale = self._scan(np.where(goals, semiring.one, semiring.zero), steps, span[:, ::-1], semiring, True)
         return values[::-1], scale
 
-    def forward(self, weights: _Floats, span: _Bools, state: _Ints, semiring: _Semiring) -> _Floats:
-        """Run the forward pass: (L + 1, B, S) total weight of all paths from `state` (B,), up to a factor per row."""
-        edges = self.by_target(len(span))
-        first = np.where(np.arange(self.automaton.states) == state[:, None], semiring.one, semiring.zero)
-        return self._scan(first, (edges, edges.source, _edge_weights(weights, edges, semiring)), span, semiring, False)[
-            0
-        ]
+    def _pair_weights(self, weights: _Floats, semiring: _Semiring) -> _Floats:
+        """(B, L, C) weights of classes → (B, L, P) weights of pairs of states."""
+        sums = self._classes_by_pair.sums(weights.reshape(-1, weights.shape[-1]), semiring)
+        return sums.reshape(*weights.shape[:2], -1)
 
     def _scan(
-        self, first: _Floats, steps: tuple[_EdgeList, _Ints, _Floats], span: _Bools, semiring: _Semiring, back: bool
+        self, first: _Floats, steps: tuple[_PairList, _Ints, _Floats], span: _Bools, semiring: _Semiring, back: bool
     ) -> tuple[_Floats, _Floats]:
         """Return the totals before the first position and after each one, in the order of the pass, and log-scales."""
-        (edges, neighbor, weights), (rows, length) = steps, span.shape
+        (pairs, neighbor, weights), (rows, length) = steps, span.shape
         values, value, scale = np.empty((length + 1, *first.shape)), first.ravel(), np.zeros(rows)
         values[0] = first
         inside: _Bools = np.logical_and.reduce(span, axis=0)
         for i in range(length):
             step = semiring.times(value.take(neighbor), weights[length - 1 - i if back else i])
-            new = edges.sum_by_key(step, semiring)
+            new = pairs.sum_by_state(step, semiring)
             if not inside[i]:
                 new = np.where(np.repeat(span[:, i], first.shape[1]), new, value)
             value = _rescale(new, rows, scale) if semiring.scaled and i % 4 == 3 else new
@@ -161,8 +206,9 @@ class _AutomatonProgram:
 
         The weight of the token itself is not included.
         """
-        edges = self.by_class
-        return edges.sum_by_key(semiring.times(forward[:, edges.source], backward[:, edges.target]), semiring)
+        source, target = self._transitions[0]
+        totals = semiring.times(forward.take(source, axis=1), backward.take(target, axis=1))
+        return self._pairs_by_class.sums(totals, semiring)
 
     def path(
         self, weights: _Floats, span: _Bools, state: _Ints, values: _Floats, u: _Floats | None, semiring: _Semiring
@@ -216,17 +262,6 @@ class _AutomatonProgram:
 # Nats. A token that a filter has excluded gets this log-probability at least, so that it is written only where the
 # rule leaves no other choice.
 _LOG_PROB_FLOOR = 1e5
-
-
-def _edge_weights(weights: _Floats, edges: _EdgeList, semiring: _Semiring) -> _Floats:
-    """(B, L, C) → (L, B·E) weight of each edge at each position."""
-    B, L, _ = weights.shape
-    padded = np.concatenate([weights, np.full((B, L, 1), semiring.zero)], -1)
-    return (
-        np.ascontiguousarray(padded.transpose(1, 0, 2))
-        .take(edges.token_class, axis=2)
-        .reshape(L, B * len(edges.token_class))
-    )
 
 
 def _rescale(value: _Floats, rows: int, scale: _Floats) -> _Floats:

@@ -193,8 +193,7 @@ class _ForwardBackward:
         state, goals = self.rule.state.cpu().numpy(), self.rule.goals.cpu().numpy()
         for semiring in (_SUM_PRODUCT, _LOG_SUM_PRODUCT):
             weights = self.weights(1.0, semiring)
-            backward, scale = self.program.backward(weights, self.span, goals, semiring)
-            forward = self.program.forward(weights, self.span, state, semiring)
+            forward, backward, scale = self.program.both(weights, self.span, state, goals, semiring)
             if semiring is _SUM_PRODUCT and float((forward * backward).sum(-1).min(initial=1.0)) > _SAFE_LOG_PROB:
                 return semiring, weights, forward, backward, scale
         if not np.isfinite(backward[0][np.arange(len(state)), state]).all():

@@ -234,7 +234,7 @@ class Between(Rule):
     before: str
     rule: Rule | None
     after: str
-    tokens: int = 0  # added to the number of tokens that the rule allows
+    tokens: int = 0  # how many tokens more than the rule allows
 
     def __str__(self) -> str:
         return f"{self.before!r} … {self.after!r}" if self.rule is None else str(self.rule)
@@ -246,7 +246,7 @@ class Between(Rule):
     @property
     def length(self) -> Length:
         inner = Length() if self.rule is None else self.rule.length
-        return Length(inner.least + self.tokens, None if inner.most is None else inner.most + self.tokens)
+        return Length(inner.least, None if inner.most is None else inner.most + self.tokens)
 
 
 def json_of(rule: Rule | None) -> Json | None:

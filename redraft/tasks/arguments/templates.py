@@ -28,11 +28,6 @@ class Hole:
         inside = str(self.most) if self.sized else "*" if self.most is None else f"{self.least}-{self.most}"
         return f"[[{inside}]]"
 
-    def longer(self, extra: int, least: int = 0) -> Hole:
-        """The hole with this many tokens more, and at least `least`."""
-        most = None if self.most is None else max(self.most + extra, least)
-        return Hole(max(self.least + extra, least), most)
-
     @classmethod
     def parse(cls, inside: str) -> Hole:
         """Parses the content of the brackets: "3", "2-6" or "*"."""

@@ -138,6 +138,7 @@ class _TemplateRow:
     begin: tuple[int, ...]  # the start token; empty if there is none
     tokenizer: Tokenizer
     rules_work: bool  # whether holes get a rule for the given text in their tokens
+    left_to_right: bool  # whether the network cannot choose the length of a hole
 
     @classmethod
     def of(cls, model: TextModel, template: Template, rules_work: bool) -> _TemplateRow:
@@ -148,17 +149,26 @@ class _TemplateRow:
             else GivenTokens.alone(tokenizer, part, hole_after=i < end)
             for i, part in enumerate(template.parts)
         )
-        return cls(template, tuple(given), () if start is None else (start,), tokenizer, rules_work)
+        return cls(
+            template, tuple(given), () if start is None else (start,), tokenizer, rules_work, model.lm.block is not None
+        )
 
     @cached_property
     def holes(self) -> tuple[Hole, ...]:
-        """The holes with all their tokens; a hole with given text in it has at least one."""
-        pairs = zip(self.template.holes, self._extra, pairwise(self.given), strict=True)
-        return tuple(hole.longer(extra, int(bool(a.tail or b.head))) for hole, extra, (a, b) in pairs)
+        """The holes with all their tokens; a hole with given text in it has at least one.
+
+        Parts of words beside a hole may add tokens or merge with it, so its length gets a range, if one can be chosen.
+        """
+        return tuple(map(self._hole, self.template.holes, self._extra, pairwise(self.given)))
+
+    def _hole(self, hole: Hole, extra: int, beside: tuple[GivenTokens, GivenTokens]) -> Hole:
+        least = max(hole.least, int(bool(beside[0].tail or beside[1].head)))
+        most = None if hole.most is None else max(hole.most + extra, least)
+        return Hole(most, most) if self.left_to_right and hole.sized and most else Hole(least, most)
 
     @cached_property
     def _extra(self) -> list[int]:
-        """Number of tokens in each hole for parts of words beside it; a space is in the same token as the next word."""
+        """Most tokens in each hole for parts of words beside it; a space is in the same token as the next word."""
         encode = self.tokenizer.encode_inside
         return [len(encode(a.tail.rstrip())) + len(encode(b.head)) for a, b in pairwise(self.given)]
 

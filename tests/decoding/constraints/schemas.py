@@ -72,7 +72,10 @@ STRINGS: list[Any] = [
     {"type": "string", "contentEncoding": "base64", "contentMediaType": "text/plain"},
     {"type": "string", "maxLength": 5000, "pattern": "^x"},
     *({"type": "string", "format": name} for name in ("date", "time", "date-time", "duration", "uuid", "ipv4", "ipv6")),
-    *({"type": "string", "format": name} for name in ("email", "hostname", "idn-hostname", "uri", "uri-reference", "json-pointer")),
+    *(
+        {"type": "string", "format": name}
+        for name in ("email", "hostname", "idn-hostname", "uri", "uri-reference", "json-pointer")
+    ),
     {"type": "string", "format": "regex"},
     {"type": "string", "not": {"format": "date"}, "maxLength": 3},
     {"oneOf": [{"type": "string", "format": "ipv4"}, {"type": "string", "format": "ipv6"}]},

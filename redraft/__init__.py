@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from redraft.decoding.samplers.ancestral import Ancestral as Ancestral
     from redraft.decoding.samplers.base import Sampler as Sampler
     from redraft.decoding.samplers.unmask import Unmask as Unmask
-    from redraft.decoding.speculation.speculative import SpeculativeSampler as SpeculativeSampler
+    from redraft.evaluation.referee.auditing import audit as audit
     from redraft.models.codecs.base import Codec as Codec
     from redraft.models.config import DiffusionLMConfig as DiffusionLMConfig
     from redraft.models.diffusion_lm import DiffusionLM as DiffusionLM

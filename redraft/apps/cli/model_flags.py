@@ -63,11 +63,12 @@ class ModelFlags(Checked):
         group="Model",
         rare=True,
     )
-    weights: Literal["own", "fp16", "int8", "packed"] = setting(
+    weights: Literal["own", "fp16", "int8", "onnx", "packed"] = setting(
         "own",
         "CPU weight format for causal models; own: as stored. fp16: 2 bytes per weight, fast and without a "
-        "measurable loss. int8: 1 byte per weight, with a small loss. packed: fp32, fast for several "
-        "rows. In all three drafting never changes the output.",
+        "measurable loss. onnx: 1 byte per weight, run by onnxruntime, the fastest, with a small loss; needs "
+        "redraft[fast]. int8: the same in torch alone. packed: fp32, fast for several rows. In all of them drafting "
+        "never changes the output.",
         group="Model",
         rare=True,
     )

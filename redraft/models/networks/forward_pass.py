@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -134,7 +135,7 @@ class PassOutput(NamedTuple):
     key_values: list[KeyValue]  # keys and values of each layer, cached ones included
     buffer: _KeyValueBuffer | None = None  # storage that the keys and values are views of; None if they own theirs
 
-    def layers(self) -> tuple[KeyValue, ...]:
+    def layers(self) -> Sequence[KeyValue]:
         """Keys and values for a cache: as they are in a buffer, else copied, since a view would keep all of qkv."""
         if self.buffer is not None:
             return self.buffer.layers()

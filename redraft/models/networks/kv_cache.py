@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from torch import Tensor
 from redraft.core.canvas import Context
 
 KeyValue = tuple[Tensor, Tensor]  # keys and values of one layer, each (B, Hkv, L, d)
+COLUMN_STEP = 64  # the capacity of a buffer is a multiple of this
 
 
 @dataclass(frozen=True)
@@ -54,35 +57,42 @@ class _CachedStates:
 
 @dataclass
 class _KeyValueBuffer:
-    """Preallocated keys and values of one row; caches are views of its first columns.
+    """Preallocated keys and values; caches are views of its first columns.
 
     A cache that covers all filled columns grows in place, since no other cache uses the columns after it. Any other
     cache is copied to a new buffer when it grows. Only cropped columns may be overwritten; a cache that still covers
     them is then rejected.
     """
 
-    keys: Tensor  # (layers, Hkv, capacity, d)
-    values: Tensor  # (layers, Hkv, capacity, d)
+    keys: Tensor  # (layers, B, Hkv, capacity, d)
+    values: Tensor  # (layers, B, Hkv, capacity, d)
     filled: int = 0  # number of columns in use
     crops: int = 0  # number of times that columns were cropped
     uncropped: int = 2**62  # number of leading columns that were never cropped
 
     @classmethod
-    def of(cls, past: KeyValueCache, shape: tuple[int, ...], like: Tensor) -> _KeyValueBuffer:
-        """A buffer of this shape that holds a copy of a cache."""
-        buffer = cls(like.new_zeros(shape), like.new_zeros(shape), past.columns)
+    def after(cls, past: KeyValueCache, shape: tuple[int, int, int, int, int], like: Tensor) -> _KeyValueBuffer:
+        """A buffer that holds a cache and has room for new columns: the cache's own if possible, else a larger copy.
+
+        shape: layers, B, Hkv, number of new columns, d.
+        """
+        layers, rows, groups, new, width = shape
+        if past.buffer is not None and past.buffer.can_grow(past, new):
+            return past.buffer
+        capacity = -(-2 * (past.columns + new) // COLUMN_STEP) * COLUMN_STEP
+        whole = (layers, rows, groups, capacity, width)
+        buffer = cls(like.new_zeros(whole), like.new_zeros(whole), past.columns)
         for i, (k, v) in enumerate(past.layers):
-            buffer.keys[i, :, : past.columns], buffer.values[i, :, : past.columns] = k[0], v[0]
+            buffer.keys[i, :, :, : past.columns], buffer.values[i, :, :, : past.columns] = k, v
         return buffer
 
     def can_grow(self, past: KeyValueCache, new: int) -> bool:
         """Whether `new` columns can be written right after this cache without overwriting columns of another cache."""
-        return self.filled == past.columns and past.crops == self.crops and self.filled + new <= self.keys.shape[2]
+        return self.filled == past.columns and past.crops == self.crops and self.filled + new <= self.keys.shape[3]
 
-    def layers(self) -> tuple[KeyValue, ...]:
+    def layers(self) -> _FirstColumns:
         """Keys and values of each layer, as views of the filled columns."""
-        end = self.filled
-        return tuple((k[None, :, :end], v[None, :, :end]) for k, v in zip(self.keys, self.values, strict=True))
+        return _FirstColumns(self, self.filled)
 
     def crop(self, cache: KeyValueCache, columns: int) -> int:
         """Free the cache's columns after the first `columns`, if no other cache uses them; return the crop count."""
@@ -96,6 +106,20 @@ class _KeyValueBuffer:
         return cache.crops == self.crops or cache.columns <= self.uncropped
 
 
+@dataclass(frozen=True, eq=False)
+class _FirstColumns(Sequence[KeyValue]):
+    """Keys and values of each layer, as views of the first columns of a buffer; a layer's are made when it is asked."""
+
+    buffer: _KeyValueBuffer
+    end: int
+
+    def __len__(self) -> int:
+        return len(self.buffer.keys)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self.buffer.keys[i][:, :, : self.end], self.buffer.values[i][:, :, : self.end]
+
+
 @dataclass(frozen=True)
 class KeyValueCache:
     """Keys and values of tokens read before, for each layer. Column j holds position j (after any start token).
@@ -106,7 +130,7 @@ class KeyValueCache:
     compute, which needs an attention pattern in which finished tokens never attend to later ones.
     """
 
-    layers: tuple[KeyValue, ...] = ()  # one per layer, each (B, Hkv, K, d); empty while the cache is empty
+    layers: Sequence[KeyValue] = ()  # one per layer, each (B, Hkv, K, d); empty while the cache is empty
     missing: Tensor | None = None  # (B, K) bool: empty columns (padding, shorter rows); None if no column is empty
     last_state: Tensor | None = None  # (B, 1, D) state of each row's last token, which may predict the next one
     start_columns: int = 0  # columns before position 0: 1 for a causal network with a start token
@@ -170,9 +194,12 @@ class KeyValueCache:
             return self
         outputs = None if self.outputs is None else self.outputs.crop(positions)
         last_state = outputs.states[:, -1:] if outputs is not None and outputs.states.shape[1] else None
-        layers = tuple((k[:, :, :end], v[:, :, :end]) for k, v in self.layers)
         missing = None if self.missing is None else self.missing[:, :end]
-        crops = 0 if self.buffer is None else self.buffer.crop(self, end)
+        if self.buffer is None:
+            layers: Sequence[KeyValue] = tuple((k[:, :, :end], v[:, :, :end]) for k, v in self.layers)
+            crops = 0
+        else:
+            layers, crops = _FirstColumns(self.buffer, end), self.buffer.crop(self, end)
         return KeyValueCache(
             layers, missing, last_state, self.start_columns, outputs=outputs, buffer=self.buffer, crops=crops
         )

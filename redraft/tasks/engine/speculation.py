@@ -71,7 +71,7 @@ def _drafter(model: TextModel, settings: GenerationSettings) -> Drafter:
         _require_same_tokens(model, drafter, str(settings.draft))
         _require_same_base(model, drafter, str(settings.draft))
         form = weight_format(model.lm)
-        lm = drafter.lm if form is None else with_weight_format(drafter.lm, form)
+        lm = drafter.lm if form in (None, "onnx") else with_weight_format(drafter.lm, form)
         return OwnDrafter(lm.part(DraftNetwork).state(lm))
     process = drafter.lm.process
     if not process.fills_masks or drafter.lm.codec is not None or drafter.needs_source or drafter.classes:

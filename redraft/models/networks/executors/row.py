@@ -16,19 +16,13 @@ from redraft.models.networks.attention import RotaryEmbedding, attend
 from redraft.models.networks.config import TransformerConfig
 from redraft.models.networks.executors.base import Executor, Network, embedded
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
-from redraft.models.networks.kv_cache import KeyValueCache, _KeyValueBuffer
+from redraft.models.networks.kv_cache import COLUMN_STEP, KeyValueCache, _KeyValueBuffer
 from redraft.models.networks.layers import Block, _Attention
 
-_STEP = 64  # with batch-invariant attention, a token reads its keys in multiples of this
 
-
-def _grow_buffer(past: KeyValueCache, config: TransformerConfig, new: int, like: Tensor) -> _KeyValueBuffer:
-    """A buffer with room for `new` columns after those of a cache: the cache's own if possible, else a larger copy."""
-    if past.buffer is not None and past.buffer.can_grow(past, new):
-        return past.buffer
-    columns = past.columns + new
-    capacity = -(-2 * columns // _STEP) * _STEP
-    return _KeyValueBuffer.of(past, (config.layers, config.groups, capacity, config.head_width), like)
+def _buffer_after(past: KeyValueCache, config: TransformerConfig, h: Tensor) -> _KeyValueBuffer:
+    shape = (config.layers, 1, config.groups, h.shape[1], config.head_width)
+    return _KeyValueBuffer.after(past, shape, h)
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,7 @@ class Row(Executor):
         if not _fits(network, forward_pass):
             return self.inner.trunk(network, forward_pass)
         h = embedded(network, forward_pass)
-        buffer = _grow_buffer(forward_pass.past, network.config, h.shape[1], h)
+        buffer = _buffer_after(forward_pass.past, network.config, h)
         parts = h.split(64, 1) if network.batch_invariant else (h,)
         return PassOutput(torch.cat([_run(network, part, buffer) for part in parts], 1), None, [], buffer)
 
@@ -52,7 +46,7 @@ class Row(Executor):
 @torch.no_grad()
 def peek(network: Network, h: Tensor, past: KeyValueCache) -> Tensor:
     """(1, n, D) embedded inputs right after the tokens of a cache → (1, n, D) states; the cache is unchanged."""
-    buffer = _grow_buffer(past, network.config, h.shape[1], h)
+    buffer = _buffer_after(past, network.config, h)
     filled = buffer.filled
     states = _run(network, h, buffer)
     buffer.filled = filled
@@ -86,7 +80,7 @@ def _run(network: Network, h: Tensor, buffer: _KeyValueBuffer) -> Tensor:
     masks = _invariant_masks(first, end, h.device) if even else (_mask(first, end, h.device),)
     rotary = _rotary(network.config, torch.arange(first, end, device=h.device))
     for i, block in enumerate(cast("Iterable[Block]", network.blocks)):
-        h = _Layer(buffer.keys[i], buffer.values[i], first, rotary, masks, even).run(block, h)
+        h = _Layer(buffer.keys[i, 0], buffer.values[i, 0], first, rotary, masks, even).run(block, h)
     buffer.filled = end
     return h
 
@@ -113,10 +107,10 @@ def _causal(first: int, end: int, keys: int, device: torch.device) -> Tensor:
 
 def _invariant_masks(first: int, end: int, device: torch.device) -> tuple[_RowMask, ...]:
     """Masks in which the number of keys that a token reads depends only on its position, not on the other tokens."""
-    mask = _causal(first, end, -(-end // _STEP) * _STEP, device)
+    mask = _causal(first, end, -(-end // COLUMN_STEP) * COLUMN_STEP, device)
     masks, begin = [], first
     while begin < end:
-        keys = (begin // _STEP + 1) * _STEP
+        keys = (begin // COLUMN_STEP + 1) * COLUMN_STEP
         rows = slice(begin - first, min(end, keys) - first)
         masks.append(_RowMask(rows, keys, mask[rows, :keys]))
         begin = keys

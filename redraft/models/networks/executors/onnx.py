@@ -1,0 +1,175 @@
+"""Onnx: causal decoding by onnxruntime, with the 8-bit weights of `onnx_graph`, on a CPU."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from redraft.models.networks.attention import RopeScaling, RotaryEmbedding
+from redraft.models.networks.config import TransformerConfig
+from redraft.models.networks.executors.base import Executor, Network, embedded
+from redraft.models.networks.executors.dense import Dense
+from redraft.models.networks.forward_pass import ForwardPass, PassOutput
+from redraft.models.networks.kv_cache import _KeyValueBuffer
+
+_MOST_TOKENS = 256  # of a row in one run; more would need much memory for attention
+_MOST_BINDINGS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Onnx(Executor):
+    """The tokens right after those cached, row by row; `inner` runs all other passes, with the network's own weights.
+
+    A token gets the same bits whatever is read with it, so drafts and batches change no text. Where a trial at opening
+    shows that several tokens round differently on this CPU, they are read one by one.
+    """
+
+    layers: Any  # InferenceSession of all layers
+    output: Any  # InferenceSession of the output layer
+    inner: Executor = Dense()
+    together: bool = True  # read several tokens of a row in one run
+    _bindings: dict[tuple[Any, ...], _Binding] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def open(cls, layers: Path, output: Path, network: Network) -> Onnx:
+        """Open the graphs of a network, with the threads that torch has now."""
+        opened = cls(_session(layers), _session(output))
+        return opened if opened._is_batch_invariant(network) else replace(opened, together=False)
+
+    def trunk(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
+        if not _fits(network, forward_pass):
+            return self.inner.trunk(network, forward_pass)
+        h = embedded(network, forward_pass).float()
+        c, (rows, new) = network.config, h.shape[:2]
+        shape = (c.layers, rows, c.groups, new + 1, c.head_width)  # one column for the query that is dropped
+        buffer = _KeyValueBuffer.after(forward_pass.past, shape, h)
+        states, at = self._read(c, h, buffer), forward_pass.at
+        return PassOutput(states if at is None else at.take(states), None, [], buffer)
+
+    def logits(self, network: Network, h: Tensor) -> Tensor:
+        flat = h.detach().reshape(-1, h.shape[-1]).float()
+        parts = flat.split(len(flat) if self.together else 1) if len(flat) else ()
+        logits = torch.empty(len(flat), self.output.get_outputs()[0].shape[-1])
+        for part, out in zip(parts, logits.split(len(parts[0])) if parts else (), strict=True):
+            binding = self.output.io_binding()
+            _bind(binding.bind_input, "states", part.contiguous())
+            _bind(binding.bind_output, "logits", out)
+            self.output.run_with_iobinding(binding)
+        return logits.view(*h.shape[:-1], -1)
+
+    @torch.no_grad()
+    def _read(self, config: TransformerConfig, h: Tensor, buffer: _KeyValueBuffer) -> Tensor:
+        """(B, n, D) embedded tokens right after those in the buffer → (B, n, D) states before the last norm."""
+        states = torch.empty(h.shape)
+        for part, out in zip(*(a.split(_MOST_TOKENS if self.together else 1, 1) for a in (h, states)), strict=True):
+            for row in range(len(h)):
+                out[row] = self._run(config, part[row], buffer, row)
+            buffer.filled += part.shape[1]
+        return states
+
+    def _run(self, config: TransformerConfig, h: Tensor, buffer: _KeyValueBuffer, row: int) -> Tensor:
+        """(n, D) → (n, D): run the layers once; this row of the buffer gets the new keys and values."""
+        total = buffer.filled + len(h) + 1
+        bound = self._binding(config, buffer, row, 1 << max(6, total.bit_length()))
+        bound.last.fill_(total - 1)
+        bound.total.fill_(total)
+        states, h = torch.empty(h.shape), h.contiguous()
+        _bind(bound.io.bind_input, "h", h[None])
+        _bind(bound.io.bind_output, "states", states[None])
+        self.layers.run_with_iobinding(bound.io)
+        return states
+
+    def _binding(self, config: TransformerConfig, buffer: _KeyValueBuffer, row: int, positions: int) -> _Binding:
+        """The inputs and outputs that stay where they are from pass to pass: binding them takes as long as a layer."""
+        keys, values = buffer.keys[:, row : row + 1], buffer.values[:, row : row + 1]
+        key = (keys.data_ptr(), values.data_ptr(), keys.shape, keys.stride(), positions)
+        if key not in self._bindings:
+            if len(self._bindings) == _MOST_BINDINGS:
+                self._bindings.clear()
+            self._bindings[key] = _Binding.of(self.layers, keys, values, _rotary_tables(config, positions))
+        return self._bindings[key]
+
+    @torch.no_grad()
+    def _is_batch_invariant(self, network: Network) -> bool:
+        """Whether tokens get the same bits read one by one and together, whatever number of others is cached."""
+        c, new = network.config, 4
+        h = (torch.arange(new * c.width).float() * 12.9898).sin().view(1, new, c.width)
+        for held in (0, 62, 254):
+            shape = (c.layers, 1, c.groups, held + new + 1, c.head_width)
+            numbers = (torch.arange(2 * math.prod(shape)).float() * 78.233).sin().view(2, *shape)
+            one, other = (_KeyValueBuffer(*numbers.clone().unbind(), held) for _ in range(2))
+            states = self._read(c, h, one)
+            alone = torch.cat([self._read(c, token, other) for token in h.split(1, 1)], 1)
+            logits = torch.cat([self.logits(network, token) for token in states.split(1, 1)], 1)
+            if not torch.equal(states, alone) or not torch.equal(self.logits(network, states), logits):
+                return False
+        return True
+
+
+@dataclass(frozen=True)
+class _Binding:
+    """Bound inputs and outputs of a session; the numbers that change are written into `last` and `total`."""
+
+    io: Any
+    last: Tensor  # (1,) int32: the last position
+    total: Tensor  # int32: number of keys
+    tables: tuple[Tensor, ...]  # bound, so kept
+
+    @classmethod
+    def of(cls, session: Any, keys: Tensor, values: Tensor, tables: tuple[Tensor, ...]) -> _Binding:
+        """Keys and values (layers, 1, Hkv, capacity, d) are read and written in place."""
+        last, total = torch.zeros(1, dtype=torch.int32), torch.zeros((), dtype=torch.int32)
+        bound = cls(session.io_binding(), last, total, tables)
+        for name, tensor in zip(("last", "total", "cos", "sin"), (last, total, *tables), strict=False):
+            _bind(bound.io.bind_input, name, tensor)
+        for name, whole in (("keys", keys), ("values", values)):
+            for i, layer in enumerate(whole):
+                _bind(bound.io.bind_input, f"past_{name}_{i}", layer)
+                _bind(bound.io.bind_output, f"{name}_{i}", layer)
+        return bound
+
+
+def _fits(network: Network, forward_pass: ForwardPass) -> bool:
+    """Whether these are the next tokens of rows under the network's own attention, with padding only at their ends."""
+    attention, past, missing = forward_pass.attention, forward_pass.past, forward_pass.missing
+    one = attention is None and forward_pass.tokens.shape[1] == 1
+    own = attention is not None and attention.pattern == network.config.pattern
+    if network.blocks.training or not (one or own) or forward_pass.positions.first != past.columns:
+        return False
+    if missing is not None and bool((missing[:, 1:] < missing[:, :-1]).any()):
+        raise ValueError("with weights=onnx a row must have no padding before a token; pad rows at their ends")
+    return True
+
+
+def _session(file: Path) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
+def _bind(bind: Any, name: str, tensor: Tensor) -> None:
+    """Bind a contiguous tensor to an input or output."""
+    kind = np.int32 if tensor.dtype == torch.int32 else np.float32
+    bind(name, "cpu", 0, kind, tuple(tensor.shape), tensor.data_ptr())
+
+
+def _rotary_tables(c: TransformerConfig, positions: int) -> tuple[Tensor, ...]:
+    """Cosines and sines, each (positions, d/2); nothing without rotary positions."""
+    return () if c.rotary is None else _cos_sin(positions, c.head_width, c.rotary, c.rope_scaling)
+
+
+@lru_cache(8)
+def _cos_sin(positions: int, head_width: int, base: float, scaling: RopeScaling | None) -> tuple[Tensor, Tensor]:
+    table, half = RotaryEmbedding.of(torch.arange(positions), head_width, base, scaling), head_width // 2
+    return table.cos[:, :half].contiguous(), table.sin[:, half:].contiguous()

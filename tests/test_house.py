@@ -44,6 +44,14 @@ def test_all_draws_are_in_one_file() -> None:
     assert all("dropout" in line for line in matching(draws)), "ops has dropout alone, which torch seeds"
 
 
+def test_one_file_calls_attention_kernels_and_nobody_changes_a_network_from_outside() -> None:
+    kernel = r"scaled_dot_product_attention\(|flex_attention\(\w|softmax\(.*\) @ "
+    assert matching(kernel, besides="models/networks/attention.py") == []
+    assert matching(kernel) != []
+    assert matching(r"\bnetwork\.\w+(\.\w+)* (=|\+=) ") == []
+    assert len((PACKAGE / "models/networks/transformer.py").read_text().splitlines()) <= 250
+
+
 def test_no_unsafe_loading() -> None:
     unsafe = r"\bimport pickle|torch\.load\((?![^)\n]*weights_only=True)|trust_remote_code\s*=\s*True"
     assert matching(unsafe + r"|(?<!\.)\b(eval|exec)\(") == []

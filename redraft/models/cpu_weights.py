@@ -1,4 +1,4 @@
-"""Weights for faster inference on a CPU: int8, fp16, fp32 in the packed layout of oneDNN, and 8 bits for onnxruntime."""
+"""Weight formats for faster inference on a CPU: int8, fp16, fp32 in oneDNN's layout, and 8 bits for onnxruntime."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def load(
         dtype: dtype of the weights; None for float32
         mask: mask token of another project's model, as an id or a string, if its files do not name it
         attention: causal, full or block:SIZE, for another project's model whose files do not say it
-        weights: weight format on a CPU: fp16, int8 or packed; None keeps the weights as they are
+        weights: weight format of a causal model on a CPU: fp16, int8, onnx or packed; None keeps them as they are
     """
     opened = open_model(path, trust, device=device, dtype=dtype, mask=mask, attention=attention, weights=weights)
     return LanguageModel(opened.lm, opened.run, opened.step, opened.path)

@@ -33,7 +33,7 @@ class ServerConfig:
     timeouts: SupervisorTimeouts = SupervisorTimeouts()
     model_flags: Mapping[str, str | None] = field(
         default_factory=dict
-    )  # mask and attention, for model files that do not state them
+    )  # arguments of `open_model`: device, weights, and mask and attention for model files that do not state them
 
 
 class _Server(uvicorn.Server):

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, cast
 import greenlet
 from torch import Tensor
 
-from redraft.models.networks.executors.base import Network
+from redraft.models.networks.executors.base import Executor, Network
 from redraft.models.networks.executors.packed import project_ragged, run_ragged
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 
@@ -49,6 +49,7 @@ class _NetworkCall(ABC):
     """The network call a request waits for."""
 
     network: Network
+    each: Executor | None  # runs each call by itself; None if they can be packed into one
     cost: ClassVar[int] = 0  # number of tokens that the request pays for
     at_once: ClassVar[bool] = False  # whether it runs before any pass, so that the requests are in step again
 
@@ -80,7 +81,7 @@ class _PassCall(_NetworkCall):
             count(len(self.forward_pass.tokens))
 
     def run(self, scheduler: BatchScheduler, calls: Sequence[_PassCall]) -> list[PassOutput]:
-        return scheduler._pass(self.network, [call.forward_pass for call in calls])
+        return scheduler._pass(self.network, self.each, [call.forward_pass for call in calls])
 
 
 @dataclass
@@ -91,6 +92,8 @@ class _ProjectionCall(_NetworkCall):
     at_once = True
 
     def run(self, scheduler: BatchScheduler, calls: Sequence[_ProjectionCall]) -> list[Tensor]:
+        if self.each is not None:
+            return [self.each.logits(self.network, call.states) for call in calls]
         return project_ragged(self.network, [call.states for call in calls], scheduler.min_rows)
 
     def failure(self, output: Tensor) -> RequestEnded | None:
@@ -216,7 +219,10 @@ class BatchScheduler:
             elif request.deadline is not None and now > request.deadline:
                 self._end(request, DeadlineExceeded())
 
-    def _pass(self, network: Network, passes: Sequence[ForwardPass]) -> list[PassOutput]:
+    def _pass(self, network: Network, each: Executor | None, passes: Sequence[ForwardPass]) -> list[PassOutput]:
+        if each is not None:
+            self.passes, self.merged = self.passes + len(passes), self.merged + len(passes)
+            return [each.trunk(network, forward_pass) for forward_pass in passes]
         self.passes, self.merged = self.passes + 1, self.merged + len(passes)
         return run_ragged(network, passes, self.min_rows, self.heartbeat)
 
@@ -257,11 +263,11 @@ class BatchScheduler:
             if request.stack.dead:
                 self.requests.remove(request)
 
-    def run_pass(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
-        return cast(PassOutput, self._wait_for(_PassCall(network, forward_pass)))
+    def run_pass(self, network: Network, forward_pass: ForwardPass, each: Executor | None) -> PassOutput:
+        return cast(PassOutput, self._wait_for(_PassCall(network, each, forward_pass)))
 
-    def project(self, network: Network, states: Tensor) -> Tensor:
-        return cast(Tensor, self._wait_for(_ProjectionCall(network, states)))
+    def project(self, network: Network, states: Tensor, each: Executor | None) -> Tensor:
+        return cast(Tensor, self._wait_for(_ProjectionCall(network, each, states)))
 
     def _wait_for(self, call: _NetworkCall) -> Any:
         """Pauses the current request until its call has run; outside of a request, runs it at once."""

@@ -85,10 +85,13 @@ class _ModelProcess:
             chain.from_iterable(_shapes(model.lm) for model in models.values())
         )
         self.scheduler = BatchScheduler(min_rows=self.batch_invariant_rows or 1, heartbeat=events.heartbeat)
-        packed = Packed(self.scheduler)
-        self.models = {name: replace(model, lm=model.lm.on(packed)) for name, model in models.items()}
+        self.models = {name: replace(model, lm=self._shared(model.lm)) for name, model in models.items()}
         self.requests: dict[int, _ActiveRequest] = {}
         self.compiler = ThreadPoolExecutor(1)
+
+    def _shared(self, lm: DiffusionLM) -> DiffusionLM:
+        """Binds a model to the scheduler."""
+        return lm.on(Packed(self.scheduler, lm.network.executor.unpacked(self.events.heartbeat)))
 
     def run(self) -> None:
         while True:

@@ -80,8 +80,9 @@ def load(
         mask: mask token of another project's model, as an id or a string, if its files do not name it
         attention: causal, full or block:SIZE, for another project's model whose files do not say it
         weights: CPU weight format. fp16: 2 bytes per weight, fp32 activations. int8: 1 byte per weight, bf16
-            activations. packed: fp32 in oneDNN's layout. All make generation faster, and drafting then changes no bit
-            of the text; such a model cannot be trained or exported. None keeps the weights as they are
+            activations. onnx: 1 byte per weight, run by onnxruntime, which needs the extra `fast`. packed: fp32 in
+            oneDNN's layout. All make generation faster, and drafting then changes no bit of the text; such a model
+            cannot be trained or exported. None keeps the weights as they are
     """
     model = load_with_run(path, device, trust, dtype=dtype, mask=mask, attention=attention).model
     return model if weights is None else with_weight_format(model, weights)

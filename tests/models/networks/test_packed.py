@@ -1,4 +1,4 @@
-"""Packed and int8 weights: a token gets the same bits read alone or with others, so drafts change no greedy text."""
+"""All weight formats: a token gets the same bits read alone or with others, so drafts change no greedy text."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from redraft.models import (
 from redraft.models.networks.prepacked import PrepackedLinear
 
 Build = Callable[..., DiffusionLM]
-KINDS = ("fp16", "int8", "packed")
+KINDS = ("fp16", "int8", "onnx", "packed")
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def even(
     request: pytest.FixtureRequest, build: Build, tiny: TransformerConfig, tmp_path_factory: pytest.TempPathFactory
 ) -> DiffusionLM:
+    if request.param == "onnx":
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("onnx")
     network = replace(tiny, width=64, heads=4, kv_heads=2, hidden=160, layers=2)
     folder: Path = tmp_path_factory.mktemp("even") / "model"
     redraft.export(folder, build(Causal(), network, head=Shift()))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Literal
 
 from redraft.apps.cli.model_flags import ModelFlags, device_setting
 from redraft.apps.cli.output import print_note
@@ -69,6 +70,9 @@ class Serve(Checked):
         metavar="causal|full|block:SIZE",
         group="Model",
     )
+    weights: Literal["own", "fp16", "int8", "onnx", "packed"] = setting(
+        "own", "CPU weight format for causal models, as in `redraft generate`.", group="Model"
+    )
     max_tokens: int = setting(8192, "Maximum number of tokens per text.", least=1, most=10**6)
     max_cost: float = setting(2e7, "Maximum cost of a request: tokens × steps × texts.", above=0)
 
@@ -104,7 +108,12 @@ class Serve(Checked):
             QueueLimits(self.width, self.queue, self.max_cost, self.deadline),
             RequestLimits(tokens=self.max_tokens, cost=self.max_cost),
             SupervisorTimeouts(silence=self.silence),
-            {"mask": self.mask, "attention": self.attention, "device": self.device},
+            {
+                "mask": self.mask,
+                "attention": self.attention,
+                "device": self.device,
+                "weights": None if self.weights == "own" else self.weights,
+            },
         )
         serve(config, tell)
 

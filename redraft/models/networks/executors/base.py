@@ -56,6 +56,13 @@ class Executor(ABC):
         """(…, D) → (…, V): the output layer."""
         return network.project(h)
 
+    def unpacked(self, each_run: Callable[[], None]) -> Executor | None:
+        """The executor for passes of several requests, if they cannot be packed into one; None if they can.
+
+        each_run: called after each run, for example to show that the process is alive.
+        """
+        return None
+
     def counting(self, network: Network, count: Callable[[int], None]) -> AbstractContextManager[None]:
         """Call `count` with the number of rows of each pass of the caller, while the context is open."""
         return network.count_rows(count)

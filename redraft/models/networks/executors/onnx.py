@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +36,7 @@ class Onnx(Executor):
     output: Any  # InferenceSession of the output layer
     inner: Executor = Dense()
     together: bool = True  # read several tokens of a row in one run
+    each_run: Callable[[], None] | None = None  # called after each run of the layers
     _bindings: dict[tuple[Any, ...], _Binding] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -46,11 +48,16 @@ class Onnx(Executor):
     def trunk(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
         if not _fits(network, forward_pass):
             return self.inner.trunk(network, forward_pass)
-        h = embedded(network, forward_pass).float()
-        c, (rows, new) = network.config, h.shape[:2]
-        shape = (c.layers, rows, c.groups, new + 1, c.head_width)  # one column for the query that is dropped
-        buffer = _KeyValueBuffer.after(forward_pass.past, shape, h)
-        states, at = self._read(c, h, buffer), forward_pass.at
+        c, positions, past = network.config, forward_pass.positions, forward_pass.past
+        h = embedded(network, forward_pass).detach().float()
+        if positions.first != past.columns:  # columns before the last one change, which older caches may still read
+            past = replace(past, buffer=None)
+        columns = positions.keys - past.columns + 1  # one for the query that is dropped
+        buffer = _KeyValueBuffer.after(past, (c.layers, len(h), c.groups, columns, c.head_width), h)
+        states, at = torch.zeros(h.shape), forward_pass.at
+        for row, (first, end) in enumerate(_row_spans(forward_pass)):
+            states[row, : end - first] = self._read(c, h[row, : end - first], buffer, row, first)
+        buffer.filled = positions.keys
         return PassOutput(states if at is None else at.take(states), None, [], buffer)
 
     def logits(self, network: Network, h: Tensor) -> Tensor:
@@ -64,19 +71,23 @@ class Onnx(Executor):
             self.output.run_with_iobinding(binding)
         return logits.view(*h.shape[:-1], -1)
 
-    @torch.no_grad()
-    def _read(self, config: TransformerConfig, h: Tensor, buffer: _KeyValueBuffer) -> Tensor:
-        """(B, n, D) embedded tokens right after those in the buffer → (B, n, D) states before the last norm."""
-        states = torch.empty(h.shape)
-        for part, out in zip(*(a.split(_MOST_TOKENS if self.together else 1, 1) for a in (h, states)), strict=True):
-            for row in range(len(h)):
-                out[row] = self._run(config, part[row], buffer, row)
-            buffer.filled += part.shape[1]
-        return states
+    def unpacked(self, each_run: Callable[[], None]) -> Onnx:
+        return replace(self, each_run=each_run)
 
-    def _run(self, config: TransformerConfig, h: Tensor, buffer: _KeyValueBuffer, row: int) -> Tensor:
-        """(n, D) → (n, D): run the layers once; this row of the buffer gets the new keys and values."""
-        total = buffer.filled + len(h) + 1
+    def _read(self, config: TransformerConfig, h: Tensor, buffer: _KeyValueBuffer, row: int, first: int) -> Tensor:
+        """(n, D) embedded tokens of a row, from position `first` on → (n, D) states before the last norm."""
+        parts = h.split(_MOST_TOKENS if self.together else 1) if len(h) else (h,)
+        states = []
+        for part in parts:
+            states.append(self._run(config, part, buffer, row, first))
+            first += len(part)
+        return states[0] if len(states) == 1 else torch.cat(states)
+
+    def _run(self, config: TransformerConfig, h: Tensor, buffer: _KeyValueBuffer, row: int, first: int) -> Tensor:
+        """The same in one run of the layers; this row of the buffer gets the new keys and values."""
+        if not len(h):
+            return h
+        total = first + len(h) + 1
         bound = self._binding(config, buffer, row, 1 << max(6, total.bit_length()))
         bound.last.fill_(total - 1)
         bound.total.fill_(total)
@@ -84,6 +95,8 @@ class Onnx(Executor):
         _bind(bound.io.bind_input, "h", h[None])
         _bind(bound.io.bind_output, "states", states[None])
         self.layers.run_with_iobinding(bound.io)
+        if self.each_run is not None:
+            self.each_run()
         return states
 
     def _binding(self, config: TransformerConfig, buffer: _KeyValueBuffer, row: int, positions: int) -> _Binding:
@@ -100,14 +113,14 @@ class Onnx(Executor):
     def _is_batch_invariant(self, network: Network) -> bool:
         """Whether tokens get the same bits read one by one and together, whatever number of others is cached."""
         c, new = network.config, 4
-        h = (torch.arange(new * c.width).float() * 12.9898).sin().view(1, new, c.width)
+        h = (torch.arange(new * c.width).float() * 12.9898).sin().view(new, c.width)
         for held in (0, 62, 254):
             shape = (c.layers, 1, c.groups, held + new + 1, c.head_width)
             numbers = (torch.arange(2 * math.prod(shape)).float() * 78.233).sin().view(2, *shape)
-            one, other = (_KeyValueBuffer(*numbers.clone().unbind(), held) for _ in range(2))
-            states = self._read(c, h, one)
-            alone = torch.cat([self._read(c, token, other) for token in h.split(1, 1)], 1)
-            logits = torch.cat([self.logits(network, token) for token in states.split(1, 1)], 1)
+            one, other = (_KeyValueBuffer(keys, values, held) for keys, values in (numbers.clone(), numbers.clone()))
+            states = self._read(c, h, one, 0, held)
+            alone = torch.cat([self._read(c, h[i : i + 1], other, 0, held + i) for i in range(new)])
+            logits = torch.cat([self.logits(network, state) for state in states.split(1)])
             if not torch.equal(states, alone) or not torch.equal(self.logits(network, states), logits):
                 return False
         return True
@@ -137,15 +150,23 @@ class _Binding:
 
 
 def _fits(network: Network, forward_pass: ForwardPass) -> bool:
-    """Whether these are the next tokens of rows under the network's own attention, with padding only at their ends."""
-    attention, past, missing = forward_pass.attention, forward_pass.past, forward_pass.missing
-    one = attention is None and forward_pass.tokens.shape[1] == 1
-    own = attention is not None and attention.pattern == network.config.pattern
-    if network.blocks.training or not (one or own) or forward_pass.positions.first != past.columns:
-        return False
-    if missing is not None and bool((missing[:, 1:] < missing[:, :-1]).any()):
-        raise ValueError("with weights=onnx a row must have no padding before a token; pad rows at their ends")
-    return True
+    """Whether the network's own attention is asked for, outside of training."""
+    attention, one = forward_pass.attention, forward_pass.tokens.shape[1] == 1
+    own = one if attention is None else attention.pattern == network.config.pattern
+    return own and not network.blocks.training
+
+
+def _row_spans(forward_pass: ForwardPass) -> list[tuple[int, int]]:
+    """For each row, the first and the end position of its new tokens, without padding."""
+    (rows, length), positions, pad = forward_pass.tokens.shape, forward_pass.positions, forward_pass.context.pad
+    starts = [positions.first] * rows if positions.first is not None else positions.values[:, 0].tolist()
+    counts = [length] * rows if pad is None else (~pad).sum(1).tolist()
+    spans = [(first, first + count) for first, count in zip(starts, counts, strict=True)]
+    missing = forward_pass.missing
+    read = [(row, end) for row, (first, end) in enumerate(spans) if end > first]
+    if missing is not None and any(bool(missing[row, :end].any()) for row, end in read):
+        raise ValueError("with weights=onnx a row must have no gap or padding before a token; pad rows at their ends")
+    return spans
 
 
 def _session(file: Path) -> Any:

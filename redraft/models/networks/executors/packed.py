@@ -29,11 +29,11 @@ from redraft.models.networks.kv_cache import KeyValue
 class Scheduler(Protocol):
     """Collects the network calls of concurrent requests and answers each."""
 
-    def run_pass(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
-        """The output of a pass."""
+    def run_pass(self, network: Network, forward_pass: ForwardPass, each: Executor | None) -> PassOutput:
+        """The output of a pass, run together with others, or by the executor `each`."""
 
-    def project(self, network: Network, states: Tensor) -> Tensor:
-        """The logits of states (…, D)."""
+    def project(self, network: Network, states: Tensor, each: Executor | None) -> Tensor:
+        """The logits of states (…, D), computed together with others, or by the executor `each`."""
 
     def counting(self, count: Callable[[int], None]) -> AbstractContextManager[None]:
         """Call `count` with the number of rows of each pass of the current request, while the context is open."""
@@ -41,15 +41,19 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True)
 class Packed(Executor):
-    """Passes of many requests as one; the scheduler decides when."""
+    """Passes of many requests as one; the scheduler decides when.
+
+    each: runs each pass by itself, if they cannot be packed into one.
+    """
 
     scheduler: Scheduler
+    each: Executor | None = None
 
     def trunk(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
-        return self.scheduler.run_pass(network, forward_pass)
+        return self.scheduler.run_pass(network, forward_pass, self.each)
 
     def logits(self, network: Network, h: Tensor) -> Tensor:
-        return self.scheduler.project(network, h)
+        return self.scheduler.project(network, h, self.each)
 
     def counting(self, network: Network, count: Callable[[int], None]) -> AbstractContextManager[None]:
         return self.scheduler.counting(count)

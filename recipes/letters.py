@@ -66,7 +66,7 @@ def runs(data: Corpus) -> dict[str, Run]:
     """One network of four layers, rotary positions; the methods differ in noise, attention and loss alone."""
     sizes: dict[str, Any] = {"layers": 4, "positions": None, "rotary": 10_000.0}
     letters = CharTokenizer(TEXT8)
-    made = {name: variations.with_tokenizer(presets.PRESETS[name](), letters) for name in NAMES}
+    made = {name: presets.PRESETS[name]().with_tokenizer(letters) for name in NAMES}
     return {
         name: replace(variations.with_network(run, **sizes), data=data, framing=PackedRows(LENGTH), batch=BATCH)
         for name, run in made.items()

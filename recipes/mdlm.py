@@ -94,7 +94,7 @@ def reuse() -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
 
 def simplex(like: Run) -> Run:
     """SSD-LM on the same letters with a network of the same size: blocks of 32, each redrawn again and again."""
-    base = variations.with_tokenizer(presets.ssd_tiny(BLOCK), like.tokenizer)
+    base = presets.ssd_tiny(BLOCK).with_tokenizer(like.tokenizer)
     network = like.model.network
     sizes = {"layers": network.layers, "positions": None, "rotary": network.rotary, "pattern": BlockCausal(BLOCK)}
     objective = Objective(TokenCrossEntropy(), StratifiedTimes(block=BLOCK))
@@ -142,7 +142,7 @@ def characters(data: Sequence[str]) -> dict[str, Run]:
     every = (document for split in SPLITS for document in text.documents(split, DataStats()))
     letters = CharTokenizer.collect(every, ("eos", "pad", "mask"))  # of all splits: a rare letter may be in one alone
     names = ("ar_tiny", "mdlm_tiny")
-    runs = {name: variations.with_tokenizer(parse_run(name, data, "chars", WINDOW)[0], letters) for name in names}
+    runs = {name: parse_run(name, data, "chars", WINDOW).with_tokenizer(letters) for name in names}
     sizes: dict[str, Any] = {"layers": 4, "positions": None, "rotary": 10_000.0}
     return {name: replace(variations.with_network(run, **sizes), batch=16) for name, run in runs.items()}
 

@@ -152,7 +152,7 @@ def learned(data: Weather | Numbers) -> TextModel:
     """A model with fresh weights, and its run."""
     tokenizer = WordTokenizer(tuple(LEXICON), ("eos", "pad", "mask"))
     run: Run = variations._shrunken(presets.mdlm_tiny())
-    run = replace(variations.with_tokenizer(run, tokenizer), data=data, framing=DocumentRows(4, fill_with_eos=True))
+    run = replace(run.with_tokenizer(tokenizer), data=data, framing=DocumentRows(4, fill_with_eos=True))
     torch.manual_seed(0)
     return TextModel(DiffusionLM(run.model, tokenizer).eval(), run)
 

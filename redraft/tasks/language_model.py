@@ -113,8 +113,8 @@ def load(
 
     Args:
         path: a model that ships with Redraft (story, smol); the directory of a run (its newest intact checkpoint is
-            loaded), of a checkpoint, of an exported model, or of another project's checkpoint; or hf:org/name, which is
-            downloaded from the Hugging Face hub
+            loaded, or the best one if held-out bits have risen since), of a checkpoint, of an exported model, or of
+            another project's checkpoint; or hf:org/name, which is downloaded from the Hugging Face hub
         device: auto (the best one), cpu, cuda, cuda:1 or mps
         trust: names of external modules whose classes the config may use
         dtype: dtype of the weights; None for float32

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         load_rows as load_rows,
         prefetch as prefetch,
     )
+    from redraft.training.data.local import open_corpus as open_corpus
     from redraft.training.data.pair_framing import (
         ChatRows as ChatRows,
         EncoderRows as EncoderRows,
@@ -95,6 +96,7 @@ if TYPE_CHECKING:
         Split as Split,
         TextFiles as TextFiles,
     )
+    from redraft.training.data.vocabulary import make_tokenizer as make_tokenizer
     from redraft.training.heldout import (
         NATS_PER_BIT as NATS_PER_BIT,
         HeldOut as HeldOut,

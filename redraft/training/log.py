@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,12 +38,15 @@ class _Log:
     ) -> None:
         self.run, self.file, self.active, self.tell = run, out / metrics.METRICS_FILE, team.first, tell
         self.seconds, self.tokens = 0.0, 0
-        self.loss, self.held_out = "", ""
+        self.loss, self.held_out, self.talks = "", "", self.active and not quiet
+        self.warned = False
         self.board = _board(out, state.step) if run.tensorboard and team.first else None
         if self.active and self.file.exists():
             os.truncate(self.file, _size_up_to(state.step, self.file))
         shown = self.active and not quiet
         self.bar = Progress("training steps", run.steps, state.step, shown=shown, stays=True).start()
+        earlier = metrics.read_metrics(out) if self.active else []
+        self.evaluations = [record for record in earlier if "valid_bits_per_char" in record]
 
     @contextmanager
     def clock(self, state: _TrainState) -> Iterator[None]:
@@ -69,11 +73,20 @@ class _Log:
         self._note()
         state.nats, state.tokens, self.seconds, self.tokens = 0.0, 0, 0.0, 0
 
-    def write_evaluation(self, record: dict[str, Any]) -> None:
-        """Writes a held-out evaluation, and shows it in the progress bar from now on."""
+    def write_evaluation(self, record: dict[str, Any]) -> bool:
+        """Writes a held-out evaluation, and shows it in the progress bar from now on; returns whether it is the best.
+
+        Warns once if held-out bits have risen.
+        """
         self.held_out = metrics.format_brief(record)
         self._note()
         self.write(record)
+        self.evaluations.append(record)
+        if (found := metrics.overfitting(self.evaluations)) is not None and self.talks and not self.warned:
+            self.warned = True
+            with self.bar.paused():
+                print(metrics.format_overfitting(*found), file=sys.stderr, flush=True)
+        return metrics.best_record(self.evaluations) is record
 
     def _note(self) -> None:
         self.bar.note = "; ".join(filter(None, (self.loss, self.held_out)))

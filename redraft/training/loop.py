@@ -34,6 +34,7 @@ from redraft.models.networks.executors.dense import Dense
 from redraft.models.networks.executors.row import Row
 from redraft.training.data.framing import FramedRows
 from redraft.training.data.loader import Loader, first_batches, load_rows, prefetch
+from redraft.training.data.vocabulary import require_spelling
 from redraft.training.distributed import (
     _accumulate_gradients,
     _deterministic_kernels,
@@ -49,6 +50,7 @@ from redraft.training.objectives.objective import TrainStep
 from redraft.training.objectives.parts import CodecObjective
 from redraft.training.optimizers import _learning_rate_fraction, _set_learning_rates, build_optimizers
 from redraft.training.progress import Progress
+from redraft.training.runs import metrics
 from redraft.training.runs.loading import build_model, init_from, load_newest
 from redraft.training.runs.memory import minimum_memory
 from redraft.training.runs.run import Run
@@ -81,10 +83,10 @@ def fit(
     with _join_workers(device) as team, _stop_signals() as received, _deterministic_kernels(), _hold_lock(out, team):
         _require_memory(run, team)
         _claim_directory(run, out, team)
-        choice = _choose_run_precision(run, out, team, quiet)
-        model = _new_model(run).to(team.device).on(Row(Dense(run.recompute)))
         with Progress("reading the text", shown=team.first and not quiet):
             train, valid = _texts(run)
+        choice = _choose_run_precision(run, out, team, quiet)
+        model = _new_model(run).to(team.device).on(Row(Dense(run.recompute)))
         step, state = _start(run, out, model, train, choice, team)
         _compile(model, run.compile)
         loader = Loader(train, run.batch, run.seed, team.rank, team.world, run.micro_batches)
@@ -98,7 +100,9 @@ def fit(
                 if state.step % run.log_every == 0 or last:
                     log.progress(state, norm)
                 if state.step % run.eval_every == 0 or last:
-                    log.write_evaluation(_validate(run, state, step, valid, team))
+                    is_best = log.write_evaluation(_validate(run, state, step, valid, team))
+                    if run.keep_best and not last and team.agree(int(is_best)):
+                        _save_best(run, state, out, team)
                 if state.step % run.save_every == 0 or last or leave:
                     log.sync()
                     _save_state(run, state, out, team)
@@ -121,7 +125,8 @@ def _new_model(run: Run) -> DiffusionLM:
 
 
 def _texts(run: Run) -> tuple[FramedRows, HeldOut]:
-    """Loads the training rows and the held-out rows."""
+    """Loads the training rows and the held-out rows; raises if the tokenizer cannot spell the text."""
+    require_spelling(run.tokenizer, run.data)
     train = load_rows(run.data, "train", run.tokenizer, run.framing)
     return train, HeldOut.of(run.data, "valid", run.tokenizer, run.framing, run.eval_rows)
 
@@ -212,19 +217,19 @@ def _validate(run: Run, state: _TrainState, step: nn.Module, valid: HeldOut, tea
         if isinstance(run.objective, CodecObjective):  # the denoiser is still untrained
             return {"step": state.step, "valid_reconstruction": reconstruction_accuracy(state.model, valid.batches)}
         result = likelihood(state.model, valid.batches, draws=2, seed=run.seed)
-        metrics: dict[str, Any] = {
+        record: dict[str, Any] = {
             "step": state.step,
             "valid_bound_bits_per_token": result.bits_per_token,
             "valid_bits_per_char": result.bits_per_char,
         }
         if valid.truth is not None:
             excess, error = excess_bits(result, valid.truth.log_probs)
-            metrics |= {"valid_excess_bits_per_char": excess, "valid_excess_stderr": error}
-            metrics["entropy_bits_per_char"] = valid.truth.entropy_per_char / NATS_PER_BIT
+            record |= {"valid_excess_bits_per_char": excess, "valid_excess_stderr": error}
+            record["entropy_bits_per_char"] = valid.truth.entropy_per_char / NATS_PER_BIT
         if run.samples:
             canvas = blank_canvases(state.model, run.framing, run.samples, valid.batches[0])
-            metrics["samples"] = _sample_texts(state.model, run.sampler, canvas, seed=run.seed)
-        return metrics
+            record["samples"] = _sample_texts(state.model, run.sampler, canvas, seed=run.seed)
+        return record
 
 
 def _require_memory(run: Run, team: _Workers) -> None:
@@ -240,14 +245,28 @@ def _require_memory(run: Run, team: _Workers) -> None:
     )
 
 
+def _documents(run: Run, state: _TrainState) -> dict[str, serialization.JSON]:
+    """Returns the JSON files of a checkpoint."""
+    numbers = {"step": state.step, "nats": state.nats, "tokens": state.tokens}
+    return {"config": serialization.to_json(run), "state": numbers}
+
+
+def _save_best(run: Run, state: _TrainState, out: Path, team: _Workers) -> None:
+    """Saves the averaged weights, which held-out text was measured with, in place of an earlier best checkpoint."""
+    tensors, documents = {"model": state.tensors()["model"]}, _documents(run, state)
+    if run.shard:
+        writer.save_checkpoint(out / metrics.BEST, state.step, tensors, documents, 1, team)
+    elif team.first:
+        writer.save_checkpoint(out / metrics.BEST, state.step, tensors, documents, 1)
+    team.wait()
+
+
 def _save_state(run: Run, state: _TrainState, out: Path, team: _Workers) -> None:
     """Saves a checkpoint, written by the first worker.
 
     In a sharded run every worker writes its own shard; any number of workers can read the result.
     """
-    numbers = {"step": state.step, "nats": state.nats, "tokens": state.tokens}
-    documents = {"config": serialization.to_json(run), "state": numbers}
-    tensors = state.tensors()
+    documents, tensors = _documents(run, state), state.tensors()
     if team.any((wrong := reader.first_nonfinite(tensors["raw"])) is not None):
         raise TrainingError(
             f"after step {state.step} {wrong or 'a weight of another worker'} has values that are nan or infinite; "

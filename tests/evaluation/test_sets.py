@@ -47,7 +47,7 @@ def models(tmp_path: Path) -> Path:
     letters = CharTokenizer.collect([PTB, WIKI, "1-?"], ("eos", "pad", "mask"))
     files = str(tmp_path / "ptb.txt"), str(tmp_path / "wiki.txt")
     for name in ("mdlm_tiny", "ar_tiny"):
-        run = variations.with_tokenizer(variations._shrunken(presets.PRESETS[name]()), letters)
+        run = variations._shrunken(presets.PRESETS[name]()).with_tokenizer(letters)
         run = replace(run, data=TextFiles(files, files, files), framing=PackedRows(32))
         fit(replace(run, steps=1, batch=2, eval_rows=1, samples=0), tmp_path / name, quiet=True)
     return tmp_path

@@ -19,6 +19,8 @@ from redraft.models.checkpoints.reader import CheckpointError
 from redraft.tasks.engine.model import TextModel, open_model as open_text_model
 from redraft.training.presets.index import PRESETS
 from redraft.training.progress import Progress
+from redraft.training.runs import metrics
+from redraft.training.runs.loading import preferred_checkpoint
 
 
 def open_model(path: str | Path, model_flags: ModelFlags = ModelFlags(), *, codec: bool = False) -> TextModel:
@@ -40,6 +42,9 @@ def open_model(path: str | Path, model_flags: ModelFlags = ModelFlags(), *, code
         weights=None if model_flags.weights == "own" else model_flags.weights,
         codec=codec,
     )
+    if (kept := preferred_checkpoint(Path(path))) != Path(path):
+        rise = metrics.overfitting(metrics.read_metrics(Path(path)))
+        print_note(f"{path}: {metrics.format_overfitting(*rise) if rise else ''}; using the best checkpoint, {kept}")
     for line in model.lm.assumed:
         print_note(f"{path}: assumed {line}")
     return model

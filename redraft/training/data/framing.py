@@ -160,6 +160,7 @@ class PackedRows(Framing):
         return joined[: rows * self.length], np.arange(rows + 1) * self.length
 
 
+_SPLITS: dict[Split, str] = {"train": "training", "valid": "held-out", "test": "test"}
 _NOTHING: _Ids = np.empty(0, np.int32)
 
 
@@ -183,7 +184,10 @@ def _finite(
 def _require_some_rows(count: int, split: Split, framing: Framing, tally: DataStats) -> None:
     """Raises if a split has no rows."""
     if not count:
-        raise DataError(f"{split} fills no row of {framing.length} tokens; give more text or use shorter rows: {tally}")
+        raise DataError(
+            f"the {_SPLITS[split]} text has {tally.tokens:,} tokens in {tally.documents:,} documents, which fill no "
+            f"row of {framing.length:,}; give more text, or use shorter rows (length)"
+        )
 
 
 class _Row(NamedTuple):

@@ -29,6 +29,7 @@ from redraft.models.formats.storage.files import read_settings, refuse_pickles
 from redraft.models.formats.storage.gguf import smollm2_file
 from redraft.models.formats.storage.hub import resolve_hub_path
 from redraft.models.networks.config import TransformerConfig
+from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
 
 _HUB_NAME = re.compile(r"(?!runs/)\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
@@ -71,7 +72,8 @@ def load(
     Qwen2 and Qwen3. `model.assumed` lists what had to be assumed because their files do not say it.
 
     Args:
-        path: directory of a run (its newest intact checkpoint is loaded), of a checkpoint, or of an exported model;
+        path: directory of a run (its newest intact checkpoint is loaded, or the best one if held-out bits have risen
+            since), of a checkpoint, or of an exported model;
             "hf:org/name" (or "hf:org/name@revision") is downloaded from the Hugging Face hub; "story" is the small
             model that ships with the package
         device: device of the weights: cpu, cuda, cuda:1, mps, or auto for the best one
@@ -100,6 +102,7 @@ def load_with_run(
     """Loads a model like `load`, together with the run and step it came from."""
     device = find_device(device)
     path, name = _resolve_path(path)
+    path = preferred_checkpoint(path)
     weights: Mapping[str, Tensor]
     kind = _kind(path)
     if kind != "foreign" and (mask is not None or attention is not None):
@@ -183,7 +186,7 @@ def bundle_model(imported: ImportedModel) -> BundledModel:
 
 def describe_run(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | None, int | None]:
     """Returns the run that made a directory (None if it was not a Redraft run) and its step; reads no weights."""
-    path = _resolve_path(path)[0]
+    path = preferred_checkpoint(_resolve_path(path)[0])
     match _kind(path):
         case "foreign":
             return None, None
@@ -212,6 +215,21 @@ def _kind(path: Path) -> Literal["run", "checkpoint", "export", "foreign"]:
         refuse_pickles(path)
         return "run"
     return "export" if "class" in read_settings(path) else "foreign"
+
+
+def preferred_checkpoint(path: Path) -> Path:
+    """Returns the best checkpoint of a run if held-out bits have risen since; else the path itself.
+
+    A model that overfits writes worse texts with every further step. To load a certain step, name its directory.
+    """
+    if not (best := path / metrics.BEST).is_dir():
+        return path
+    try:
+        rise = metrics.overfitting(metrics.read_metrics(path))
+    except CheckpointError:  # a damaged log says nothing about the weights
+        return path
+    kept = reader.checkpoints(best)
+    return kept[0] if rise and kept and reader.step_number(kept[0]) == rise[0]["step"] else path
 
 
 def _other_names(path: str) -> str:

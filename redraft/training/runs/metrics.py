@@ -61,6 +61,31 @@ def latest_values(records: list[dict[str, Any]]) -> dict[str, Any]:
     return {name: value for record in records for name, value in record.items() if name != "samples"}
 
 
+BEST = "best"  # directory in that of a run, with the checkpoint whose held-out bits are lowest
+_RISE = 0.01  # held-out bits that are higher by this fraction are a rise; less may be noise
+
+
+def best_record(records: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Returns the evaluation with the lowest held-out bits, the first of equal ones; None without an evaluation."""
+    measured = [record for record in records if "valid_bits_per_char" in record]
+    return min(measured, key=lambda record: record["valid_bits_per_char"], default=None)
+
+
+def overfitting(records: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """Returns the best and the last evaluation if held-out bits have risen between them; else None."""
+    best = best_record(records)
+    last = next((record for record in reversed(records) if "valid_bits_per_char" in record), None)
+    if best is None or last is None or last["valid_bits_per_char"] <= (1 + _RISE) * best["valid_bits_per_char"]:
+        return None
+    return best, last
+
+
+def format_overfitting(best: Mapping[str, Any], last: Mapping[str, Any]) -> str:
+    """Says from which evaluation on held-out bits rose."""
+    before, after = best["valid_bits_per_char"], last["valid_bits_per_char"]
+    return f"held-out bits per character rose from {before:.3f} at step {best['step']:,} to {after:.3f}: it overfits"
+
+
 def format_heldout(metrics: Mapping[str, Any]) -> str:
     """Describes in words how well a model, or a codec alone, does on held-out text."""
     if "valid_reconstruction" in metrics:

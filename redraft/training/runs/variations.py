@@ -16,7 +16,6 @@ from redraft.core.processes.masked import Masked
 from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.transforms import PiecewiseLogSnr
 from redraft.core.text.tokenizers import Tokenizer, WordTokenizer
-from redraft.core.vocab import Vocab
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.guided import NoisedPrompt
 from redraft.decoding.samplers.remask import GuidedStar
@@ -25,15 +24,14 @@ from redraft.models.codecs.embedding import Embedding
 from redraft.models.codecs.modules.size import TransformerSize
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.heads import Head, PredictTokens, PredictX, Subs, VectorHead
-from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.patterns import Causal, Full
+from redraft.models.networks.patterns import Full
 from redraft.models.parts.attribute_classifier import AttributeClassifierConfig
 from redraft.models.parts.config import PartConfig
 from redraft.models.parts.error_head import ErrorHeadConfig
 from redraft.models.parts.source_encoder import SourceEncoderConfig
 from redraft.models.parts.tagger import TaggerConfig
 from redraft.training.data.annotations import as_annotated
-from redraft.training.data.framing import DocumentRows, Framing, PackedRows
+from redraft.training.data.framing import Framing
 from redraft.training.data.pair_framing import EncoderRows, LabeledRows, PairRows, SpanRows
 from redraft.training.data.pairs import class_names
 from redraft.training.data.sources import Corpus, InfiniteCorpus
@@ -68,46 +66,11 @@ def _with_codec(run: Run, **settings: Any) -> Run:
 # --- text ---
 
 
-def with_tokenizer(run: Run, tokenizer: Tokenizer) -> Run:
-    """Replaces the tokenizer; the process gets its vocabulary, and sizes and special tokens follow from that."""
-    network = run.model.network
-    if isinstance(network.pattern, Causal):
-        network = replace(network, pattern=Causal())
-    model = replace(run.model, process=_with_vocab(run.model.process, tokenizer.vocab), network=network)
-    return replace(run, model=model, tokenizer=tokenizer)
-
-
-def _with_vocab(process: Process, vocab: Vocab) -> Process:
-    """Replaces the vocabulary of a process, and of the processes that it wraps."""
-    values = {field.name: getattr(process, field.name) for field in fields(process)}  # type: ignore[arg-type]
-    changed: dict[str, Any] = {n: _with_vocab(v, vocab) for n, v in values.items() if isinstance(v, Process)}
-    return replace(process, **changed, **({"vocab": vocab} if "vocab" in values else {}))  # type: ignore[type-var]
-
-
-def with_length(run: Run, length: int) -> Run:
-    """Changes the row length, and the number of learned positions by the same amount."""
-    positions, added = run.model.network.positions, length - run.framing.length
-    framing = replace(run.framing, length=length)  # type: ignore[type-var]
-    return replace(with_network(run, positions=None if positions is None else positions + added), framing=framing)
-
-
 def with_text(run: Run, tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, framing: Framing) -> Run:
     """Uses masked diffusion of other texts, with the same network and one learned position per token of a row."""
     network = replace(run.model.network, positions=framing.length)
     model = DiffusionLMConfig(Masked(tokenizer.vocab), network)
     return replace(run, model=model, data=data, tokenizer=tokenizer, framing=framing)
-
-
-def with_data(run: Run, data: Corpus | InfiniteCorpus) -> Run:
-    """Replaces the data: one document per row for an infinite corpus, packed rows for any other.
-
-    Packed rows start in the middle of a text, where the position in the row says little, so the network gets rotary
-    positions, which encode distances. On 0.9 MB of English `mdlm_tiny` then learns in half as many steps.
-    """
-    if isinstance(data, InfiniteCorpus):
-        return replace(run, data=data, framing=DocumentRows(run.framing.length, fill_with_eos=True))
-    run = with_network(run, rotary=run.model.network.rotary or TransformerConfig.rotary)
-    return replace(run, data=data, framing=PackedRows(run.framing.length))
 
 
 def _without_partial_noising(run: Run) -> Run:

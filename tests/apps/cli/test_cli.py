@@ -26,7 +26,7 @@ from redraft.apps.cli.commands.train import (
 from redraft.apps.cli.models import open_model
 from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.plot import plot
-from redraft.apps.cli.run_arguments import make_tokenizer, parse_run, parse_source
+from redraft.apps.cli.run_arguments import parse_run, parse_source
 from redraft.apps.cli.run_settings import parse_settings
 from redraft.core import (
     ByteTokenizer,
@@ -55,13 +55,14 @@ from redraft.training import (
     TextFiles,
     first_batches,
     load_rows,
+    make_tokenizer,
     parameter_count,
 )
 from redraft.training.presets import (
     PRESETS,
     PURPOSES,
 )
-from redraft.training.runs import run, variations
+from redraft.training.runs import run
 
 SMALL = [
     *("--steps", "3", "--batch", "4", "--eval-rows", "4", "--samples", "1", "--quiet"),
@@ -279,12 +280,12 @@ def test_learned_positions_follow_the_length() -> None:
     assert longer.framing.length == preset.framing.length + 10
     network = replace(preset.model.network, rotary=None, positions=80)
     learned = replace(preset, model=replace(preset.model, network=network))
-    assert variations.with_length(learned, preset.framing.length - 4).model.network.positions == 76
+    assert learned.with_length(preset.framing.length - 4).model.network.positions == 76
 
 
 def test_a_function_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "my_recipe.py").write_text("from redraft import presets\nrun = small = presets.ar_tiny\n")
-    assert parse_run(f"{tmp_path / 'my_recipe.py'}:small") == (PRESETS["ar_tiny"](), None)
+    assert parse_run(f"{tmp_path / 'my_recipe.py'}:small") == PRESETS["ar_tiny"]()
     assert Train(f"{tmp_path / 'my_recipe.py'}:run")._name == "my_recipe"
     assert Train("a.py:small")._name == "small"
     assert Train("mdlm_tiny")._name == "mdlm_tiny"
@@ -331,7 +332,7 @@ def test_train_goes_on_where_it_stopped(say: Say, mdlm: Path, tmp_path: Path) ->
 def test_a_training_that_could_not_begin_leaves_nothing(say: Say, place: Path, tmp_path: Path) -> None:
     out = tmp_path / "new"
     _, err = say("train", "mdlm_tiny", "--data", place / "short.txt", "--out", out, code=2)
-    assert "redraft: train fills no row" in err
+    assert "redraft: the training text has 3 tokens" in err
     assert not out.exists()
     say("train", "mdlm_tiny", *SMALL, "--out", out)  # the mended command may have the directory
 
@@ -847,7 +848,7 @@ def test_tokenizers_learn_from_the_training_split_alone(tmp_path: Path) -> None:
     letters = make_tokenizer("chars", parse_source([str(tmp_path / "x.txt")]))
     assert isinstance(letters, CharTokenizer)
     assert letters.alphabet == "a"
-    changed = variations.with_tokenizer(PRESETS["mdlm_tiny"](), letters)
+    changed = PRESETS["mdlm_tiny"]().with_tokenizer(letters)
     assert {f.name for f in fields(changed) if getattr(changed, f.name) != getattr(PRESETS["mdlm_tiny"](), f.name)} == {
         "model",
         "tokenizer",

@@ -486,8 +486,8 @@ def test_what_is_no_text_can_be_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ("", "--data has an empty value"),
-        ("  ", "--data has an empty value"),
+        ("", "--data '' is an empty name"),
+        ("  ", "--data '  ' is an empty name"),
         ("/", "is a system directory"),
         ("/proc", "is a system directory"),
         ("/../.", "is a system directory"),
@@ -515,7 +515,7 @@ def test_a_directory_is_searched_within_limits(tmp_path: Path, monkeypatch: pyte
     found = parse_source([str(tmp_path)])
     assert isinstance(found, TextFiles)
     assert [Path(path).name for path in found.paths] == ["a.txt", "b.txt"]
-    monkeypatch.setattr("redraft.apps.cli.run_arguments._MOST_FILES", 3)
+    monkeypatch.setattr("redraft.training.data.local._MOST_FILES", 3)
     with pytest.raises(ValueError, match="has more than 3 files; give a smaller directory"):
         parse_source([str(tmp_path)])
 
@@ -666,10 +666,12 @@ def test_a_checkpoint_from_which_no_training_goes_on(part: str, run: Path, capsy
 
 
 def test_words_that_nobody_knows_are_told(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A list of one word makes all text alike: its figures are flattering, and the user hears of it."""
+    """A short list of words makes all text alike: its figures are flattering. One word is refused, five are noted."""
     (tmp_path / "a.txt").write_text("\n\n".join(f"Xylophones {number} quarrel with zebras." for number in range(300)))
-    train(tmp_path / "run", "--data", tmp_path / "a.txt", "--tokenizer", "words:1", "--quiet")
-    assert "of the words are not among the tokenizer's 1" in capsys.readouterr().err
+    few = ["train", "mdlm_tiny", *SMALL, "--out", tmp_path / "few", "--data", tmp_path / "a.txt"]
+    assert "83% of the words of the text are not among the 1 words" in refused([*few, "--tokenizer", "words:1"], capsys)
+    train(tmp_path / "run", "--data", tmp_path / "a.txt", "--tokenizer", "words:5", "--quiet")
+    assert "17% of the words are not among the tokenizer's 5" in capsys.readouterr().err
     train(tmp_path / "more", "--data", tmp_path / "a.txt", "--tokenizer", "words:1000", "--quiet")
     assert "are not among" not in capsys.readouterr().err
     main(["eval", str(trained), "--data", str(tmp_path / "a.txt"), "--rows", "2", "--samples", "0"])

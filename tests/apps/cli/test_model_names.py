@@ -98,7 +98,7 @@ def test_points_have_no_characters(say: Say, tmp_path: Path) -> None:
         (("generate", "--device", "cuda:7"), "the device cuda:7 cannot be used: torch finds"),
         (("train", "mdlm_tiny", "--device", "cuda:7"), "the device cuda:7 cannot be used: torch finds"),
         (("train", "mdlm_tiny", "--data", "--steps", 1), "--data needs a value"),
-        (("train", "mdlm_tiny", "--data", ""), "--data has an empty value"),
+        (("train", "mdlm_tiny", "--data", ""), "--data '' is an empty name"),
     ],
 )
 def test_a_wrong_word_gets_the_right_hint(

@@ -12,7 +12,7 @@ import torch
 from conftest import randomize
 
 from redraft.apps.cli import main
-from redraft.apps.cli.run_arguments import make_tokenizer, parse_run
+from redraft.apps.cli.run_arguments import parse_run
 from redraft.core import (
     Batch,
     Condition,
@@ -517,16 +517,15 @@ def test_recipes_of_pairs(tmp_path: Path) -> None:
     """A folder of pairs by `--data`, its words from sources and targets, a sign between them; no other data."""
     for name in ("trainset", "devset", "testset_w_refs"):
         (tmp_path / f"{name}.csv").write_text("mr,ref\nname[Aromi],Aromi is a pub.\n")
-    run, kind = parse_run("diffuseq_e2e", [str(tmp_path)], "words:20")
-    assert kind == "words:20"
-    words = make_tokenizer(kind, run.data)
+    run = parse_run("diffuseq_e2e", [str(tmp_path)], "words:20")
+    words = run.tokenizer
     assert isinstance(words, WordTokenizer)
     assert {"name", "[", "pub"} <= set(words.words)
     assert words.vocab.bos is not None
-    run = variations.with_tokenizer(run, words)
     assert load_rows(run.data, "train", run.tokenizer, run.framing).take([0]).learn.sum() == 104 - 5
     for name in ("genie_e2e", "ld4tg_codec_e2e", "ld4tg_e2e"):
-        beside = variations.with_tokenizer(parse_run(name, [str(tmp_path)], "words:20")[0], words)
+        beside = parse_run(name, [str(tmp_path)], "words:20")
+        assert beside.tokenizer == words
         row = load_rows(beside.data, "train", words, beside.framing).take([0])
         assert words.decode(row.tokens[0].tolist()) == "Aromi is a pub.", "from the first place on"
         assert row.condition.source is not None
@@ -536,7 +535,7 @@ def test_recipes_of_pairs(tmp_path: Path) -> None:
 
 
 def test_another_tokenizer_reaches_the_encoder_and_the_codec() -> None:
-    genie = variations.with_tokenizer(presets.genie_tiny(), WORDS)
+    genie = presets.genie_tiny().with_tokenizer(WORDS)
     assert genie.model.vocab.size == genie.model.io.writes == WORDS.vocab.size
-    ssd = variations.with_tokenizer(presets.ssd_tiny(), WORDS)
+    ssd = presets.ssd_tiny().with_tokenizer(WORDS)
     assert (ssd.model.io.reads, ssd.model.io.vectors) == (WORDS.vocab.size, True)

@@ -26,7 +26,7 @@ TAGGERS = [name for name in TINY if "_tagger_" in name]
 @pytest.mark.parametrize("name", TAGGERS)
 def test_a_tagger_keeps_the_words_of_its_lexicon(name: str) -> None:
     with pytest.raises(ValueError, match=r"build the tags for this vocabulary with"):
-        variations.with_tokenizer(TINY[name](), LETTERS)
+        TINY[name]().with_tokenizer(LETTERS)
 
 
 def test_the_model_follows_any_tokenizer() -> None:
@@ -35,7 +35,7 @@ def test_the_model_follows_any_tokenizer() -> None:
 
 
 def _follows_the_letters(name: str) -> None:
-    run = variations.with_tokenizer(TINY[name](), LETTERS)
+    run = TINY[name]().with_tokenizer(LETTERS)
     assert (run.model.vocab, run.tokenizer.vocab) == (LETTERS.vocab, LETTERS.vocab)
     with torch.device("meta"):
         model = DiffusionLM(run.model)
@@ -49,7 +49,7 @@ def _follows_the_letters(name: str) -> None:
 def test_a_start_token_of_another_vocabulary_is_forgotten() -> None:
     run = variations.with_network(presets.ar_tiny(), pattern=Causal(7))
     assert run.model.io.start == 7
-    assert variations.with_tokenizer(run, LETTERS).model.io.start == LETTERS.vocab.mask
+    assert run.with_tokenizer(LETTERS).model.io.start == LETTERS.vocab.mask
 
 
 def test_the_network_follows_its_encoder_and_its_hints() -> None:

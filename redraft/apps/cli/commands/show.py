@@ -75,7 +75,7 @@ class Show(Checked):
         from redraft.training.presets.index import PRESETS
         from redraft.training.runs.memory import parameter_count
 
-        run, complete = _preset(name) if name in PRESETS else (parse_run(name)[0], True)
+        run, complete = _preset(name) if name in PRESETS else (parse_run(name), True)
         if not complete:
             print_note(f"{name} reads its tokenizer from a file that is not here; it is shown with a byte tokenizer")
         count, digest = parameter_count(run.model), run.digest

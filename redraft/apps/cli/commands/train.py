@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -75,17 +76,15 @@ class Train(Checked):
         return Path(file).stem if function == "run" else function
 
     def _run(self) -> Run:
-        from redraft.apps.cli.run_arguments import make_tokenizer, parse_run
+        from redraft.apps.cli.run_arguments import parse_run
         from redraft.apps.cli.run_settings import parse_settings
         from redraft.core.text.tokenizers import Tokenizer
         from redraft.core.vocab import Vocab
-        from redraft.training.runs import variations
 
-        run, tokenizer = parse_run(self.recipe, self.data, self.tokenizer, self.length)
         about = f"The settings of {self.recipe}, besides the options of `redraft train --help`."
         prog = f"redraft train {self.recipe}"
-        run = parse_settings(run, self.settings, prog, about, whole=(Tokenizer, Vocab))
-        return run if tokenizer is None else variations.with_tokenizer(run, make_tokenizer(tokenizer, run.data))
+        change = partial(parse_settings, words=self.settings, prog=prog, about=about, whole=(Tokenizer, Vocab))
+        return parse_run(self.recipe, self.data, self.tokenizer, self.length, change)
 
 
 def train_run(run: Run, out: Path, device: str, quiet: bool, json: bool) -> None:
@@ -114,10 +113,22 @@ def _report(run: Run, out: Path, json: bool) -> None:
     valid = {name: figures[name] for name in _RESULT if name in figures}
     result = {"out": str(out), "run": run.digest, "parameters": parameter_count(run.model), **valid}
     emit(result, json, f"{out}: step {run.steps}, {metrics.format_heldout(valid)}")
+    if (found := metrics.overfitting(metrics.read_metrics(out))) is not None:
+        print_note(f"{metrics.format_overfitting(*found)}; {_kept(run, out)}")
     if "valid_reconstruction" in valid:
         print_note(f"next: train a diffusion model on these latents, redraft train … --base {out}")
     else:
         print_note(f"next: redraft {generate_command(run, out)}")
+
+
+def _kept(run: Run, out: Path) -> str:
+    """Say which checkpoint is used from now on, after held-out bits have risen."""
+    from redraft.training.runs.loading import preferred_checkpoint
+
+    best = preferred_checkpoint(out)
+    if best == out:
+        return "train fewer steps, on more text, or a smaller network (its best weights were not kept: --keep-best)"
+    return f"{out} now stands for its best checkpoint, {best}; train fewer steps, on more text, or a smaller network"
 
 
 def _saved_step(out: Path) -> int:

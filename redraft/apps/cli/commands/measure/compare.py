@@ -141,11 +141,9 @@ class Compare(Checked):
         return TrainingRecipe(name, (base, name), (self._run(base), run))
 
     def _run(self, name: str) -> Run:
-        from redraft.apps.cli.run_arguments import make_tokenizer, parse_run
-        from redraft.training.runs import variations
+        from redraft.apps.cli.run_arguments import parse_run
 
-        run, tokenizer = parse_run(name, self.data, self.tokenizer, self.length)
-        return run if tokenizer is None else variations.with_tokenizer(run, make_tokenizer(tokenizer, run.data))
+        return parse_run(name, self.data, self.tokenizer, self.length)
 
     def _note_different_texts(self, methods: Sequence[Method]) -> None:
         from redraft.evaluation.comparison.comparison import text_description

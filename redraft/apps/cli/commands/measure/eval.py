@@ -115,7 +115,7 @@ class Eval(Checked):
             self._run_tasks()
             return
         from redraft.apps.cli.models import open_judge, open_model
-        from redraft.apps.cli.run_arguments import parse_source, training_texts, warn_of_unknown
+        from redraft.apps.cli.run_arguments import parse_source, warn_of_unknown
         from redraft.evaluation.text_metrics import figure_record
 
         sets = parse_named_sets(self.data)
@@ -130,7 +130,7 @@ class Eval(Checked):
             f"{self.model}: run {model.name}, step {model.step}" if run else f"{self.model}: a model without a run"
         )
         if self.data and not sets:
-            warn_of_unknown(tokenizer, training_texts(data))
+            warn_of_unknown(tokenizer, data)
         likelihoods = (
             chain.from_iterable(self._named_set(model, tokenizer, framing, *item) for item in sets.items())
             if sets
@@ -145,14 +145,14 @@ class Eval(Checked):
         self, model: TextModel, tokenizer: Tokenizer, framing: Framing, name: str, paths: tuple[str, ...]
     ) -> Iterator[_NamedFigure]:
         """Yield the likelihood of one of several sets; prints first how its text is prepared."""
-        from redraft.apps.cli.run_arguments import parse_source, training_texts, warn_of_unknown
+        from redraft.apps.cli.run_arguments import parse_source, warn_of_unknown
         from redraft.training.data.detokenize import DetokenizedCorpus, detokenizer_for
         from redraft.training.data.sources import InfiniteCorpus
 
         text, rules = parse_source(paths, undivided=True), detokenizer_for(name)
         if rules is not None and not isinstance(text, InfiniteCorpus):
             text = DetokenizedCorpus(text, rules)
-        warn_of_unknown(tokenizer, training_texts(text))
+        warn_of_unknown(tokenizer, text)
         preparation = "unchanged" if rules is None else f"detokenized by the rules of {rules}"
         tokens = f"{type(tokenizer).__name__} with {tokenizer.vocab.size:,} ids"
         if not self.json:

@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from redraft.core.batch import Batch
-from redraft.core.canvas import Context
 from redraft.core.vocab import Vocab
 from redraft.models.diffusion_lm import DiffusionLM, inference
+from redraft.tasks.embedding import mean_states
 
 
 @dataclass(frozen=True)
@@ -29,24 +29,6 @@ class ProbeResult:
     @property
     def accuracy_stderr(self) -> float:
         return math.sqrt(self.accuracy * (1 - self.accuracy) / self.rows)
-
-
-def _mean_states(model: DiffusionLM, batch: Batch) -> Tensor:
-    """(B, D) mean hidden state of each clean text, over the tokens that `batch.learn` marks."""
-    learned = batch.learn[..., None]
-    return torch.where(learned, _states(model, batch), 0.0).sum(1) / learned.sum(1).clamp(min=1)
-
-
-def _states(model: DiffusionLM, batch: Batch) -> Tensor:
-    """(B, L, D) hidden states of clean texts."""
-    if model.codec is not None:
-        raise ValueError(
-            f"this model has a codec, {type(model.config.codec).__name__}, and no states for tokens; use a model of "
-            "tokens"
-        )
-    t = torch.zeros(len(batch.tokens), 1, device=batch.tokens.device)
-    clean = None if model.block is None else batch.tokens
-    return model.network(batch.tokens, model.config.noise_level(t), Context(pad=batch.pad, clean=clean))
 
 
 def window_batch(batch: Batch, vocab: Vocab, first: int | None, last: int | None) -> Batch:
@@ -91,7 +73,7 @@ def tuned_probe(
         p.requires_grad_(True)
     for step in range(steps):
         batch = train[step % len(train)]
-        nats = F.cross_entropy(layer(_mean_states(model, batch)), _labels(batch))
+        nats = F.cross_entropy(layer(mean_states(model, batch)), _labels(batch))
         optimizer.zero_grad()
         nats.backward()
         nn.utils.clip_grad_norm_(model.network.parameters(), 1.0)
@@ -102,9 +84,7 @@ def tuned_probe(
 
 
 def _states_and_labels(model: DiffusionLM, batches: Sequence[Batch]) -> tuple[Tensor, Tensor]:
-    return torch.cat([_mean_states(model, batch) for batch in batches]), torch.cat(
-        [_labels(batch) for batch in batches]
-    )
+    return torch.cat([mean_states(model, batch) for batch in batches]), torch.cat([_labels(batch) for batch in batches])
 
 
 def _labels(batch: Batch) -> Tensor:

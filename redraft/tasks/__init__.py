@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         ErrorGenerator as ErrorGenerator,
         ErrorKind as ErrorKind,
     )
+    from redraft.tasks.embedding import embed as embed
     from redraft.tasks.engine.loop import DecodingLoop as DecodingLoop
     from redraft.tasks.engine.model import TextModel as TextModel, open_model as open_model
     from redraft.tasks.engine.profiler import Profile as Profile, profile_model as profile_model
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from redraft.tasks.infilling.infilling import infill as infill
     from redraft.tasks.infilling.propose_and_judge import ProposeAndJudge as ProposeAndJudge
     from redraft.tasks.language_model import LanguageModel as LanguageModel, load as load
+    from redraft.tasks.prompt_scores import PromptScores as PromptScores, score_prompt as score_prompt
     from redraft.tasks.rewriting import rewrite as rewrite
     from redraft.tasks.scoring import ScoreResult as ScoreResult, ScoreResults as ScoreResults, score as score
 

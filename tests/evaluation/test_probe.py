@@ -11,8 +11,8 @@ import torch
 from redraft.apps.cli import main
 from redraft.core import Batch, Condition
 from redraft.evaluation import linear_probe, tuned_probe, window_batch
-from redraft.evaluation.probing import _mean_states
 from redraft.models import DiffusionLM
+from redraft.tasks.embedding import mean_states
 from redraft.training import LabeledRows, StoryClasses, first_batches, load_rows, presets
 from redraft.training.runs import variations
 
@@ -57,7 +57,7 @@ def test_a_window_hides_the_rest() -> None:
         seen = window_batch(batch, vocab, **window)
         assert bool((seen.learn.sum(-1) == 5).all())
         other = Batch(torch.where(seen.learn, batch.tokens, 7), seen.learn, seen.pad)
-        assert torch.allclose(_mean_states(model, seen), _mean_states(model, other), atol=1e-6)
+        assert torch.allclose(mean_states(model, seen), mean_states(model, other), atol=1e-6)
     assert not bool((batch.tokens == vocab.eos)[window_batch(batch, vocab, None, None).learn].any())
 
 

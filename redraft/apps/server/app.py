@@ -31,14 +31,15 @@ from redraft.apps.server.errors import (
 from redraft.apps.server.jobs import RequestLimits, _chosen_model, _Job
 from redraft.apps.server.metrics import _ServerMetrics
 from redraft.apps.server.request_queue import _QueuedRequest
-from redraft.apps.server.responses import EventStream
 from redraft.apps.server.routes import ROUTES
 from redraft.apps.server.routes.route import Route
+from redraft.apps.server.streams import EventStream
 from redraft.apps.server.supervisor import Supervisor
 
 _PAGE = Path(__file__).with_name("playground")
 _SMALL = 1 << 16  # bytes; bodies up to this size arrive with their headers
 _HOSTS = re.compile(r"((127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?)?")
+_WITH_KEY = ("/v1/", "/metrics", "/tokenize", "/detokenize")  # paths that need the API key, if there is one
 _SECURITY = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -78,6 +79,7 @@ def build_app(
     app.add_middleware(_AccessMiddleware, routes=routes)
     app.get("/v1/models")(routes.models)
     app.get("/v1/models/{name:path}")(routes.model)
+    app.get("/tokenizer_info")(routes.tokenizer)
     app.get("/health/live")(routes.live)
     app.get("/health/ready")(routes.is_ready)
     app.get("/metrics")(routes.prometheus)
@@ -201,9 +203,7 @@ class _Routes:
                 )
             return
         given = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-        if request.url.path.startswith(("/v1/", "/metrics")) and not hmac.compare_digest(
-            given.encode(), self.access.key.encode()
-        ):
+        if request.url.path.startswith(_WITH_KEY) and not hmac.compare_digest(given.encode(), self.access.key.encode()):
             raise _ApiError(401, "invalid_api_key", "authorization", "give the API key: Authorization: Bearer KEY")
 
     def require_capacity(self, request: Request) -> None:
@@ -243,6 +243,9 @@ class _Routes:
     async def model(self, name: str) -> Response:
         return JSONResponse(self._card(_chosen_model(self._loaded_models(), name)))
 
+    async def tokenizer(self, model: str | None = None) -> Response:
+        return JSONResponse(_chosen_model(self._loaded_models(), model)["tokenizer"])
+
     def _loaded_models(self) -> list[_JsonObject]:
         if not self.supervisor.model_infos:
             raise _unavailable("loading", "the model is still loading; try again in a moment")
@@ -250,7 +253,7 @@ class _Routes:
 
     def _card(self, info: _JsonObject) -> _JsonObject:
         """Returns a model in the format of OpenAI, with our own facts under `diffusion`."""
-        own = {name: value for name, value in info.items() if name not in ("id", "created")}
+        own = {name: value for name, value in info.items() if name not in ("id", "created", "tokenizer")}
         return {
             "id": info["id"],
             "object": "model",

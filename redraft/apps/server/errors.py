@@ -100,4 +100,5 @@ def _guess_argument(message: str) -> str:
     prefixes = {"the pattern ": "pattern", "the JSON schema ": "schema"}
     if (argument := next((name for prefix, name in prefixes.items() if message.startswith(prefix)), None)) is not None:
         return argument
-    return "max_new_tokens" if "tokens" in message and ("too many" in message or "memory" in message) else ""
+    sizes = ("too many", "memory", "there is room for")
+    return "max_new_tokens" if "tokens" in message and any(size in message for size in sizes) else ""

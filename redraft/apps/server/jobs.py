@@ -42,7 +42,7 @@ class _Job:
     arguments: _JsonObject
     cost: float = 0.0  # tokens that the network will process
     patterns: Sequence[str] = ()  # constraints to compile
-    schema: str | None = None
+    schemas: Sequence[str] = ()
     names: Mapping[str, str] = field(default_factory=dict)  # our argument → parameter of the request
 
     @property
@@ -52,7 +52,7 @@ class _Job:
             "action": self.action,
             "arguments": self.arguments,
             "patterns": [*self.patterns],
-            "schema": self.schema,
+            "schemas": [*self.schemas],
         }
 
 
@@ -62,6 +62,12 @@ def _chosen_model(models: Sequence[_JsonObject], name: str | None) -> _JsonObjec
     if model is None:
         raise _unknown_model(name or "", [info["id"] for info in models])
     return model
+
+
+def _spelled_out(prompts: Any) -> list[str]:
+    """Returns texts of about the size of prompts, which are texts or ids, to estimate what they cost."""
+    listed = [prompts] if isinstance(prompts, str) or isinstance(prompts[0], int) else prompts
+    return [prompt if isinstance(prompt, str) else "   " * len(prompt) for prompt in listed]
 
 
 def _text_job(
@@ -91,7 +97,8 @@ def _text_job(
     tokens = sum(new + (0 if model["block"] else len(text) / 3) for text in texts)
     cost = tokens * min(steps, new if model["block"] is None else steps) * (body.n or 1)
     _require_cost(cost, limits, names["max_new_tokens"])
-    return _Job(model, action, arguments, cost, settings.every_pattern, settings.schema, names)
+    schemas = () if settings.schema is None else (settings.schema,)
+    return _Job(model, action, arguments, cost, settings.every_pattern, schemas, names)
 
 
 def _as_api_error(error: ArgumentError, names: Mapping[str, str]) -> _ApiError:

@@ -40,7 +40,7 @@ def _run_plans(
         for loop in plan.loops():
             if frames is not None:
                 view = StreamView(model, loop.sampler, loop.first_row, plan.request.given_text)
-                for frame in _frames(model, view, loop, plan.request.given_text, whole=frames == "trace"):
+                for frame in _frames(model, view, loop, plan, whole=frames == "trace"):
                     send(frame)
             results.append(plan.loop_results(loop))
     record = _record(keep_best(TextResults.joined(results), candidates))
@@ -50,9 +50,10 @@ def _run_plans(
 
 
 def _frames(
-    model: TextModel, view: StreamView, loop: DecodingLoop, verbatim: GivenText | None, *, whole: bool
+    model: TextModel, view: StreamView, loop: DecodingLoop, plan: DecodingPlan, *, whole: bool
 ) -> Iterator[_JsonObject]:
     """Yields a frame for each changed row: the whole canvas (`whole`), or only the final text of its first hole."""
+    verbatim = plan.request.given_text
     sent: dict[int, Any] = {}  # row → content of its last frame
     fresh: set[int] = set()  # columns written since the last frame
     for step, canvas in enumerate(loop):
@@ -66,6 +67,7 @@ def _frames(
                 frame |= {"nfe": loop.calls.rows / len(canvas.z), "seconds": round(loop.seconds, 4)}
             else:
                 content = frame["new"] = _final(model, canvas, row, draft, verbatim)
+                frame["echo"] = verbatim.parts[0] if verbatim is not None else plan.prompt(draft.row)
             if content == sent.get(row, content if not content else None):
                 continue
             sent[row] = content
@@ -137,6 +139,7 @@ def _text(result: TextResult) -> _JsonObject:
     return {
         "text": result.text,
         "prompt": result.prompt,
+        "echo": result.prompt if result.given_text is None else result.given_text.parts[0],
         "new": "".join(result.fills) if result.fills else result.new,
         "fills": list(result.fills),
         "stop": result.stop,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from itertools import accumulate
+from typing import Any
 
 from redraft.apps.server.bodies.schemas import OpenAIBody
 from redraft.apps.server.errors import _JsonObject
@@ -55,12 +54,6 @@ def _cut_at_stop(text: str, stops: Sequence[str]) -> tuple[str, bool]:
     return (text[: min(positions)], True) if positions else (text, False)
 
 
-def _held_back_chars(text: str, stops: Sequence[str]) -> int:
-    """Returns the number of trailing characters that could be the beginning of a stop string."""
-    sizes = (n for stop in stops for n in range(1, len(stop)) if text.endswith(stop[:n]))
-    return max(sizes, default=0)
-
-
 def _finish_reason(result: _JsonObject, stopped: bool) -> str:
     return "stop" if stopped or result["stop"] != "length" else "length"
 
@@ -70,11 +63,11 @@ def _texts_body(head: _ResponseHeader, record: _JsonObject, choices: Iterable[_J
     return head.body() | {"choices": [*choices], "usage": _usage(record), "diffusion": _diffusion_info(record)}
 
 
-def _completion_choices(record: _JsonObject, body: OpenAIBody, echo: Sequence[str] = ()) -> Iterator[_JsonObject]:
-    """Yields the choices of a completion; `echo` holds the prompt of each text if prompts are to be included."""
+def _completion_choices(record: _JsonObject, body: OpenAIBody, *, echo: bool = False) -> Iterator[_JsonObject]:
+    """Yields the choices of a completion; `echo`: with the prompt before each text."""
     for index, result in enumerate(record["texts"]):
         text, stopped = _cut_at_stop(result["new"], body.stop or ())
-        shown, log = echo[index] + text if echo else text, _logprobs_body(result, len(text), body)
+        shown, log = result["echo"] + text if echo else text, _logprobs_body(result, len(text), body)
         yield {"index": index, "text": shown, "logprobs": log, "finish_reason": _finish_reason(result, stopped)}
 
 
@@ -87,16 +80,34 @@ def _logprobs_body(result: _JsonObject, size: int, body: Any) -> _JsonObject | N
 
 
 def _logprobs(result: _JsonObject, size: int, top: int) -> _JsonObject:
-    """Returns log-probabilities of the tokens in the first `size` characters, each from the step that wrote it."""
-    offsets, offset = [], 0
-    for piece in result["pieces"]:
-        offsets.append(offset)
-        offset += len(piece)
-    shown = [i for i, offset in enumerate(offsets) if offset < size or not result["pieces"]]
-    tokens, values = [result["pieces"][i] for i in shown], [result["logprobs"][i] for i in shown]
-    tops = [{token: value} | _others(result, i, top) for i, token, value in zip(shown, tokens, values, strict=True)]
-    own = {"tokens": tokens, "token_logprobs": values, "text_offset": [offsets[i] for i in shown]}
+    """Returns log-probabilities of the tokens in the first `size` characters, each from the step that wrote it.
+
+    If the prompt was scored, its tokens come first, each given those before it; the end of the text then comes last.
+    """
+    pieces, values = result["pieces"], result["logprobs"]
+    starts = _offsets(pieces)
+    shown = [i for i, piece in enumerate(pieces) if starts[i] < size or (starts[i] == size and not piece)]
+    tops: list[_JsonObject | None] = [{pieces[i]: values[i]} | _others(result, i, top) for i in shown]
+    tokens, logprobs = [pieces[i] for i in shown], [values[i] for i in shown]
+    if (scores := result.get("prompt_scores")) is not None:
+        ended = [None] if result["stop"] == "end" else []
+        tokens, logprobs = scores["pieces"] + tokens + ["" for _ in ended], scores["log_probs"] + logprobs + ended
+        tops = [*map(_prompt_top, scores["pieces"], scores["log_probs"], scores["top"]), *tops, *ended]
+    own = {"tokens": tokens, "token_logprobs": logprobs, "text_offset": _offsets(tokens)}
     return own | {"top_logprobs": tops if top else None, "logprob_kind": "commit"}
+
+
+def _offsets(pieces: Sequence[str]) -> list[int]:
+    """Returns the character at which each token begins."""
+    return [*accumulate(map(len, pieces), initial=0)][: len(pieces)]
+
+
+def _prompt_top(piece: str, value: float | None, top: Sequence[tuple[str, float]]) -> _JsonObject | None:
+    """Returns the likely tokens at a token of the prompt and the token itself; None at the first token."""
+    if value is None:
+        return None
+    likely = dict(reversed(top))  # of several tokens with the same text the most likely one counts
+    return likely | {piece: max(value, likely.get(piece, value))}
 
 
 def _others(result: _JsonObject, i: int, count: int) -> dict[str, float]:
@@ -105,12 +116,28 @@ def _others(result: _JsonObject, i: int, count: int) -> dict[str, float]:
     return {t: round(math.log(p), 6) for t, p in (top or ())[:count] if p and t != own and (not t or t != own.lstrip())}
 
 
-def _chat_choices(record: _JsonObject, body: OpenAIBody) -> Iterator[_JsonObject]:
+def _chat_choices(head: _ResponseHeader, record: _JsonObject, body: OpenAIBody) -> Iterator[_JsonObject]:
     for index, result in enumerate(record["texts"]):
-        text, stopped = _cut_at_stop(result["new"], body.stop or ())
-        message = {"role": "assistant", "content": text, "refusal": None}
-        log, end = _logprobs_body(result, len(text), body), _finish_reason(result, stopped)
+        text, stopped = _reply_text(result, body)
+        message: _JsonObject = {"role": "assistant", "content": text, "refusal": None}
+        if result["tool"] is not None:
+            message |= {"content": None, "tool_calls": [_tool_call(head, index, result["tool"], text)]}
+        log, end = _logprobs_body(result, len(text), body), _reply_end(result, stopped)
         yield {"index": index, "message": message, "logprobs": log, "finish_reason": end}
+
+
+def _reply_text(result: _JsonObject, body: OpenAIBody) -> tuple[str, bool]:
+    """Returns the text of a reply, and whether it ended at a stop string; arguments of tools have none."""
+    return (result["new"], False) if result["tool"] is not None else _cut_at_stop(result["new"], body.stop or ())
+
+
+def _reply_end(result: _JsonObject, stopped: bool) -> str:
+    return _finish_reason(result, stopped) if result["tool"] is None else "tool_calls"
+
+
+def _tool_call(head: _ResponseHeader, index: int, name: str, arguments: str) -> _JsonObject:
+    function = {"name": name, "arguments": arguments}
+    return {"id": f"call_{head.id}_{index}", "type": "function", "function": function}
 
 
 def _chat_logprobs(result: _JsonObject, size: int, top: int) -> _JsonObject:
@@ -138,91 +165,3 @@ def _infill_choices(record: _JsonObject) -> Iterator[_JsonObject]:
             "finish_reason": _finish_reason(result, False),
             "tokens": [{"text": text, "step": step, "logprob": log} for text, step, log in tokens],
         }
-
-
-def _sse(body: _JsonObject) -> bytes:
-    return f"data: {json.dumps(body, ensure_ascii=False, separators=(',', ':'))}\n\n".encode()
-
-
-def _ndjson(body: _JsonObject) -> bytes:
-    return (json.dumps(body, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
-
-
-_DONE = b"data: [DONE]\n\n"
-
-
-class EventStream(ABC):
-    """Converts the events of a job to the bytes of a streamed response."""
-
-    frames: Literal["drafts", "trace"] = "drafts"  # drafts: new text that no longer changes; trace: whole canvases
-    media_type = "text/event-stream"
-    keep_alive = b": keep-alive\n\n"
-
-    def start(self) -> Iterator[bytes]:
-        """Yields what comes before the first event."""
-        yield from ()
-
-    @abstractmethod
-    def frame(self, event: _JsonObject) -> Iterator[bytes]:
-        """Yields the news of a frame."""
-
-    @abstractmethod
-    def finish(self, record: _JsonObject) -> Iterator[bytes]:
-        """Yields the end of a stream that succeeded."""
-
-    @abstractmethod
-    def fail(self, error: _JsonObject) -> Iterator[bytes]:
-        """Yields the end of a stream that failed."""
-
-
-class _CompletionStream(EventStream):
-    """Chunks of a streamed completion. Each holds only new text that can no longer change.
-
-    The last chunk of each text carries the log-probabilities of all its tokens.
-    """
-
-    def __init__(self, head: _ResponseHeader, chat: bool, body: OpenAIBody, echo: Sequence[str] = ()) -> None:
-        """`echo` holds the prompt of each text if prompts are to be sent; else it is empty."""
-        self.head, self.chat, self.stops, self.body, self.echo = head, chat, body.stop or (), body, echo
-        self.sent: dict[int, str] = {}
-
-    def frame(self, event: _JsonObject) -> Iterator[bytes]:
-        text, stopped = _cut_at_stop(event["new"], self.stops)
-        shown = text if stopped else text[: len(text) - _held_back_chars(text, self.stops)]
-        yield from map(_sse, self._new_text(event["row"], shown))
-
-    def finish(self, record: _JsonObject) -> Iterator[bytes]:
-        yield from map(_sse, self._last(record))
-        if self.body.stream_options is not None and self.body.stream_options.include_usage:
-            yield _sse(self.head.body() | {"choices": [], "usage": _usage(record)})
-        yield _DONE
-
-    def fail(self, error: _JsonObject) -> Iterator[bytes]:
-        yield _sse(error)
-        yield _DONE
-
-    def _new_text(self, row: int, text: str) -> Iterator[_JsonObject]:
-        """Yields the chunk of a text that has grown; nothing if it has not."""
-        sent = self.sent.get(row, "")
-        if not text.startswith(sent) or len(text) == len(sent):
-            return
-        first = row not in self.sent
-        self.sent[row] = text
-        yield self._chunk(row, (self.echo[row] if self.echo and first else "") + text[len(sent) :], None, first)
-
-    def _last(self, record: _JsonObject) -> Iterator[_JsonObject]:
-        """Yields the last chunks: the remaining text of each row, then its finish reason."""
-        for row, result in enumerate(record["texts"]):
-            text, stopped = _cut_at_stop(result["new"], self.stops)
-            if not text.startswith(self.sent.get(row, "")):
-                raise RuntimeError("text that was already sent has changed; this should never happen")
-            yield from self._new_text(row, text)
-            log = _logprobs_body(result, len(text), self.body)
-            yield self._chunk(row, "", _finish_reason(result, stopped), row not in self.sent, log)
-
-    def _chunk(self, row: int, text: str, end: str | None, first: bool, log: _JsonObject | None = None) -> _JsonObject:
-        if not self.chat:
-            return self.head.body() | {"choices": [{"index": row, "text": text, "logprobs": log, "finish_reason": end}]}
-        delta = {"role": "assistant", "content": text} if first else {"content": text} if text or not end else {}
-        choice = {"index": row, "delta": delta, "logprobs": log, "finish_reason": end}
-        return self.head.body() | {"choices": [choice]}

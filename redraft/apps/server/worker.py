@@ -35,6 +35,7 @@ from redraft.apps.server.scheduler import (
     ScheduledRequest,
 )
 from redraft.core.hardware.batch_invariance import batch_invariant_rows
+from redraft.core.text.tokenizers import Tokenizer
 from redraft.decoding.constraints.rules import Json, Regex, compile_rule
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.models.networks.executors.packed import Packed
@@ -123,10 +124,10 @@ class _ModelProcess:
 
     def _start(self, message: _JsonObject) -> None:
         self.requests[message["id"]] = _ActiveRequest(message["id"])
-        if not message["patterns"] and message["schema"] is None:
+        if not message["patterns"] and not message["schemas"]:
             return self._run_request(message)
         # compiling constraints is slow; other requests keep running meanwhile
-        compiling = self.compiler.submit(_compile_rules, message["patterns"], message["schema"])
+        compiling = self.compiler.submit(_compile_rules, message["patterns"], message["schemas"])
         compiling.add_done_callback(lambda done: self.inbox.put(message | {"do": "run", "compiled": done}))
         return None
 
@@ -170,9 +171,9 @@ class _ModelProcess:
             request.scheduled.cancel()
 
 
-def _compile_rules(patterns: Sequence[str], schema: str | None) -> None:
+def _compile_rules(patterns: Sequence[str], schemas: Sequence[str]) -> None:
     """Compiles the rules of a request into the cache, which may take seconds."""
-    for rule in [*map(Regex, patterns), *([] if schema is None else [Json(schema)])]:
+    for rule in [*map(Regex, patterns), *map(Json, schemas)]:
         compile_rule(rule)
 
 
@@ -202,10 +203,18 @@ def _model_info(name: str, model: TextModel) -> _JsonObject:
         "vocab": config.vocab.size,
         "parameters": sum(p.numel() for p in model.lm.parameters()),
         "process": type(config.process).__name__,
+        "tokenizer": _tokenizer_info(model.tokenizer),
+        "embedding_width": None if model.lm.codec is not None else config.network.width,
         "classes": list(model.classes),
         "answers": model.needs_source,
         "attributes": {name: list(values) for name, values in _attributes(model).items()},
     }
+
+
+def _tokenizer_info(tokenizer: Tokenizer) -> _JsonObject:
+    """Returns the spellings of special tokens and the chat template, by the names of Hugging Face's files."""
+    names = {f"{name}_token": tokenizer.special_names.get(name) for name in ("bos", "eos", "pad")}
+    return names | {"chat_template": tokenizer.template}
 
 
 def _attributes(model: TextModel) -> Mapping[str, tuple[str, ...]]:

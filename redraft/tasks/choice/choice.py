@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import torch
 
+from redraft.core.text.boundaries import split_joint_tokens
 from redraft.core.text.shading import table_html
 from redraft.models.diffusion_lm import eval_mode
 from redraft.tasks.arguments.settings import require_texts
@@ -133,6 +134,22 @@ def choose(
     choices = tuple(_choice(question, index, scores) for index, question in enumerate(questions))
     comparable = kind == "causal" or all(len(question.lengths) == 1 for question in questions)
     return ChoiceResults(choices, rows / len(questions), time.perf_counter() - clock, comparable, kind, text_model.name)
+
+
+def choose_next(
+    model: TextModel, prompt: tuple[int, ...], before: str, answers: Sequence[str], after: str
+) -> ChoiceResult:
+    """Compute the probability of each answer in the hole of `before` [[?]] `after`, which follows the ids of a prompt.
+
+    The text is cut into tokens as in `choose`.
+    """
+    _require_masks(model)
+    joint = split_joint_tokens([tuple(model.tokenizer.encode_inside(f"{before}{text}{after}")) for text in answers])
+    pieces = ((*prompt, *joint.before), max(map(len, joint.inner)), joint.after)
+    question = _HoleQuestion(f"{before}[[?]]{after}", 0, tuple(answers), joint.inner, pieces, 1)
+    with eval_mode(model.lm), torch.no_grad():
+        scores, _ = _scorer(model, [question])[1](model, [question])
+    return _choice(question, 0, scores)
 
 
 def _scorer(model: TextModel, questions: Sequence[_HoleQuestion]) -> tuple[_ChoiceKind, _Scorer]:

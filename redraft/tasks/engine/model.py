@@ -132,14 +132,20 @@ class TextModel:
             )
         return self.lm.tokenizer
 
-    def prompt_ids(self, ids: Sequence[int]) -> tuple[int, ...]:
-        """The ids of a prompt with its start token, if there is one. Raises if an id is not one of a text."""
+    def prompt_ids(self, prompt: str | Sequence[int]) -> tuple[int, ...]:
+        """The ids of a prompt: of a text with the start token, if there is one; given ids as they are.
+
+        Raises if a word is not in the vocabulary, or an id is not one of a text.
+        """
         vocab = self.lm.config.vocab
-        if wrong := [token for token in ids if not 0 <= token < vocab.size or token == vocab.mask]:
+        if isinstance(prompt, str):
+            self.token_count(prompt)
+            return (*(() if vocab.bos is None else (vocab.bos,)), *self.tokenizer.encode(prompt))
+        if wrong := [token for token in prompt if not 0 <= token < vocab.size or token == vocab.mask]:
             raise ArgumentError(
                 "prompts", f"{wrong[0]} is not the id of a token of this model; ids are from 0 to {vocab.size - 1}"
             )
-        return tuple(ids) if vocab.bos is None or ids[0] == vocab.bos else (vocab.bos, *ids)
+        return tuple(prompt)
 
     def token_count(self, text: str) -> int:
         """Number of tokens of a text, including the start token. Raises if a word is not in the vocabulary."""

@@ -66,6 +66,16 @@ def serving(*words: object, **environment: str) -> Iterator[Server]:
             process.wait(60)
 
 
+def run_blocks(language: str, url: str) -> None:
+    """Runs the blocks of docs/guides/clients.md in this language, in one module, against a server at this address."""
+    page = (Path(__file__).parents[3] / "docs/guides/clients.md").read_text()
+    blocks = re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert blocks
+    names: dict[str, object] = {"__name__": "page"}
+    for block in blocks:
+        exec(compile(block.replace("http://127.0.0.1:8000", url), "clients.md", "exec"), names)
+
+
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A masked model of bytes, which knows every text, trained for a few seconds."""

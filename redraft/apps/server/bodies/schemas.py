@@ -24,6 +24,8 @@ _IGNORED = (  # these change nothing: nothing is stored, nobody is billed, and m
 )
 _Text = Annotated[str, Field(max_length=MAX_TEXT)]
 _Texts = _Text | Annotated[list[str], Field(min_length=1, max_length=64)]
+_Ids = Annotated[list[int], Field(min_length=1, max_length=100_000)]
+_Prompts = _Texts | _Ids | Annotated[list[_Ids], Field(min_length=1, max_length=64)]  # texts, or their ids
 _Name = Annotated[str, Field(max_length=1000)]
 _Choices = Annotated[list[str], Field(max_length=256, description="The generated text is one of these.")]
 

@@ -12,8 +12,9 @@ from redraft.apps.server.bodies.schemas import _TOP, CommonBody, _Choices, _Text
 from redraft.apps.server.errors import _bad_request, _JsonObject
 from redraft.apps.server.jobs import RequestLimits, _as_api_error, _Job, _text_job
 from redraft.apps.server.options import _options
-from redraft.apps.server.responses import EventStream, _infill_choices, _texts_body
+from redraft.apps.server.responses import _infill_choices, _texts_body
 from redraft.apps.server.routes.route import Route
+from redraft.apps.server.streams import EventStream
 from redraft.tasks.arguments.aliases import ALIASES
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import InfillSettings

@@ -9,7 +9,8 @@ from typing import ClassVar
 from redraft.apps.server.bodies.fields import StrictModel
 from redraft.apps.server.errors import _JsonObject
 from redraft.apps.server.jobs import RequestLimits, _Job
-from redraft.apps.server.responses import EventStream, _ResponseHeader
+from redraft.apps.server.responses import _ResponseHeader
+from redraft.apps.server.streams import EventStream
 
 
 class Route(StrictModel, ABC):

@@ -9,10 +9,11 @@ from typing import Literal
 from redraft.apps.server.bodies.schemas import _Text
 from redraft.apps.server.errors import _JsonObject
 from redraft.apps.server.jobs import RequestLimits, _Job
-from redraft.apps.server.responses import _DONE, EventStream, _ndjson, _sse, _usage
+from redraft.apps.server.responses import _usage
 from redraft.apps.server.routes.chat import ChatBody, _Messages
 from redraft.apps.server.routes.completions import CompletionBody
 from redraft.apps.server.routes.infill import _Pieces, _template_job
+from redraft.apps.server.streams import _DONE, EventStream, _ndjson, _sse
 from redraft.tasks.arguments.settings import GenerationSettings
 
 

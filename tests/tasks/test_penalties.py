@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 import torch
 
-from redraft import generate, load
+from redraft import generate
 from redraft.core import Context
 from redraft.decoding import LogitFilter
 from redraft.models import DiffusionLM, reference_outputs
 from redraft.tasks import ArgumentError
+from redraft.training import load
 from tests.apps.server.tiny_llama import write_tiny_llama
 
 PROMPT = (40, 41, 42, 40)

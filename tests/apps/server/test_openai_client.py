@@ -55,8 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def lm(folder: Path) -> DiffusionLM:
-    model = load(folder)
-    return getattr(model, "lm", model)
+    return load(folder)
 
 
 @pytest.fixture(scope="module")

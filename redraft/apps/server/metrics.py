@@ -37,7 +37,7 @@ class _ServerMetrics:
 
     def count_result(self, record: dict[str, Any]) -> None:
         self._tokens.inc(record.get("new_tokens", 0))
-        self._calls.inc(record["nfe"] * max(1, len(record.get("texts", ()))))
+        self._calls.inc(record.get("nfe", 0) * max(1, len(record.get("texts", ()))))
 
     def text(self) -> bytes:
         return generate_latest(self._registry)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 Setting = Literal["steps", "temperature", "threshold"]
 
@@ -39,12 +40,24 @@ class Tunable:
             return _replaced(self, name, value)
         return _replaced(self, str(self.settings_part), part.with_setting(name, value))
 
+    def describe(self) -> str:
+        """Return its name and its settings in a few words; `str()` has all of its fields."""
+        values = ((name, getattr(self, name)) for name in get_args(Setting) if self._owns(name))
+        told = [f"{value:g} steps" if name == "steps" else f"{name} {value:g}" for name, value in values if value]
+        part = self._part()
+        return ", ".join([words_of(self), *([] if part is None else [part.describe()]), *told])
+
     def _owns(self, name: Setting) -> bool:
         """Whether a field of this class is the setting."""
         return is_dataclass(self) and any(field.name == name for field in fields(self))
 
     def _part(self) -> Tunable | None:
         return None if self.settings_part is None else getattr(self, self.settings_part)
+
+
+def words_of(value: object) -> str:
+    """The name of an object's class in words."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(value).__name__).lower()
 
 
 def _replaced(value: Any, name: str, to: object) -> Any:

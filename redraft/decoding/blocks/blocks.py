@@ -57,6 +57,10 @@ class Blocks(SamplerWrapper):
             return "approximate"
         return "exact" if self.cache and block is not None else inner
 
+    @property
+    def _addition(self) -> str:
+        return "in blocks" if self.decode_block is None else f"in blocks of {self.decode_block}"
+
     def slowest(self) -> Blocks:
         return replace(self, sampler=self.sampler.slowest(), decode_block=None if self.decode_block is None else 1)
 

@@ -44,6 +44,10 @@ class SlidingWindow(SamplerWrapper):
     def stops_at_end_token(self) -> bool:
         return self.stop or self.sampler.stops_at_end_token
 
+    @property
+    def _addition(self) -> str:
+        return f"in windows of {self.window}"
+
     def longest_read(self, length: int) -> int:
         return self.sampler.longest_read(min(length, self.window))
 

@@ -36,6 +36,10 @@ class SubBlocks(SamplerWrapper):
         if self.size < 1:
             raise ValueError(f"size={self.size}; a sub-block must have at least one token")
 
+    @property
+    def _addition(self) -> str:
+        return f"in sub-blocks of {self.size}"
+
     def slowest(self) -> SubBlocks:
         return replace(self, sampler=self.sampler.slowest(), size=1)
 

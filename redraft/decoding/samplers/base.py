@@ -15,7 +15,7 @@ from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
-from redraft.core.tunable import Setting, Tunable
+from redraft.core.tunable import Setting, Tunable, words_of
 
 
 class TimeWarp(Protocol):
@@ -292,6 +292,14 @@ class SamplerWrapper(Sampler):
 
     def with_total_steps(self, steps: int, length: int, at_once: int) -> Sampler | None:
         return self._around(self.sampler.with_total_steps(steps, length, at_once))
+
+    def describe(self) -> str:
+        return f"{self.sampler.describe()}, {self._addition}"
+
+    @property
+    def _addition(self) -> str:
+        """What it adds to the sampler inside, in words."""
+        return words_of(self)
 
     def slowest(self) -> Sampler:
         return self.around(self.sampler.slowest())

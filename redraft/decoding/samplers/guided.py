@@ -12,6 +12,7 @@ from redraft.core.canvas import Canvas, Context
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
+from redraft.core.tunable import words_of
 from redraft.decoding.guidance.base import Guidance
 from redraft.decoding.guidance.classifier_free import NegativePrompt
 from redraft.decoding.samplers.ancestral import Ancestral
@@ -25,6 +26,10 @@ class GuidedSampler(SamplerWrapper):
     sampler: Sampler
     guidance: Guidance
     guided = True
+
+    @property
+    def _addition(self) -> str:
+        return f"with {words_of(self.guidance)}"
 
     @property
     def draws_exactly(self) -> bool:

@@ -62,6 +62,9 @@ class Unmask(Sampler):
     def stops_at_end_token(self) -> bool:
         return self.stop
 
+    def describe(self) -> str:
+        return self.pick.describe() if self.steps is None else f"{self.pick.describe()}, {self.steps} steps"
+
     def with_end_tokens_last(self, tokens: tuple[int, ...]) -> Unmask | None:
         pick = self.pick.with_end_tokens_last(tokens)
         return None if pick is None else replace(self, pick=pick)

@@ -191,6 +191,17 @@ def test_wrappers_pass_changes_on() -> None:
     assert [SlidingWindow(Blocks(), 8, 4).longest_read(n) for n in (6, 20)] == [6, 8]
 
 
+def test_a_description_names_the_stack_and_the_settings_that_matter() -> None:
+    stack = GuidedSampler(Blocks(Unmask(8, ConfidenceThreshold(0.9)), decode_block=4), LogitFilter())
+    assert stack.describe() == "confidence threshold, threshold 0.9, 8 steps, in blocks of 4, with logit filter"
+    assert WithRemasking(Ancestral(20), CappedRate(0.3)).describe() == "ancestral, 20 steps, with remasking"
+    assert (
+        SlidingWindow(SubBlocks(FirstHitting(), 3), 8, 4).describe()
+        == "first hitting, in sub-blocks of 3, in windows of 8"
+    )
+    assert all(sampler.describe().isascii() for sampler in (*PLAIN, *UNMASKING, *WRAPPED))
+
+
 # --- streaming ---
 
 

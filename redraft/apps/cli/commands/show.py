@@ -192,7 +192,7 @@ def _description(record: dict[str, Any], run: Run) -> Iterator[str]:
     yield f"  model      {type(run.model.process).__name__}; {shape}"
     yield f"  tokenizer  {type(run.tokenizer).__name__} with {run.tokenizer.vocab.size} ids"
     yield f"  data       {_pretty(run.data)}; {run.framing}"
-    yield f"  sampler    {run.sampler}"
+    yield f"  sampler    {run.sampler.describe()}"
     if "train_loss_bits_per_token" in last:
         speed = f"{last.get('tokens_per_second', nan):,.0f} tokens/s"
         yield f"  training   loss of {last['train_loss_bits_per_token']:.4f} bits per token, {speed}"

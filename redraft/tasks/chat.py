@@ -9,7 +9,7 @@ from redraft.core.text.chat_template import prompt_ids
 from redraft.tasks.arguments.settings import GenerationSettings, Prompt
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.plan import DecodingPlan
-from redraft.tasks.generation import plan_generation
+from redraft.tasks.generation import plan_generation, plan_replies
 
 
 def plan_chat_reply(
@@ -22,7 +22,10 @@ def plan_chat_reply(
     """
     if model.tokenizer.template is None and model.needs_source:
         return plan_generation(model, begin, replace(settings, source=messages[-1]["content"]))
-    return plan_generation(model, [chat_prompt(model, messages, begin)], settings)
+    prompt = chat_prompt(model, messages, begin)
+    return (
+        plan_generation(model, prompt, settings) if isinstance(prompt, str) else plan_replies(model, [prompt], settings)
+    )
 
 
 def chat_prompt(model: TextModel, messages: Sequence[Mapping[str, str]], begin: str = "") -> Prompt:

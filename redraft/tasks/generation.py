@@ -8,12 +8,16 @@ from functools import partial
 from typing import Any, Literal, overload
 
 from redraft.core.canvas import Canvas
+from redraft.core.text.chat_template import question_encoder
 from redraft.tasks.arguments.aliases import settings_from
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import GenerationSettings, Prompt, require_prompts
+from redraft.tasks.causal_writing import DIFFUSION_NOTE, as_causal, with_sane_sampling, writes_causally
 from redraft.tasks.engine.conditions import (
     label_id,
     length_warning,
     new_token_count,
+    require_beginning,
     require_guidable,
     require_source,
     source_token_count,
@@ -60,14 +64,36 @@ def generate(
 def plan_generation(model: TextModel, prompts: str | Sequence[Any], settings: GenerationSettings) -> DecodingPlan:
     """Plans generation. Raises here, before decoding, if the model does not support a setting."""
     prompts = [p if isinstance(p, str) else model.prompt_ids(p) for p in require_prompts("prompts", prompts)]
+    return (
+        plan_replies(model, _conversations(model, prompts), settings)
+        if settings.chat
+        else _plan(model, prompts, settings)
+    )
+
+
+def plan_replies(
+    model: TextModel, conversations: Sequence[tuple[int, ...]], settings: GenerationSettings
+) -> DecodingPlan:
+    """Plans the next message of each conversation, given as tokens."""
+    return _plan(model, [model.prompt_ids(ids) for ids in conversations], settings, reply=True)
+
+
+def _plan(
+    model: TextModel, prompts: Sequence[Prompt], settings: GenerationSettings, reply: bool = False
+) -> DecodingPlan:
+    notes: tuple[str, ...] = ()
+    if writes_causally(model, settings):
+        model, notes = as_causal(model, settings), (DIFFUSION_NOTE,)
+    settings = with_sane_sampling(model, settings, settings.n * len(prompts))
     if settings.draft is not None:
         settings = replace(settings, sampler=speculative_sampler(model, settings), draft=None)  # type: ignore[arg-type]
     require_source(model, settings)
+    require_beginning(model, prompts)
     label = label_id(model, settings)
     require_guidable(model, settings, label, prompts)
     source_tokens, source_turn = source_token_count(model, settings), model.source_turn(settings.source)
     used = {prompt: _token_count(model, prompt) + source_tokens for prompt in prompts}
-    holes = {prompt: new_token_count(model, settings, used[prompt]) for prompt in used}
+    holes = {prompt: new_token_count(model, settings, used[prompt], reply=reply) for prompt in used}
     length, most = max(used[prompt] + holes[prompt] for prompt in used), max(holes.values())
 
     def compose(batch: Sequence[Prompt]) -> Canvas:
@@ -79,8 +105,16 @@ def plan_generation(model: TextModel, prompts: str | Sequence[Any], settings: Ge
     fixed = not model.lm.process.grows
     request = TextRequest(prompts, compose, length if fixed else max(used.values()), most, room=0 if fixed else most)
     plan = make_plan(model, request, settings, partial(with_guidance, model, settings))
-    return plan.with_notes(*length_warning(model, length))
+    return plan.with_notes(*notes, *length_warning(model, length))
 
 
 def _token_count(model: TextModel, prompt: Prompt) -> int:
     return model.token_count(prompt) if isinstance(prompt, str) else len(prompt)
+
+
+def _conversations(model: TextModel, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
+    """The tokens of conversations in which each prompt is the first message."""
+    if model.tokenizer.template is None:
+        raise ArgumentError("chat", "chat=True: this model has no chat template; leave it out")
+    encode = question_encoder(model.tokenizer)
+    return [tuple(encode(prompt)) if isinstance(prompt, str) else prompt for prompt in prompts]

@@ -13,6 +13,7 @@ from redraft.core.batch import Batch, BatchOrigin
 from redraft.core.text.shading import table_html
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.settings import ScoreSettings, require_texts
+from redraft.tasks.causal_writing import without_adapter
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.result import Results
 from redraft.tasks.engine.sampler_choice import batch_size
@@ -96,12 +97,14 @@ def _result_json(result: ScoreResult) -> dict[str, Any]:
 def score(model: ModelOrPath, texts: str | Sequence[str], **options: Any) -> ScoreResults:
     """Score texts in bits, −log2 p: exactly for autoregressive models, as an upper bound for others.
 
+    A causal model adapted to fill holes, such as smol, scores exactly, without its adapter.
+
     Args:
         model: a trained model, or its directory, which also says how rows were framed in training
         texts: a whole text, or a list of them; the end of each text is scored too
         options: the fields of `ScoreSettings`, by name: draws, seed
     """
-    settings, text_model = settings_from(ScoreSettings, options), as_text_model(model)
+    settings, text_model = settings_from(ScoreSettings, options), without_adapter(as_text_model(model))
     texts = require_texts("texts", texts)
     _require_unconditional(text_model)
     rows = [text_model.encode_row(text) for text in texts]

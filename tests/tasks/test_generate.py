@@ -378,7 +378,6 @@ WRONG = [
     ({"cfg_scale": "x"}, "cfg_scale", "cfg_scale='x': it must be a number"),
     ({"alg_temp": 0.5}, "alg_temp", "the unmasking order is not sampled here"),
     ({"diffusion_seed_canvas": "x"}, "diffusion_seed_canvas", "call infill"),
-    ({}, "max_new_tokens", "set it, for example max_new_tokens=100"),
 ]
 
 

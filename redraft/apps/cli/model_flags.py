@@ -13,14 +13,15 @@ from redraft.models.shipped import SMOL, STORY
 from redraft.tasks.arguments.setting import REQUIRED, ArgumentError, Checked, setting
 
 
-def model_setting(default: Any) -> Any:
-    """The argument that names a model."""
+def model_setting(default: Any = None, otherwise: str = f"{SMOL} for English if it is installed, else {STORY}") -> Any:
+    """The argument that names a model; None for a default that depends on the text."""
     about = (
         "Directory of a run, a checkpoint or an exported model, or a model that ships with Redraft: "
         f"{', '.join((STORY, SMOL))}."
     )
-    metavar = "MODEL" if default is REQUIRED else "[MODEL]"
-    return setting(default, about, metavar=metavar, positional=True)
+    if default is REQUIRED:
+        return setting(default, about, metavar="MODEL", positional=True)
+    return setting(default, about, otherwise="" if default else otherwise, metavar="[MODEL]", positional=True)
 
 
 def _read_device(name: str, value: object) -> object:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from redraft.core.randomness import Rng
 from redraft.decoding.samplers.base import Sampler, SamplerWrapper
 from redraft.evaluation.judges import Judge, ModelJudge, TransformersJudge
 from redraft.models.checkpoints.reader import CheckpointError
+from redraft.models.shipped import INSTALL_SMOL, SMOL, STORY, has_smol
+from redraft.tasks.arguments.templates import HOLE
 from redraft.tasks.engine.model import TextModel, open_model as open_text_model
 from redraft.training.presets.index import PRESETS
 from redraft.training.progress import Progress
@@ -48,6 +50,32 @@ def open_model(path: str | Path, model_flags: ModelFlags = ModelFlags(), *, code
     for line in model.lm.assumed:
         print_note(f"{path}: assumed {line}")
     return model
+
+
+def open_for(name: str | None, texts: Sequence[str], model_flags: ModelFlags = ModelFlags()) -> TextModel:
+    """Load a model for these texts. Without a name: STORY if it knows all their words, else SMOL, which knows English.
+
+    Holes in the texts are left out.
+    """
+    if name is not None:
+        return open_model(name, model_flags)
+    small = open_model(STORY, model_flags)
+    unknown = _unknown(small, " ".join(HOLE.sub(" ", text) for text in texts))
+    if unknown is not None and not has_smol():
+        raise ValueError(f"{STORY}, the model that comes with Redraft: {unknown}; for English: {INSTALL_SMOL}")
+    if has_smol():
+        about = "it knows English" if unknown else "it knows these words" if "".join(texts) else "it needs no prompt"
+        print_note(f"model: {SMOL if unknown else STORY} ({about}); name another one to use it")
+    return open_model(SMOL, model_flags) if unknown else small
+
+
+def _unknown(model: TextModel, text: str) -> str | None:
+    """The message about words that a model does not know; None if it knows all."""
+    try:
+        model.token_count(text)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def open_judge(name: str, model_flags: ModelFlags = ModelFlags()) -> Judge:

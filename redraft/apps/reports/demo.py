@@ -67,6 +67,8 @@ def demo(
     commands = _next_commands(out, texts.gaps[0].template)
     _write_files(out, results, _sections(results, texts, seconds, commands), texts.frames)
     demo_console._print_next_steps(console, out, commands)
+    if not quiet:
+        demo_console._print_english(console, _program())
     if json:
         print(jsonlib.dumps(results.result()), flush=True)
 
@@ -87,8 +89,7 @@ def _adjusted(run: Run, steps: int, seed: int) -> Run:
 
 def _next_commands(out: Path, template: str) -> tuple[page.Command, ...]:
     """Returns commands that work as printed in the directory where the demo was started."""
-    path = os.path.relpath(Path(sys.executable).with_name("redraft"))
-    redraft, run, longer = "redraft" if shutil.which("redraft") else path, quote(str(out)), quote(f"{out}-long")
+    redraft, run, longer = _program(), quote(str(out)), quote(f"{out}-long")
     return (
         page.Command("Try it in a browser", f"{redraft} play {run}"),
         page.Command("Watch it generate", f"{redraft} generate {run} --watch"),
@@ -97,6 +98,11 @@ def _next_commands(out: Path, template: str) -> tuple[page.Command, ...]:
         page.Command("Train four times as long", f"{redraft} demo --minutes 16 --out {longer}"),
         page.Command("Train on your own text", f"{redraft} train mdlm_tiny --data my.txt --out runs/mine"),
     )
+
+
+def _program() -> str:
+    """Returns how to call the command from here."""
+    return "redraft" if shutil.which("redraft") else os.path.relpath(Path(sys.executable).with_name("redraft"))
 
 
 def _write_files(out: Path, results: _DemoResults, sections: list[_Section], frames: tuple[Frame, ...]) -> None:

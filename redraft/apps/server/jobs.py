@@ -89,7 +89,7 @@ def _text_job(
         raise _as_api_error(error, names) from None
     arguments |= {"options": changed_settings(settings)}
     _require_rules(settings, names, limits)
-    new = holes or options.get("max_new_tokens") or model["length"] or 128
+    new = holes or options.get("max_new_tokens") or model["length"] or 256
     _require_size(names["max_new_tokens"], new, limits)
     if (settings.steps or 0) > limits.steps:
         raise _bad_request(names["steps"], f"{settings.steps:.3g} steps are too many; use at most {limits.steps:,}")

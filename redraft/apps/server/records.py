@@ -10,6 +10,7 @@ from redraft.apps.server.errors import _JsonObject
 from redraft.core.canvas import Canvas
 from redraft.core.text.tokenizers import token_texts
 from redraft.models.canvas_builder import text_positions
+from redraft.models.causal_base import is_adapted
 from redraft.tasks.engine.given_text import GivenText
 from redraft.tasks.engine.logprobs import LogprobRecorder
 from redraft.tasks.engine.loop import DecodingLoop
@@ -25,7 +26,8 @@ _Work = Callable[[_SendFrame], _JsonObject]
 
 def _greedy_sampler(model: TextModel, options: _JsonObject) -> _JsonObject:
     """Uses confidence order if a client asks for temperature 0, which ancestral sampling does not support."""
-    if options.get("temperature") == 0 and options.get("sampler", "own") == "own" and model.sampler.is_ancestral:
+    own = model.sampler.is_ancestral and not is_adapted(model.lm)
+    if options.get("temperature") == 0 and options.get("sampler", "own") == "own" and own:
         return options | {"sampler": "confidence"}
     return options
 

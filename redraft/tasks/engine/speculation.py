@@ -52,6 +52,12 @@ def speculative_sampler(model: TextModel, settings: GenerationSettings) -> Specu
     return SpeculativeSampler(draft, rule, settings.draft_length, draft.costs(), stop=model.sampler.stops_at_end_token)
 
 
+def can_draft(settings: GenerationSettings) -> bool:
+    """Whether nothing in the settings conflicts with a draft."""
+    free = all(getattr(settings, name) == value for name, value in _CONFLICTING.items())
+    return free and settings.draft is None and not settings.ruled and not settings.alternatives
+
+
 def _drafter(model: TextModel, settings: GenerationSettings) -> Drafter:
     if settings.draft == "lookup" and not Path("lookup").is_dir():
         return PromptLookup()

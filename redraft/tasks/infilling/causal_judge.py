@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from redraft.core import ops
+from redraft.models.causal_base import is_adapted
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.heads import Shift
 from redraft.models.networks.kv_cache import KeyValueCache
-from redraft.models.networks.linear import lora_disabled, lora_layers
+from redraft.models.networks.linear import lora_disabled
 from redraft.tasks.arguments.settings import InfillSettings
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.infilling.propose_and_judge import ProposeAndJudge
@@ -34,11 +34,6 @@ def _judged_sampler(model: TextModel, settings: InfillSettings) -> ProposeAndJud
         temperature=0.0 if settings.temperature is None else settings.temperature,
         next_token=judge.next_token_log_probs,
     )
-
-
-def is_adapted(model: DiffusionLM) -> bool:
-    """Whether it is a causal model with an adapter that sees both sides; with the adapter off it is causal again."""
-    return isinstance(model.config.head, Shift) and model.block is None and bool(lora_layers(model))
 
 
 class _CausalJudge:

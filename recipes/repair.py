@@ -1,6 +1,6 @@
 """Can a model put a wrong word right? Diffusion can correct any word; a causal model cannot go back.
 
-    python recipes/repair.py                            # about 15 CPU minutes in all
+    python recipes/repair.py                            # about 12 CPU minutes in all
     python recipes/repair.py --only "gidd 0.05, 1 wrong"
 
 In 200 held-out stories one, two or four words are replaced by others of the same kind (a hero, friend, place, mood or
@@ -10,8 +10,9 @@ first wrong word on, whose place it is told, and keeps the likeliest. `detect` r
 are the wrong ones. `drift` rows continue from half a story that contains a wrong word; the words after it are right if
 they continue a right story, once the wrong word is put right.
 
-Each row has the shares of right stories, of exact restorations and of right words spoilt, and the calls per story.
-Minutes are CPU minutes of one core. Rows go to recipes/results/repair.jsonl as they are finished, models to
+All models take the number of steps that fit into the minutes of the first one, so that the load of the machine does not
+decide. Each row has the shares of right stories, of exact restorations and of right words spoilt, and the calls per
+story. Minutes are CPU minutes of one core. Rows go to recipes/results/repair.jsonl as they are finished, models to
 runs/repair; an interrupted recipe continues where it stopped.
 """
 
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rows import Measure, Rows, Trained, add_places, measure_all, run_recipe, trained
+from rows import Budget, Measure, Rows, Trained, add_places, measure_all, run_recipe, train_under_budget
 from torch import Tensor
 
 from redraft import tasks
@@ -78,8 +79,8 @@ def is_right(words: Sequence[str]) -> bool:
 def broken(count: int) -> tuple[Broken, ...]:
     """Return the test stories with `count` wrong words each, at random places; each alone makes the story wrong."""
     chance, stories = random.Random(count), [split_words(StoryCorpus().document("test", i)) for i in range(2 * STORIES)]
-    found = (break_words(words, count, chance) for words in stories)
-    return tuple(story for story in found if story is not None)[:STORIES]
+    changed = (break_words(words, count, chance) for words in stories)
+    return tuple(story for story in changed if story is not None)[:STORIES]
 
 
 def break_words(words: list[str], count: int, chance: random.Random) -> Broken | None:
@@ -229,24 +230,24 @@ def detect_row(
     with torch.no_grad():
         top = [doubt(model, z).topk(count, -1).indices.tolist() for z in rows_of(model, stories).split(100)]
     suspect = [places for part in top for places in part]
-    found = sum(len({*story.places} & {*places}) for story, places in zip(stories, suspect, strict=True))
-    return {**made().cost(), "found": found / (count * len(stories)), "stories": len(stories)}
+    hits = sum(len({*story.places} & {*places}) for story, places in zip(stories, suspect, strict=True))
+    return {**made().cost(), "found": hits / (count * len(stories)), "stories": len(stories)}
 
 
 def drift_row(made: Callable[[], Trained], wrong: bool) -> dict[str, Any]:
     """Continue half a story, with or without a wrong word in it, and judge the words after it."""
-    it = made()
+    trained = made()
     halves = [(story, len(story.right) // 2) for story in broken(1) if story.places[0] < len(story.right) // 2]
     prompts = [join_words((story.wrong if wrong else story.right)[:half]) for story, half in halves]
     new = [presets.STORY_LENGTH - half for _, half in halves]
-    sampler, model = it.run.sampler, it.model.eval()
+    sampler, model = trained.run.sampler, trained.model.eval()
     texts = [
         tasks.generate(model, prompt, sampler=sampler, max_new_tokens=count, seed=i).texts[0]
         for i, (prompt, count) in enumerate(zip(prompts, new, strict=True))
     ]
     after = [split_words(text)[half:] for (_, half), text in zip(halves, texts, strict=True)]
     right = [is_right([*story.right[:half], *words]) for (story, half), words in zip(halves, after, strict=True)]
-    return {**it.cost(), **proportion(sum(right) / len(right), len(right)), "stories": len(right)}
+    return {**trained.cost(), **proportion(sum(right) / len(right), len(right)), "stories": len(right)}
 
 
 def jobs(out: Path, minutes: float) -> Iterator[tuple[str, Measure]]:
@@ -255,12 +256,13 @@ def jobs(out: Path, minutes: float) -> Iterator[tuple[str, Measure]]:
     @cache
     def made(name: str) -> Trained:
         run = presets.TINY[f"{name}_tiny"]()
-        return trained(run, out / name, minutes)
+        return train_under_budget(run, out / name, Budget(minutes=minutes), steps_file=out / "budget.json")
 
     @cache
     def with_head() -> Trained:
-        first = made("mdlm")
-        return trained(variations.with_errors(first.run, str(out / "mdlm")), out / "gstar", minutes / 5, (first,))
+        mdlm = made("mdlm")
+        run = variations.with_errors(presets.mdlm_tiny(), str(out / "mdlm"))
+        return train_under_budget(run, out / "gstar", Budget(steps=-(-mdlm.run.steps // 5)), (mdlm,))
 
     models = {name: partial(made, name) for name in ("gidd", "udlm", "mdlm", "ar")} | {"gstar": with_head}
     for count in COUNTS:
@@ -284,11 +286,11 @@ def jobs(out: Path, minutes: float) -> Iterator[tuple[str, Measure]]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=2.5, help="CPU minutes per training")
+    parser.add_argument("--minutes", type=float, default=1.5, help="CPU minutes per training")
     add_places(parser, "runs/repair")
-    asked = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    measure_all(Rows(asked.results / "repair.jsonl"), jobs(asked.out, asked.minutes), asked.only)
+    measure_all(Rows(options.results / "repair.jsonl"), jobs(options.out, options.minutes), options.only)
 
 
 if __name__ == "__main__":

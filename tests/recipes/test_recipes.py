@@ -72,7 +72,7 @@ def half_a_minute(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     """A step takes half a minute; gives the runs that were timed."""
     timed: list[Run] = []
 
-    def seconds_per_step(run: Run) -> float:
+    def seconds_per_step(run: Run, **_: object) -> float:
         timed.append(run)
         return 30.0
 

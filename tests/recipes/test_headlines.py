@@ -1,0 +1,52 @@
+"""The recipes of the field's headline results, as runs of a few steps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "recipes"))
+
+import learning  # noqa: E402
+import repair  # noqa: E402
+import rows  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def quick_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step takes half a minute, so that a minute has two."""
+    monkeypatch.setattr("redraft.evaluation.comparison.budget.seconds_per_step", lambda run, **_: 30.0)
+
+
+def test_repairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every kind of row; untrained models repair nothing, all are trained for the same steps, and only once."""
+    monkeypatch.setattr(repair, "broken", lambda count, all_of=repair.broken: all_of(count)[:2])
+    only = ["gidd 0.05, 1 wrong", "gstar, 1 wrong", "detect gidd, 2 wrong", "drift mdlm, wrong"]
+    repair.main(["--minutes", "1", "--out", str(tmp_path), "--results", str(tmp_path), "--only", *only])
+    measured = rows.Rows(tmp_path / "repair.jsonl").read()
+    assert list(measured) == only
+    assert all(row["stages"][0]["steps"] == 2 for row in measured.values())
+    assert measured["gstar, 1 wrong"]["stages"][-1]["steps"] == 1, "a fifth of the model's steps, rounded up"
+    assert all(0 <= row["spoilt"] <= 1 and row["calls"] > 0 for row in measured.values() if "spoilt" in row)
+
+
+def test_broken_stories_are_wrong_in_as_many_words() -> None:
+    for count in repair.COUNTS:
+        for story in repair.broken(count)[:50]:
+            assert len(story.places) == count
+            assert repair.is_right(story.right) and not repair.is_right(story.wrong)
+
+
+def test_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samplers of one training, and G-Star with an error head of its own."""
+    monkeypatch.setattr(learning, "WRITTEN", 2)
+    monkeypatch.setattr(learning, "CALLS", 4)
+    only = [f"{name}; time seed 0, 1 min" for name in ("gibbs, 1 token", "gstar")]
+    arguments = ["--minutes", "1", "--out", str(tmp_path), "--results", str(tmp_path), "--only", *only]
+    learning.main(["writing", *arguments])
+    measured = rows.Rows(tmp_path / "writing.jsonl").read()
+    assert [len(row["stages"]) for row in measured.values()] == [2, 2]
+    assert measured[only[1]]["nfe"] <= 4

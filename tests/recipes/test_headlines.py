@@ -37,7 +37,8 @@ def test_broken_stories_are_wrong_in_as_many_words() -> None:
     for count in repair.COUNTS:
         for story in repair.broken(count)[:50]:
             assert len(story.places) == count
-            assert repair.is_right(story.right) and not repair.is_right(story.wrong)
+            assert repair.is_right(story.right)
+            assert not repair.is_right(story.wrong)
 
 
 def test_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -182,7 +182,7 @@ class _AutomatonProgram:
     def _pair_weights(self, weights: _Floats, semiring: _Semiring) -> _Floats:
         """(B, L, C) weights of classes → (B, L, P) weights of pairs of states."""
         sums = self._classes_by_pair.sums(weights.reshape(-1, weights.shape[-1]), semiring)
-        return sums.reshape(*weights.shape[:2], -1)
+        return sums.reshape(*weights.shape[:2], sums.shape[-1])  # no position may be left, so not -1
 
     def _scan(
         self, first: _Floats, steps: tuple[_PairList, _Ints, _Floats], span: _Bools, semiring: _Semiring, back: bool

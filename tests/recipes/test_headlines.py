@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from redraft.core import WordTokenizer
+from redraft.training.data.corpora.stories import STORY_LANGUAGE
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "recipes"))
 
 import learning  # noqa: E402
+import long_texts  # noqa: E402
 import repair  # noqa: E402
 import rows  # noqa: E402
 
@@ -51,3 +55,20 @@ def test_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured = rows.Rows(tmp_path / "writing.jsonl").read()
     assert [len(row["stages"]) for row in measured.values()] == [2, 2]
     assert measured[only[1]]["nfe"] <= 4
+
+
+def test_long_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three models in windows; what a real stream has between its ends is right, and cut stories do not count."""
+    for name, value in {"WORDS": 300, "TEXTS": 1}.items():
+        monkeypatch.setattr(long_texts, name, value)
+    monkeypatch.setattr(long_texts, "STEPS", {"mdlm": (2,), "ssd": (2,), "ar": (1,)})
+    monkeypatch.setattr(long_texts, "MINUTES", {"mdlm": 0.5, "ssd": 0.5, "ar": 0.5})
+    long_texts.main(["--out", str(tmp_path), "--results", str(tmp_path)])
+    measured = rows.Rows(tmp_path / "long_texts.jsonl").read()
+    assert {name: row["steps"] for name, row in measured.items()} == {"mdlm 2": 1, "ssd 2": 1, "ar 1": 1}
+    assert measured["ar 1"]["nfe"] >= 299
+    words = WordTokenizer(STORY_LANGUAGE.words())
+    ids = [words.vocab.eos, *words.encode(STORY_LANGUAGE.text(0, 0)), words.vocab.eos, *words.encode("the")]
+    (story,) = long_texts.whole_stories(ids, words)
+    assert long_texts.judged([story])["share"] == 1
+    assert long_texts.judged([])["share"] == 0

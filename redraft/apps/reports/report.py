@@ -18,7 +18,6 @@ from redraft.tasks.engine.loop import DecodingLoop
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.result import TextResults
 from redraft.training.data.loader import first_batches, load_rows
-from redraft.training.data.sources import KnownDistribution
 from redraft.training.heldout import HeldOut, Likelihood, excess_bits, likelihood
 from redraft.training.runs import metrics
 from redraft.training.runs.memory import parameter_count
@@ -146,8 +145,8 @@ def _correct_fraction(report: RunReport) -> float | None:
     """Fraction of generated texts that the corpus can produce; None if its distribution is unknown."""
     from redraft.evaluation.text_metrics import fraction_possible
 
-    known = isinstance(report.run.data, KnownDistribution) and not report.run.framing.conditional
-    return fraction_possible(report.generated.texts, report.run.data) if known else None  # type: ignore[arg-type]
+    distribution = None if report.run.framing.conditional else report.run.distribution
+    return None if distribution is None else fraction_possible(report.generated.texts, distribution)
 
 
 def _curves(report: RunReport) -> charts._Charts:

@@ -20,7 +20,7 @@ from redraft.training.data.annotations import as_annotated, mean_coverage
 from redraft.training.data.loader import first_batches, load_rows
 from redraft.training.data.pair_framing import PairRows
 from redraft.training.data.pairs import InfinitePairs
-from redraft.training.data.sources import KnownDistribution, Split
+from redraft.training.data.sources import Split
 from redraft.training.heldout import (
     HeldOut,
     best_token_bound,
@@ -158,8 +158,8 @@ def _text_quality(run: Run, results: TextResults) -> dict[str, Any]:
             possible = [judgment.log_prob > -math.inf for judgment in judgments if judgment is not None]
             correct = sum(possible) / len(possible) if possible else coverage.exact
             return {**proportion(correct, len(texts)), "attributes": coverage.share, "all_attributes": coverage.exact}
-    if isinstance(run.data, KnownDistribution):
-        return proportion(fraction_possible(results.texts, run.data), len(results))
+    if (distribution := run.distribution) is not None:
+        return proportion(fraction_possible(results.texts, distribution), len(results))
     return {}
 
 

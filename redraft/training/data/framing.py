@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +32,7 @@ class Framing(ABC):
     answers_texts = True  # False if rows have no room for a text to answer
     separates_sources = False  # True if source and target are encoded apart from each other
     in_chat = False  # True if a chat template renders the source, which is then part of the text of a result
+    whole_documents = True  # False if rows begin and end anywhere in a document
 
     @property
     @abstractmethod
@@ -89,7 +92,9 @@ class DocumentRows(Framing):
 
     def _infinite(self, source: InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if not self.cut:
-            raise _infinite_error(source, self)
+            raise DataError(
+                f"{type(source).__name__} is infinite, so no document can be left out; use DocumentRows({self.length})"
+            )
         tally, vocab = DataStats(), tokenizer.vocab
 
         def row(index: int) -> _Row:
@@ -128,9 +133,13 @@ class DocumentRows(Framing):
 
 @dataclass(frozen=True)
 class PackedRows(Framing):
-    """Rows cut from all documents, joined with eos between them; tokens after the last full row are only counted."""
+    """Rows cut from all documents, joined with eos between them; tokens after the last full row are only counted.
+
+    Of an infinite corpus, each row has documents of its own and begins at another place of them.
+    """
 
     length: int
+    whole_documents = False
 
     def __post_init__(self) -> None:
         require_range(self, 1, MAX_WIDTH, "length")
@@ -141,8 +150,24 @@ class PackedRows(Framing):
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if isinstance(source, InfiniteCorpus):
-            raise _infinite_error(source, self)
+            return self._infinite(source, split, tokenizer)
         return _finite(source, split, tokenizer, self)
+
+    def _infinite(self, source: InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
+        tally, vocab = DataStats(), tokenizer.vocab
+        if vocab.eos is None:
+            raise _NO_EOS
+
+        def row(index: int) -> _Row:
+            skipped, ids = int(self.length * (index * _GOLDEN_RATIO % 1)), list[int]()
+            for document in itertools.count(2 * self.length * index):  # even empty documents fill the row
+                ids += [*tokenizer.encode(source.document(split, document)), vocab.eos]
+                tally.documents += 1
+                if len(ids) >= skipped + self.length:
+                    break
+            return _Row(ids[skipped : skipped + self.length])
+
+        return FramedRows(None, row, self, vocab, tally)
 
     def text_row(self, ids: list[int], vocab: Vocab) -> list[int]:
         return ids
@@ -152,7 +177,7 @@ class PackedRows(Framing):
         parts = [_NOTHING]
         for index, ids in enumerate(documents):
             if index and vocab.eos is None:
-                raise DataError("packing needs eos between documents, but this tokenizer has none; give it an eos")
+                raise _NO_EOS
             tally.tokens += len(ids)
             parts.append(np.asarray([vocab.eos, *ids] if index else ids, np.int32))
         joined = np.concatenate(parts)
@@ -162,13 +187,8 @@ class PackedRows(Framing):
 
 _SPLITS: dict[Split, str] = {"train": "training", "valid": "held-out", "test": "test"}
 _NOTHING: _Ids = np.empty(0, np.int32)
-
-
-def _infinite_error(source: InfiniteCorpus, framing: Framing) -> DataError:
-    """Returns the error of a framing that needs all documents at once."""
-    return DataError(
-        f"{type(source).__name__} is infinite, so a row must be one document; use DocumentRows({framing.length})"
-    )
+_NO_EOS = DataError("packing needs eos between documents, but this tokenizer has none; give it an eos")
+_GOLDEN_RATIO = (math.sqrt(5) - 1) / 2  # its multiples spread evenly between integers
 
 
 def _finite(

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         gstar_tiny as gstar_tiny,
         mdlm_attribute_tiny as mdlm_attribute_tiny,
         mdlm_code_tiny as mdlm_code_tiny,
+        mdlm_long_tiny as mdlm_long_tiny,
         mdlm_tagger_tiny as mdlm_tagger_tiny,
         mdlm_tiny as mdlm_tiny,
         mdlm_tiny_chars as mdlm_tiny_chars,

@@ -12,6 +12,7 @@ from redraft.core.schedules.tokens import CosineRatio, CosineSquared, Linear, Po
 from redraft.core.schedules.transforms import TimeReversed
 from redraft.core.text.tokenizers import CharTokenizer, WordTokenizer
 from redraft.decoding.blocks.blocks import Blocks
+from redraft.decoding.blocks.strides import SlidingWindow
 from redraft.decoding.picks.order import AnyOrder
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.self_correction import SelfCorrection
@@ -41,6 +42,12 @@ _SUMMARY_LENGTH = 20  # tokens of a summary, end token included
 def mdlm_tiny() -> Run:
     """Masked diffusion (MDLM): a story is unmasked word by word, in any order."""
     return replace(_tiny_run(), sampler=Unmask(64, AnyOrder()))
+
+
+def mdlm_long_tiny() -> Run:
+    """Masked diffusion of story after story: a text of any length is written in windows of 136 words."""
+    run = variations.with_packed_rows(replace(mdlm_tiny(), batch=16), 2 * STORY_LENGTH)
+    return replace(run, sampler=SlidingWindow(run.sampler, 2 * STORY_LENGTH, STORY_LENGTH))
 
 
 def mlm_tiny() -> Run:

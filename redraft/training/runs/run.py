@@ -23,7 +23,7 @@ from redraft.models.networks.patterns import Causal
 from redraft.training.data.framing import DocumentRows, Framing, PackedRows
 from redraft.training.data.local import open_corpus
 from redraft.training.data.pairs import PairCorpus, class_names
-from redraft.training.data.sources import Corpus, InfiniteCorpus
+from redraft.training.data.sources import Corpus, InfiniteCorpus, KnownDistribution
 from redraft.training.data.vocabulary import make_tokenizer, spells
 from redraft.training.objectives.objective import Objective, TrainingGoal
 
@@ -122,6 +122,11 @@ class Run:
                 raise ValueError(
                     f"model.{name}={count}, but the data has {classes} classes; set model.{name}={classes}"
                 )
+
+    @property
+    def distribution(self) -> KnownDistribution | None:
+        """The true distribution of the documents in the rows; None if it is unknown or rows cut documents."""
+        return self.data if self.framing.whole_documents and isinstance(self.data, KnownDistribution) else None
 
     @property
     def digest(self) -> str:

@@ -31,7 +31,7 @@ from redraft.models.parts.error_head import ErrorHeadConfig
 from redraft.models.parts.source_encoder import SourceEncoderConfig
 from redraft.models.parts.tagger import TaggerConfig
 from redraft.training.data.annotations import as_annotated
-from redraft.training.data.framing import Framing
+from redraft.training.data.framing import Framing, PackedRows
 from redraft.training.data.pair_framing import EncoderRows, LabeledRows, PairRows, SpanRows
 from redraft.training.data.pairs import class_names
 from redraft.training.data.sources import Corpus, InfiniteCorpus
@@ -71,6 +71,12 @@ def with_text(run: Run, tokenizer: Tokenizer, data: Corpus | InfiniteCorpus, fra
     network = replace(run.model.network, positions=framing.length)
     model = DiffusionLMConfig(Masked(tokenizer.vocab), network)
     return replace(run, model=model, data=data, tokenizer=tokenizer, framing=framing)
+
+
+def with_packed_rows(run: Run, length: int) -> Run:
+    """Cuts rows from a stream of documents, for texts that go on; positions are rotary, since rows begin anywhere."""
+    run = replace(run, framing=PackedRows(length))
+    return with_network(run, positions=None, rotary=10_000.0)
 
 
 def _without_partial_noising(run: Run) -> Run:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
+import math
 import sys
 import threading
 import tracemalloc
@@ -202,10 +204,31 @@ def test_streams_of_stories_differ() -> None:
     assert len(texts) == 9
 
 
-def test_endless_sources_refuse_what_needs_an_end() -> None:
-    for framing in (PackedRows(16), DocumentRows(16, cut=False)):
-        with pytest.raises(DataError, match=r"StoryCorpus is infinite, .* use DocumentRows\(16\)"):
-            load_rows(StoryCorpus(), "train", WordTokenizer(STORY_LANGUAGE.words()), framing)
+def test_endless_sources_leave_nothing_out() -> None:
+    with pytest.raises(DataError, match=r"StoryCorpus is infinite, .* use DocumentRows\(16\)"):
+        load_rows(StoryCorpus(), "train", WordTokenizer(STORY_LANGUAGE.words()), DocumentRows(16, cut=False))
+
+
+def test_rows_of_a_stream() -> None:
+    """Rows are full, what stands between two ends is a story, no two rows share one, and they begin anywhere."""
+    words = WordTokenizer(STORY_LANGUAGE.words())
+    rows = load_rows(StoryCorpus(), "train", words, PackedRows(136))
+    assert rows.size is None
+    (batch,) = first_batches(rows, 40, 40)
+    assert bool(batch.learn.all())
+    parts = [_between_ends(row, words) for row in batch.tokens.tolist()]
+    whole = [story for row in parts for story in row[1:-1]]
+    assert len({*whole}) == len(whole) >= 40
+    assert all(STORY_LANGUAGE.log_prob(story) > -math.inf for story in whole)
+    assert sum(STORY_LANGUAGE.log_prob(row[0]) > -math.inf for row in parts) <= 4, "few begin with a whole story"
+    (again,) = first_batches(load_rows(StoryCorpus(), "train", words, PackedRows(136)), 40, 40)
+    assert torch.equal(batch.tokens, again.tokens)
+
+
+def _between_ends(row: list[int], words: WordTokenizer) -> list[str]:
+    """Returns the texts between end tokens."""
+    ends = [-1, *(i for i, token in enumerate(row) if token == words.vocab.eos), len(row)]
+    return [words.decode(row[a + 1 : b]) for a, b in itertools.pairwise(ends)]
 
 
 def test_long_stories_are_cut_and_counted() -> None:

@@ -239,7 +239,6 @@ class Eval(Checked):
         from redraft.training.data.annotations import mean_coverage
         from redraft.training.data.loader import first_batches, load_rows
         from redraft.training.data.pairs import InfinitePairs
-        from redraft.training.data.sources import KnownDistribution
         from redraft.training.samples import blank_canvases
 
         if not self.samples:
@@ -249,8 +248,8 @@ class Eval(Checked):
         with Progress(f"writing {self.samples:,} texts") as progress:
             results = sample_canvases(model.lm, ProgressSampler(run.sampler, progress), canvas, seed=self.seed)
         details = {"rows": len(results.texts), "sampler": str(run.sampler)}
-        if isinstance(run.data, KnownDistribution) and not run.framing.conditional:
-            yield "grammatical", fraction_possible(results.texts, run.data), details
+        if (distribution := run.distribution) is not None and not run.framing.conditional:
+            yield "grammatical", fraction_possible(results.texts, distribution), details
         if isinstance(data, InfinitePairs):
             sources = [data.pair(self.split, index).source for index in range(len(results.texts))]
             answers = [result.new.strip() for result in results] if run.framing.in_chat else results.texts

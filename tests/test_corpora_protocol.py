@@ -16,7 +16,7 @@ import torch
 
 import redraft
 from redraft.apps.cli import main
-from redraft.apps.reports.samples import _judged_sample
+from redraft.apps.reports.page import _judged_sample
 from redraft.apps.server.worker import _model_info
 from redraft.core import WordTokenizer
 from redraft.evaluation import grammar_score

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from redraft.apps.reports import charts, page
-from redraft.apps.reports.page import _Section
-from redraft.apps.reports.samples import _judged_sample
+from redraft.apps.reports.page import _judged_sample, _Section
 from redraft.training.data.registry import corpus_of_class
 
 _VECTORS = " Models of vectors are measured here at the end of their diffusion chain, far above the bound of the bars."

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from redraft.apps.reports import charts, findings, page
 from redraft.apps.reports.findings import _DemoResults, _DemoTexts, _ModelScores
-from redraft.apps.reports.page import _Section
-from redraft.apps.reports.samples import _judged_sample
+from redraft.apps.reports.page import _judged_sample, _Section
 
 
 def _sections(

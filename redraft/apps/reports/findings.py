@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from redraft.apps.reports import page
-from redraft.apps.reports.page import _Sample
-from redraft.apps.reports.samples import _judged_sample
+from redraft.apps.reports.page import _judged_sample, _Sample
 from redraft.apps.reports.watch import Frame, frames
 from redraft.core import randomness
 from redraft.core.batch import Batch

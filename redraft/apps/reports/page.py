@@ -21,6 +21,8 @@ from typing import Protocol
 
 from redraft.apps.reports.watch import Frame, Token, _TokenState
 from redraft.core.text.tokenizers import MASK_GLYPH
+from redraft.training.data.annotations import as_annotated
+from redraft.training.heldout import NATS_PER_BIT
 
 _STATES: dict[_TokenState, str] = {
     "given": "given",
@@ -209,6 +211,12 @@ class _Sample:
         error = f"but “{wrong.strip()}” cannot follow" if wrong else "but it does not end"
         error = error if count else f"no text begins with “{wrong.strip()}”"
         return f'<p class="verdict no"><b>✗ ungrammatical</b> {escape(right + error)}</p>'
+
+
+def _judged_sample(text: str, corpus: object) -> _Sample:
+    """Returns the text with its true log-probability and the length of its correct beginning, if known."""
+    judgment = as_annotated(corpus).judge(text)
+    return _Sample(text) if judgment is None else _Sample(text, judgment.log_prob / NATS_PER_BIT, judgment.right)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from redraft.apps.reports import charts, page, samples
+from redraft.apps.reports import charts, page
 from redraft.apps.reports.page import _Section
 from redraft.apps.reports.watch import Frame, frames
 from redraft.core.canvas import Canvas
@@ -162,7 +162,7 @@ def _curves(report: RunReport) -> charts._Charts:
 
 def _samples(report: RunReport) -> page._Samples:
     corpus = None if report.run.framing.conditional else report.run.data
-    return page._Samples(tuple(samples._judged_sample(text, corpus) for text in report.generated.texts[:_MOST_SHOWN]))
+    return page._Samples(tuple(page._judged_sample(text, corpus) for text in report.generated.texts[:_MOST_SHOWN]))
 
 
 def _settings(run: Run) -> page._DataTable:

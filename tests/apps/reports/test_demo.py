@@ -25,7 +25,7 @@ from redraft.apps.cli.arguments import (
 from redraft.apps.reports import demo, findings, page as report
 from redraft.apps.reports.demo import _next_commands
 from redraft.apps.reports.findings import _cut_story, _CutStory, _DemoModel, _fill_story
-from redraft.apps.reports.samples import _judged_sample
+from redraft.apps.reports.page import _judged_sample
 from redraft.core import split_words
 from redraft.decoding import Ancestral
 from redraft.training import NATS_PER_BIT, STORY_LANGUAGE, Run, TrainingError, presets

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from redraft.core import WordTokenizer
+from redraft.training import DataStats
 from redraft.training.data.corpora.stories import STORY_LANGUAGE
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +18,7 @@ import learning  # noqa: E402
 import long_texts  # noqa: E402
 import repair  # noqa: E402
 import rows  # noqa: E402
+import scarce  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +74,26 @@ def test_long_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (story,) = long_texts.whole_stories(ids, words)
     assert long_texts.judged([story])["share"] == 1
     assert long_texts.judged([])["share"] == 0
+
+
+def test_scarce_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both sizes are judged by the same held-out text, and the benchmarks' text is what people write."""
+    monkeypatch.setattr(scarce, "VOCABULARY", 300)
+    monkeypatch.setattr(scarce, "LENGTH", 16)
+    monkeypatch.setattr(scarce, "HELD_OUT", 2)
+    monkeypatch.setattr(scarce, "MINUTES", {"ar": (1.0, 1.0), "mdlm": (1.0, 1.0), "sedd": (1.0, 1.0)})
+    stories, benchmark = tmp_path / "stories.txt", tmp_path / "ptb.txt"
+    stories.write_text("".join(f"{STORY_LANGUAGE.text(0, i)}\n" for i in range(60)), "utf-8")
+    benchmark.write_text("no it was n't black monday " * 20, "utf-8")
+    arguments = ["--stories", str(stories), "--sets", f"ptb={benchmark}", "--out", str(tmp_path / "runs")]
+    only = ["ar, scarce, seed 0", "sedd, all, seed 0"]
+    scarce.main([*arguments, "--results", str(tmp_path), "--only", *only])
+    scarce_row, all_row = rows.Rows(tmp_path / "scarce.jsonl").read().values()
+    assert scarce_row["train_tokens"] < all_row["train_tokens"] / 4
+    assert scarce_row["curve"][-1][0] > 4 * all_row["curve"][-1][0], "the same steps are more passes"
+    assert scarce_row["rows"] == all_row["rows"] == 2
+    assert [*scarce_row["zero_shot"]] == ["ptb"]
+    (text,) = scarce.other_texts([f"ptb={benchmark}"])["ptb"].documents("test", DataStats())
+    assert text.startswith("no it wasn't black monday")
+    with pytest.raises(ValueError, match="there is no file 'missing'"):
+        scarce.other_texts(["ptb=missing"])

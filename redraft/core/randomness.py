@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -92,11 +93,11 @@ class Rng:
         return Rng(torch.from_numpy(key.view(np.int64)) if isinstance(key, np.ndarray) else key, self.positions)
 
     def steps(self, together: int = 32) -> Iterator[Rng]:
-        """Yields fold(0), fold(1), fold(2) …, hashed `together` at a time, for loops that need one per step."""
+        """Yields fold(0), fold(1), fold(2) …, which draw the numbers of `together` steps at once."""
         for first in itertools.count(0, together):
             index = torch.arange(first, first + together, device=self.key.device)[:, None]
             keys = Rng(self.key[None].expand(together, -1)).fold(index).key
-            yield from (Rng(key, self.positions) for key in keys)
+            yield from _StepKeys(keys, self.positions).generators()
 
     def _step(self, n: int | Tensor) -> Any:
         """(n + 1)·gamma in the type of the keys."""
@@ -144,6 +145,59 @@ class Rng:
         """(B, *shape) standard normal, by Box–Muller."""
         radius, angle = (half.uniform(*shape) for half in self.split(2))
         return (-2 * radius.log()).sqrt() * (2 * torch.pi * angle).cos()
+
+
+@dataclass(frozen=True)
+class _StepRng(Rng):
+    """The generator of one of several steps: the numbers of all of them are drawn when the first one needs its own."""
+
+    together: _StepKeys = field(kw_only=True)
+    step: int = field(kw_only=True)
+
+    def split(self, n: int) -> tuple[Rng, ...]:
+        return self.together.split(n)[self.step]
+
+    def uniform(self, *shape: int) -> Tensor:
+        drawn = self.together.uniform(shape)
+        return super().uniform(*shape) if drawn is None else drawn[self.step]
+
+
+class _StepKeys:
+    """The keys of several steps, and what was drawn from them; each step gets what it would have drawn alone."""
+
+    def __init__(self, keys: Tensor, positions: Tensor | None) -> None:
+        self._keys, self._positions = keys, positions  # (steps, B)
+        self._parts: dict[int, list[tuple[Rng, ...]]] = {}
+        self._drawn: dict[tuple[int, ...], tuple[Tensor, ...] | None] = {}
+
+    def generators(self) -> list[Rng]:
+        """The generator of each step."""
+        rows = enumerate(self._keys.unbind())
+        return [_StepRng(key, self._positions, together=self, step=step) for step, key in rows]
+
+    def split(self, n: int) -> list[tuple[Rng, ...]]:
+        """`Rng.split` of each step."""
+        if n not in self._parts:
+            parts = Rng(self._keys.flatten()).split(n)
+            steps = [_StepKeys(part.key.view_as(self._keys), self._positions).generators() for part in parts]
+            self._parts[n] = list(zip(*steps, strict=True))
+        return self._parts[n]
+
+    def uniform(self, shape: tuple[int, ...]) -> tuple[Tensor, ...] | None:
+        """`Rng.uniform` of each step; None if that is so much that drawing it in vain would cost more than it saves."""
+        if shape not in self._drawn:
+            few = self._keys.numel() * math.prod(shape) <= _DRAWN_TOGETHER
+            self._drawn[shape] = self._draw(shape) if few else None
+        return self._drawn[shape]
+
+    def _draw(self, shape: tuple[int, ...]) -> tuple[Tensor, ...]:
+        steps, positions = len(self._keys), self._positions
+        if positions is not None and len(positions) > 1:
+            positions = positions.repeat(steps, 1)
+        return Rng(self._keys.flatten(), positions).uniform(*shape).view(*self._keys.shape, *shape).unbind()
+
+
+_DRAWN_TOGETHER = 2**15  # numbers
 
 
 def rng(seed: int, rows: int | Tensor = 1, device: torch.device | str = "cpu") -> Rng:

@@ -13,7 +13,6 @@ from torch import nn
 
 from redraft.models.cpu_weights import weight_format, with_weight_format
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.heads import Shift
 from redraft.models.networks.layers import Block
 from redraft.models.networks.linear import _LoraWrapper, lora_layers
 from redraft.models.networks.patterns import Causal
@@ -23,7 +22,7 @@ _BASES: WeakKeyDictionary[DiffusionLM, dict[bool, DiffusionLM]] = WeakKeyDiction
 
 def is_adapted(model: DiffusionLM) -> bool:
     """Whether it is a causal model with an adapter that sees both sides; with the adapter off it is causal again."""
-    return isinstance(model.config.head, Shift) and model.block is None and bool(lora_layers(model))
+    return model.config.head.shifts and model.block is None and bool(lora_layers(model))
 
 
 def causal_base(model: DiffusionLM, fp16: bool = False) -> DiffusionLM:

@@ -129,6 +129,7 @@ class VectorHead(ABC):
     """Turns raw outputs into x̂, for networks that read vectors."""
 
     vectors = True  # x̂ is a vector
+    shifts = False  # the state of a position predicts that position
 
     @property
     def predicts_tokens(self) -> bool:

@@ -63,8 +63,9 @@ class LazyPrediction(Prediction):
             return super().gaps
         with self._initial_modes():
             raw, network, process = self._states_and_gaps[1], self._model.config.network, self._model.process
-            if network.gap_fraction and isinstance(process, Insertion):
-                raw = raw + process.log_missing(self._t).to(raw.dtype)
+            if network.gap_fraction:
+                insertion = process.narrowed(Insertion, "gap_fraction", "leave it out")
+                raw = raw + insertion.log_missing(self._t).to(raw.dtype)
             return CategoricalGaps(raw.log_softmax(-1)) if network.gap_counts else PoissonGaps(raw)
 
     @property

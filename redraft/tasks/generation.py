@@ -92,7 +92,7 @@ def _plan(
     label = label_id(model, settings)
     require_guidable(model, settings, label, prompts)
     source_tokens, source_turn = source_token_count(model, settings), model.source_turn(settings.source)
-    used = {prompt: _token_count(model, prompt) + source_tokens for prompt in prompts}
+    used = {prompt: len(model.prompt_ids(prompt)) + source_tokens for prompt in prompts}
     holes = {prompt: new_token_count(model, settings, used[prompt], reply=reply) for prompt in used}
     length, most = max(used[prompt] + holes[prompt] for prompt in used), max(holes.values())
 
@@ -106,10 +106,6 @@ def _plan(
     request = TextRequest(prompts, compose, length if fixed else max(used.values()), most, room=0 if fixed else most)
     plan = make_plan(model, request, settings, partial(with_guidance, model, settings))
     return plan.with_notes(*notes, *length_warning(model, length))
-
-
-def _token_count(model: TextModel, prompt: Prompt) -> int:
-    return model.token_count(prompt) if isinstance(prompt, str) else len(prompt)
 
 
 def _conversations(model: TextModel, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:

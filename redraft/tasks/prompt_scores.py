@@ -10,12 +10,12 @@ from torch import Tensor
 from redraft.core import ops
 from redraft.core.batch import Batch
 from redraft.core.text.tokenizers import token_texts
+from redraft.models.causal_base import is_adapted
 from redraft.models.diffusion_lm import inference
 from redraft.models.networks.linear import lora_disabled
 from redraft.tasks.arguments.settings import Prompt
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.sampler_choice import batch_size
-from redraft.tasks.infilling.causal_judge import is_adapted
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from redraft.apps.server.bodies.schemas import CommonBody
 from redraft.apps.server.errors import _ApiError, _bad_request, _JsonObject, _unknown_model
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.setting import ArgumentError, changed_settings
-from redraft.tasks.arguments.settings import DecodingSettings
+from redraft.tasks.arguments.settings import DecodingSettings, Prompt
 
 
 @dataclass(frozen=True)
@@ -64,10 +64,9 @@ def _chosen_model(models: Sequence[_JsonObject], name: str | None) -> _JsonObjec
     return model
 
 
-def _spelled_out(prompts: Any) -> list[str]:
+def _spelled_out(prompts: Sequence[Prompt]) -> list[str]:
     """Returns texts of about the size of prompts, which are texts or ids, to estimate what they cost."""
-    listed = [prompts] if isinstance(prompts, str) or isinstance(prompts[0], int) else prompts
-    return [prompt if isinstance(prompt, str) else "   " * len(prompt) for prompt in listed]
+    return [prompt if isinstance(prompt, str) else "   " * len(prompt) for prompt in prompts]
 
 
 def _text_job(

@@ -53,9 +53,13 @@ class Blocks(SamplerWrapper):
 
     def cache_kind(self, block: int | None) -> CacheKind:
         inner = self.sampler.cache_kind(block)
-        if isinstance(self.cache, ApproximateCache) or inner == "approximate":
+        if self._approximate_cache is not None or inner == "approximate":
             return "approximate"
         return "exact" if self.cache and block is not None else inner
+
+    @property
+    def _approximate_cache(self) -> ApproximateCache | None:
+        return self.cache if isinstance(self.cache, ApproximateCache) else None
 
     @property
     def _addition(self) -> str:
@@ -79,8 +83,8 @@ class Blocks(SamplerWrapper):
         size = self._size(denoise)
         canvas = process.prior(canvas, rng=rng)
         yield canvas
-        if isinstance(self.cache, ApproximateCache):
-            yield from self._with_approximate_cache(denoise, process, canvas, size, self.cache, rng)
+        if self._approximate_cache is not None:
+            yield from self._with_approximate_cache(denoise, process, canvas, size, self._approximate_cache, rng)
         elif denoise.block is not None and self.cache:
             yield from self._with_exact_cache(denoise, process, canvas, size, rng)
         else:
@@ -158,7 +162,7 @@ class Blocks(SamplerWrapper):
             raise ValueError(
                 f"decode_block={size}; the network has blocks of {denoise.block}, so leave decode_block out"
             )
-        if denoise.block is not None and isinstance(self.cache, ApproximateCache):
+        if denoise.block is not None and self._approximate_cache is not None:
             name = type(self.cache).__name__
             raise ValueError(f"cache={name}(); a network that writes in blocks has an exact cache, so use cache=True")
         return size

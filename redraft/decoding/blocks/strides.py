@@ -11,7 +11,6 @@ from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser
 from redraft.core.processes.base import Process
 from redraft.core.randomness import Rng
-from redraft.decoding.blocks.blocks import Blocks
 from redraft.decoding.samplers.ancestral import Ancestral
 from redraft.decoding.samplers.base import Sampler, SamplerWrapper
 from redraft.decoding.samplers.stopping import stop_rows
@@ -55,7 +54,7 @@ class SlidingWindow(SamplerWrapper):
         return super().with_total_steps(steps, length, min(at_once, self.stride))
 
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
-        if denoise.block is not None and not isinstance(self.sampler, Blocks):
+        if denoise.block is not None and self.sampler.in_blocks(denoise.block) is None:
             raise ValueError(
                 "this network writes one block after another; use Blocks(sampler), or SlidingWindow(Blocks(…))"
             )

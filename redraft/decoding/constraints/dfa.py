@@ -41,10 +41,15 @@ class _Dfa:
         """Whether no text is accepted; only valid for a minimal automaton (`_minimize`)."""
         return not self.final.any()
 
+    @property
+    def universal(self) -> bool:
+        """Whether every text is accepted; only valid for a minimal automaton."""
+        return len(self) == 1 and bool(self.final[0]) and bool((self.table == 0).all())
+
 
 def _intersection(a: _Dfa, b: _Dfa) -> _Dfa:
     """Return an automaton that accepts the texts that both automata accept."""
-    return _product(a, b, np.logical_and)
+    return a if b.universal else _product(a, b, np.logical_and)
 
 
 def _union(a: _Dfa, b: _Dfa) -> _Dfa:

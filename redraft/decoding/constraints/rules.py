@@ -20,7 +20,7 @@ class Rule(ABC):
     """A constraint on a text, or on its number of tokens."""
 
     def __and__(self, other: Rule) -> Rule:
-        return AllOf((*_parts(self), *_parts(other)))
+        return AllOf((*self.conjuncts, *other.conjuncts))
 
     @abstractmethod
     def automaton(self) -> _Dfa:
@@ -30,6 +30,16 @@ class Rule(ABC):
     def length(self) -> Length:
         """The allowed number of tokens."""
         return Length()
+
+    @property
+    def conjuncts(self) -> tuple[Rule, ...]:
+        """The rules that must all hold: those of `a & b`, else the rule itself."""
+        return (self,)
+
+    @property
+    def json(self) -> Json | None:
+        """The JSON schema that the text follows; None if there is none."""
+        return None
 
 
 class TextRule(Rule):
@@ -72,8 +82,9 @@ class Json(TextRule):
     kind: type | None = None  # the class that the schema was made from
 
     def __init__(self, schema: str | Mapping[str, object] | type) -> None:
-        object.__setattr__(self, "kind", schema if isinstance(schema, type) else None)
-        schema = _schema_of_class(schema) if isinstance(schema, type) else schema
+        kind = schema if isinstance(schema, type) else None
+        object.__setattr__(self, "kind", kind)
+        schema = schema if kind is None else _schema_of_class(kind)
         object.__setattr__(self, "schema", schema if isinstance(schema, str) else _schema_json(schema))
         _require_text(self.schema, "a JSON schema")
         try:
@@ -85,6 +96,10 @@ class Json(TextRule):
 
     def automaton(self) -> _Dfa:
         return compile_schema(self.schema).dfa
+
+    @property
+    def json(self) -> Json:
+        return self
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -203,8 +218,7 @@ class AllOf(Rule):
     rules: tuple[Rule, ...]
 
     def automaton(self) -> _Dfa:
-        automata = [compile_rule(rule) for rule in self.rules if not isinstance(rule, Length)]
-        automaton = reduce(dfa._intersection, automata, dfa._all_strings())
+        automaton = reduce(dfa._intersection, map(compile_rule, self.rules), dfa._all_strings())
         if automaton.empty:
             raise ValueError(f"no text obeys all of {', '.join(map(str, self.rules))}; leave one out")
         return automaton
@@ -212,6 +226,14 @@ class AllOf(Rule):
     @property
     def length(self) -> Length:
         return reduce(Length.intersect, (rule.length for rule in self.rules), Length())
+
+    @property
+    def conjuncts(self) -> tuple[Rule, ...]:
+        return self.rules
+
+    @property
+    def json(self) -> Json | None:
+        return next((rule.json for rule in self.rules if rule.json is not None), None)
 
 
 @dataclass(frozen=True)
@@ -248,12 +270,9 @@ class Between(Rule):
         inner = Length() if self.rule is None else self.rule.length
         return Length(inner.least, None if inner.most is None else inner.most + self.tokens)
 
-
-def json_of(rule: Rule | None) -> Json | None:
-    """Return the JSON schema in a rule; None if there is none."""
-    if isinstance(rule, Between):
-        return json_of(rule.rule)
-    return next((part for part in _parts(rule) if isinstance(part, Json)), None) if rule else None
+    @property
+    def json(self) -> Json | None:
+        return None if self.rule is None else self.rule.json
 
 
 def as_rule(given: object) -> Rule:
@@ -269,10 +288,6 @@ def as_rule(given: object) -> Rule:
 def compile_rule(rule: Rule) -> _Dfa:
     """Return the automaton of a rule; compiled automata are cached."""
     return rule.automaton()
-
-
-def _parts(rule: Rule) -> tuple[Rule, ...]:
-    return rule.rules if isinstance(rule, AllOf) else (rule,)
 
 
 def _words(words: tuple[str, ...], name: str, kind: str) -> tuple[str, ...]:

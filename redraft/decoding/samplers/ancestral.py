@@ -44,10 +44,10 @@ class Ancestral(Sampler):
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
-        for i, (t, s) in enumerate(pairwise(_time_grid(canvas, self.steps, self.warp))):
+        for (t, s), key in zip(pairwise(_time_grid(canvas, self.steps, self.warp)), rng.steps(), strict=False):
             with torch.no_grad():
                 pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
-                canvas = process.step(pred, canvas, s, t, rng=rng.fold(i))
+                canvas = process.step(pred, canvas, s, t, rng=key)
             yield canvas
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from redraft.core.batch import Batch
@@ -18,8 +18,7 @@ from redraft.tasks.canvases import sample_canvases
 from redraft.tasks.engine.result import TextResults
 from redraft.training.data.annotations import as_annotated, mean_coverage
 from redraft.training.data.loader import first_batches, load_rows
-from redraft.training.data.pair_framing import PairRows
-from redraft.training.data.pairs import InfinitePairs
+from redraft.training.data.pairs import first_sources
 from redraft.training.data.sources import Split
 from redraft.training.heldout import (
     HeldOut,
@@ -64,8 +63,7 @@ def _measure_model(
 
 def _held_out_rows(run: Run, split: Split, count: int) -> HeldOut:
     """Load held-out rows. Source tokens are not scored, even if training scored them (`PairRows.joint`)."""
-    framing = replace(run.framing, joint=False) if isinstance(run.framing, PairRows) else run.framing
-    return HeldOut.of(run.data, split, run.tokenizer, framing, count)
+    return HeldOut.of(run.data, split, run.tokenizer, run.framing.with_given_sources(), count)
 
 
 def unseen_bits(model: DiffusionLM, run: Run, rows: int, draws: int = 4, *, seed: int = 0) -> dict[str, Any]:
@@ -150,9 +148,8 @@ def _text_quality(run: Run, results: TextResults) -> dict[str, Any]:
     The answer to a source is correct if the corpus could have produced it or, if its probabilities are not known, if it
     covers the source completely. Other text is correct if the true distribution gives it a probability above 0.
     """
-    if isinstance(run.data, InfinitePairs):
+    if sources := first_sources(run.data, "test", len(results.texts)):
         texts = [result.new.strip() for result in results] if run.framing.in_chat else results.texts
-        sources = [run.data.pair("test", index).source for index in range(len(texts))]
         if (coverage := mean_coverage(run.data, sources, texts)) is not None:
             judgments = [as_annotated(run.data).judge(text) for text in texts]
             possible = [judgment.log_prob > -math.inf for judgment in judgments if judgment is not None]

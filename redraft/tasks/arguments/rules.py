@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from redraft.tasks.arguments.setting import ArgumentError, Checked, setting, texts_of
 
@@ -15,10 +15,35 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from redraft.core.canvas import Canvas
-    from redraft.decoding.constraints.rules import Rule
+    from redraft.decoding.constraints.rules import Json, Rule
     from redraft.models.diffusion_lm import DiffusionLM
 
-HoleRules: TypeAlias = "tuple[tuple[int, Rule | None], ...]"  # for each hole: number of tokens, and rule
+
+@dataclass(frozen=True)
+class RowRules:
+    """The rules of a row: one that each of its holes obeys, or one for each hole."""
+
+    rule: Rule | None = None
+    holes: tuple[tuple[int, Rule | None], ...] | None = None  # number of tokens, and rule; None: all obey `rule`
+
+    def of_hole(self, index: int) -> Rule | None:
+        """The rule of one hole; None if it has none."""
+        if self.holes is None:
+            return self.rule
+        return self.holes[index][1] if index < len(self.holes) else None
+
+    @property
+    def schemas(self) -> tuple[Json | None, ...]:
+        """The JSON schema of the text, or of each hole."""
+        rules = (self.rule,) if self.holes is None else (rule for _, rule in self.holes)
+        return tuple(None if rule is None else rule.json for rule in rules)
+
+    @property
+    def hole_of_column(self) -> list[int] | None:
+        """The hole that each column to write is in; None if holes are told apart by the text between them."""
+        if self.holes is None:
+            return None
+        return [hole for hole, (tokens, _) in enumerate(self.holes) for _ in range(tokens)]
 
 
 def _read_patterns(name: str, given: Any) -> tuple[Any, ...]:
@@ -103,11 +128,11 @@ class _RuleSettings(Checked):
         given = self.pattern or self.schema is not None or self.banned or self.required
         return bool(given) or self.constraint is not None
 
-    def rules(self, prompts: int) -> tuple[Rule | None, ...]:
+    def rules(self, prompts: int) -> tuple[RowRules, ...]:
         """One rule for each prompt."""
         if self._by_hole:
             raise ArgumentError("pattern", "pattern=…: lists of patterns within a list are for the holes of templates")
-        return tuple(map(self._rule, self._repeat(self.pattern, prompts, "prompts")))
+        return tuple(RowRules(self._rule(pattern)) for pattern in self._repeat(self.pattern, prompts, "prompts"))
 
     def hole_rules(self, template: int, templates: int, holes: int) -> tuple[Rule | None, ...]:
         """One rule for each hole of a template, which is number `template` of `templates`."""
@@ -144,41 +169,29 @@ def _make_rule(name: str, make: Any, value: Any) -> Any:
         raise ArgumentError(name, f"{name}=…: {error}") from None
 
 
-def with_rules(
-    model: DiffusionLM, canvas: Canvas, rules: Sequence[Rule | HoleRules | None], size: int | None = None
-) -> Canvas:
-    """The canvas with rules: each row has one rule for all its holes, or a rule for each of them.
-
-    Columns from `size` on are not part of the text.
-    """
+def with_rules(model: DiffusionLM, canvas: Canvas, rules: Sequence[RowRules], size: int | None = None) -> Canvas:
+    """The canvas with the rules of each row; columns from `size` on are not part of the text."""
     from redraft.decoding.constraints.placement import constrain
 
     assert model.tokenizer is not None
     tokens = model.to_tokens(canvas)
     holes = _hole_of_column(tokens, rules, size)
     for hole in range(max(1, int(holes.max()) + 1)):
-        hole_rules = [_rule_of_hole(rule, hole) for rule in rules]
+        hole_rules = [row.of_hole(hole) for row in rules]
         tokens = constrain(tokens, hole_rules, model.tokenizer, holes == hole)
     return canvas.with_constraints(rules=model.to_vectors(tokens).context.constraints.rules)
 
 
-def _hole_of_column(canvas: Canvas, rules: Sequence[Rule | HoleRules | None], size: int | None) -> Tensor:
+def _hole_of_column(canvas: Canvas, rules: Sequence[RowRules], size: int | None) -> Tensor:
     """(B, L) index of the hole that each column is in; −1 outside of holes."""
     import torch
 
     from redraft.decoding.constraints.placement import hole_indices
 
     index = hole_indices(canvas)
-    for row, holes in enumerate(rules):
-        if isinstance(holes, tuple):
+    for row, row_rules in enumerate(rules):
+        if (indices := row_rules.hole_of_column) is not None:
             free = (~canvas.fixed[row]).nonzero().squeeze(-1)
-            indices = [hole for hole, (tokens, _) in enumerate(holes) for _ in range(tokens)]
             index[row] = -1
             index[row, free[: len(indices)]] = torch.tensor(indices, device=index.device)[: len(free)]
     return index if size is None else torch.where(torch.arange(index.shape[1], device=index.device) < size, index, -1)
-
-
-def _rule_of_hole(rule: Rule | HoleRules | None, hole: int) -> Rule | None:
-    if isinstance(rule, tuple):
-        return rule[hole][1] if hole < len(rule) else None
-    return rule

@@ -12,7 +12,7 @@ from redraft.core.batch import Batch
 from redraft.core.canvas import Canvas
 from redraft.models.networks.linear import lora_disabled
 from redraft.tasks.arguments.setting import ArgumentError
-from redraft.tasks.choice.hole_questions import _HoleQuestion
+from redraft.tasks.choice.hole_questions import _HoleQuestion, _MaskedRow
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.sampler_choice import batch_size
 from redraft.tasks.infilling.causal_judge import _CausalJudge
@@ -24,14 +24,12 @@ _AnswerScores = dict[tuple[int, int], float]  # (index of the question, index of
 def _score_bidirectional(model: TextModel, questions: Sequence[_HoleQuestion]) -> tuple[_AnswerScores, int]:
     """Scores each answer by Σ log x̂ over the masked hole; also returns the number of rows read, one per length."""
     rows = [(index, size) for index, question in enumerate(questions) for size in sorted(question.lengths)]
-    pieces = [questions[index].row(size, model.full_row_length or 0) for index, size in rows]
-    length = max(sum(p if isinstance(p, int) else len(p) for p in row) for row in pieces)
-    batch = batch_size(model, model.sampler, length)
+    masked = [questions[index].row(size, model.full_row_length or 0) for index, size in rows]
+    batch = batch_size(model, model.sampler, max(row.length for row in masked))
     scores: _AnswerScores = {}
     for begin in range(0, len(rows), batch):
         part = rows[begin : begin + batch]
-        holes = [questions[index].at for index, _ in part]
-        predictions = _predict_holes(model, pieces[begin : begin + batch], holes)
+        predictions = _predict_holes(model, masked[begin : begin + batch])
         for (index, size), log_probs in zip(part, predictions, strict=True):
             for i, ids in enumerate(questions[index].ids):
                 if len(ids) == size:
@@ -39,22 +37,16 @@ def _score_bidirectional(model: TextModel, questions: Sequence[_HoleQuestion]) -
     return scores, len(rows)
 
 
-def _predict_holes(
-    model: TextModel, pieces: Sequence[Sequence[tuple[int, ...] | int]], holes: Sequence[int]
-) -> list[Tensor]:
+def _predict_holes(model: TextModel, rows: Sequence[_MaskedRow]) -> list[Tensor]:
     """For each row (n, V) log x̂ of its hole at time 1, when nothing is written yet."""
-    canvas: Canvas = model.lm.compose(pieces)
+    canvas: Canvas = model.lm.compose([row.pieces for row in rows])
     free = ~canvas.fixed
     where = torch.zeros_like(free)
-    sizes = []
-    for row, (parts, hole) in enumerate(zip(pieces, holes, strict=True)):
-        before = sum(part for part in parts[:hole] if isinstance(part, int))
-        size = parts[hole]
-        assert isinstance(size, int)
-        where[row, free[row].nonzero().squeeze(-1)[before : before + size]] = True
-        sizes.append(size)
+    for index, row in enumerate(rows):
+        where[index, free[index].nonzero().squeeze(-1)[row.before : row.before + row.size]] = True
     t = torch.ones(len(free), 1, dtype=torch.float64, device=free.device)
-    return list(model.lm.predict(canvas.z, canvas.time(t), canvas.context).at(where).split(sizes))
+    pred = model.lm.predict(canvas.z, canvas.time(t), canvas.context)
+    return list(pred.at(where).split([row.size for row in rows]))
 
 
 def _score_without_adapter(model: TextModel, questions: Sequence[_HoleQuestion]) -> tuple[_AnswerScores, int]:

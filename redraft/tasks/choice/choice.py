@@ -145,8 +145,8 @@ def choose_next(
     """
     _require_masks(model)
     joint = split_joint_tokens([tuple(model.tokenizer.encode_inside(f"{before}{text}{after}")) for text in answers])
-    pieces = ((*prompt, *joint.before), max(map(len, joint.inner)), joint.after)
-    question = _HoleQuestion(f"{before}[[?]]{after}", 0, tuple(answers), joint.inner, pieces, 1)
+    given, size = ((*prompt, *joint.before), joint.after), max(map(len, joint.inner))
+    question = _HoleQuestion(f"{before}[[?]]{after}", 0, tuple(answers), joint.inner, given, (size,), 0)
     with eval_mode(model.lm), torch.no_grad():
         scores, _ = _scorer(model, [question])[1](model, [question])
     return _choice(question, 0, scores)
@@ -157,7 +157,7 @@ def _scorer(model: TextModel, questions: Sequence[_HoleQuestion]) -> tuple[_Choi
     block = model.lm.block
     if block is not None:
         return ("causal" if block == 1 else "blocks"), _score_left_to_right
-    if is_adapted(model.lm) and all(question.at == 1 and question.prefix for question in questions):
+    if is_adapted(model.lm) and all(question.at == 0 and question.prefix for question in questions):
         return "causal", _score_without_adapter
     return "masked", _score_bidirectional
 

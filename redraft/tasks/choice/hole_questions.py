@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from redraft.core.text.boundaries import GivenTokens, JointTokens, split_given_text, split_joint_tokens
 from redraft.tasks.arguments.setting import ArgumentError
@@ -17,6 +17,15 @@ _MOST_ANSWERS = 10_000
 _Ids = tuple[int, ...]
 
 
+class _MaskedRow(NamedTuple):
+    """A row in which every hole is masked, one of them for the answer."""
+
+    pieces: list[_Ids | int]  # as `DiffusionLM.compose` takes them
+    length: int  # tokens in the row
+    before: int  # masked tokens before those of the answer
+    size: int  # masked tokens of the answer
+
+
 @dataclass(frozen=True)
 class _HoleQuestion:
     """A hole, its possible answers, and the text around it."""
@@ -25,8 +34,9 @@ class _HoleQuestion:
     hole: int  # index of the hole among those with answers
     answers: tuple[str, ...]
     ids: tuple[_Ids, ...]  # tokens of each answer; those at its ends may also contain given text
-    pieces: tuple[_Ids | int, ...]  # tokens of the given text, start token included, and numbers of tokens for holes
-    at: int  # index of the hole among the pieces
+    given: tuple[_Ids, ...]  # tokens of the text before, between and after all holes, start token included
+    sizes: tuple[int, ...]  # number of tokens in each hole
+    at: int  # index of the hole among all holes
 
     @property
     def lengths(self) -> set[int]:
@@ -36,26 +46,26 @@ class _HoleQuestion:
     @property
     def prefix(self) -> _Ids:
         """Tokens of the text before the hole. Raises if an unfilled hole precedes it."""
-        before = self.pieces[: self.at]
-        if any(isinstance(piece, int) for piece in before):
+        if self.at > 0:
             raise ArgumentError(
                 "templates",
                 f"{self.template!r:.60}: this network reads left to right and cannot predict a hole that follows an "
                 "unfilled one; ask about one hole at a time, the first one first",
             )
-        return sum((piece for piece in before if not isinstance(piece, int)), ())
+        return self.given[0]
 
     @property
     def suffix(self) -> _Ids:
         """Tokens of the text between the hole and the next one."""
-        after = self.pieces[self.at + 1]
-        return () if isinstance(after, int) else after
+        return self.given[self.at + 1]
 
-    def row(self, size: int, length: int) -> list[_Ids | int]:
-        """The pieces with `size` tokens for the hole, and masked tokens up to `length` tokens."""
-        pieces = [size if i == self.at else piece for i, piece in enumerate(self.pieces)]
-        rest = length - sum(piece if isinstance(piece, int) else len(piece) for piece in pieces)
-        return [*pieces, rest] if rest > 0 else pieces
+    def row(self, size: int, length: int) -> _MaskedRow:
+        """The row with `size` tokens for the hole, and masked tokens up to `length` tokens."""
+        sizes = [*self.sizes[: self.at], size, *self.sizes[self.at + 1 :]]
+        used = sum(map(len, self.given)) + sum(sizes)
+        pieces: list[_Ids | int] = [piece for pair in zip(self.given, sizes, strict=False) for piece in pair]
+        rest = [length - used] if length > used else []
+        return _MaskedRow([*pieces, self.given[-1], *rest], max(used, length), sum(sizes[: self.at]), size)
 
 
 def _hole_questions(model: TextModel, template: str, answers: Sequence[Any]) -> Iterator[_HoleQuestion]:
@@ -63,22 +73,21 @@ def _hole_questions(model: TextModel, template: str, answers: Sequence[Any]) -> 
     parts = HOLE.split(template)
     texts, holes = parts[::2], parts[1::2]
     _require_holes(template, holes)
-    asked = [i for i, hole in enumerate(holes) if hole == "?"]
-    lists = dict(zip(asked, _answers_of_holes(answers, len(asked)), strict=True))
+    open_holes = [i for i, hole in enumerate(holes) if hole == "?"]
+    lists = dict(zip(open_holes, _answers_of_holes(answers, len(open_holes)), strict=True))
     given = [
         split_given_text(model.tokenizer, text, hole_before=i > 0, hole_after=i < len(holes))
         for i, text in enumerate(texts)
     ]
     joint = {i: _joint_tokens(model, texts, given, i, answers) for i, answers in lists.items()}
-    sizes = [max(map(len, joint[i].inner)) if i in joint else int(hole) for i, hole in enumerate(holes)]
+    sizes = tuple(max(map(len, joint[i].inner)) if i in joint else int(hole) for i, hole in enumerate(holes))
     start = model.lm.config.vocab.bos
     begin = () if start is None else (start,)
-    for index, i in enumerate(asked):
+    for index, i in enumerate(open_holes):
         around = [part.ids for part in given]
         around[i], around[i + 1] = joint[i].before, joint[i].after
         around[0] = (*begin, *around[0])
-        pieces = [piece for pair in zip(around, sizes, strict=False) for piece in pair]
-        yield _HoleQuestion(template, index, lists[i], joint[i].inner, (*pieces, around[-1]), 2 * i + 1)
+        yield _HoleQuestion(template, index, lists[i], joint[i].inner, tuple(around), sizes, i)
 
 
 def _require_holes(template: str, holes: Sequence[str]) -> None:

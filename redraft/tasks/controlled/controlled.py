@@ -21,7 +21,6 @@ from redraft.decoding.samplers.base import Sampler
 from redraft.decoding.samplers.guided import GuidedSampler
 from redraft.decoding.samplers.unmask import Unmask
 from redraft.models.diffusion_lm import DiffusionLM
-from redraft.models.heads import PredictTokens
 from redraft.models.parts.attribute_classifier import AttributeClassifier
 from redraft.models.parts.tagger import TaggerConfig
 from redraft.tasks.arguments.aliases import settings_from
@@ -182,7 +181,7 @@ class ControlRequest:
     def tag_log_probs(self) -> Tensor:
         """(L, V) log p(requested tag | token) at each position; −inf for other tags under hard constraints."""
         model, tokenizer = self.model, self.model.tokenizer
-        predicts_words = not model.lm.process.vectors or isinstance(model.lm.config.head, PredictTokens)
+        predicts_words = not model.lm.process.vectors or model.lm.config.vector_head.predicts_tokens
         if not tokenizer.known_words or not (predicts_words or (self.tagger and self.settings.scale is not None)):
             raise ArgumentError(
                 "pos", "pos=… needs a model that predicts words, or a tagger for its vectors; this one has neither"

@@ -22,7 +22,7 @@ from redraft.models.checkpoints.reader import CheckpointError
 from redraft.models.cpu_weights import WeightFormat, with_weight_format
 from redraft.models.diffusion_lm import DiffusionLM
 from redraft.tasks.arguments.setting import ArgumentError
-from redraft.training.data.pairs import HasClasses
+from redraft.training.data.pairs import class_names
 from redraft.training.objectives.objective import Objective
 from redraft.training.objectives.parts import CodecObjective
 from redraft.training.runs.loading import load_with_run
@@ -90,9 +90,9 @@ class TextModel:
     @property
     def classes(self) -> tuple[str, ...]:
         """Names of the model's classes, in order; their indices as strings if no run names them."""
-        data = None if self.run is None else self.run.data
+        names = None if self.run is None else class_names(self.run.data)
         indices = range(self.lm.config.network.classes or 0)
-        return data.classes if indices and isinstance(data, HasClasses) else tuple(map(str, indices))
+        return names if indices and names is not None else tuple(map(str, indices))
 
     @property
     def condition_optional(self) -> bool:

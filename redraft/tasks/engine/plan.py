@@ -14,10 +14,10 @@ import torch
 
 from redraft.core.canvas import Canvas
 from redraft.decoding.constraints.constrained import Constrained
-from redraft.decoding.constraints.rules import Json, Rule, json_of
+from redraft.decoding.constraints.rules import Json
 from redraft.decoding.samplers.base import CacheKind, DraftStats, Sampler
 from redraft.decoding.samplers.guided import GuidedSampler
-from redraft.tasks.arguments.rules import HoleRules, with_rules
+from redraft.tasks.arguments.rules import RowRules, with_rules
 from redraft.tasks.arguments.settings import DecodingSettings, Prompt
 from redraft.tasks.engine.given_text import GivenText
 from redraft.tasks.engine.logprobs import LogprobRecorder
@@ -44,7 +44,7 @@ class TextRequest:
     most_new: int  # maximum number of tokens to write in a row
     text_length: int | None = None  # tokens that belong to the text, if the rest of the row is only context
     room: int = 0  # additional tokens that holes of any length may take
-    rules: Sequence[Rule | HoleRules | None] = ()  # one for each prompt; empty if texts are unconstrained
+    rules: Sequence[RowRules] = ()  # one for each prompt; empty if texts are unconstrained
     given_text: GivenText | None = None  # exact spelling of given parts; None to decode them like the rest
 
     def canvas(self, indices: Sequence[int], model: TextModel) -> Canvas:
@@ -116,8 +116,7 @@ class DecodingPlan:
         """The JSON schema of a text, or of each of its holes."""
         if not self.settings.ruled:
             return ()
-        rules = self.request.rules[(row - self.first_row) // self.settings.n]
-        return tuple(map(json_of, [rule for _, rule in rules] if isinstance(rules, tuple) else [rules]))
+        return self.request.rules[(row - self.first_row) // self.settings.n].schemas
 
     def loop_results(self, loop: DecodingLoop) -> TextResults:
         """The results of one loop, with prompts, given text, and its fraction of the upfront cost."""

@@ -19,6 +19,7 @@ from redraft.decoding.constraints.rules import Between, Rule
 from redraft.decoding.samplers.base import Sampler
 from redraft.models.canvas_builder import VariableHole
 from redraft.tasks.arguments.aliases import settings_from
+from redraft.tasks.arguments.rules import RowRules
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import InfillSettings, require_texts
 from redraft.tasks.arguments.templates import Hole, Template
@@ -97,7 +98,7 @@ def _plan_template(
 
     def plan_sizes(sizes: Sequence[int | None]) -> DecodingPlan:
         holes = tuple(zip((settings.room if size is None else size for size in sizes), rules, strict=False))
-        request = replace(row.request(model, sizes, settings.room), rules=(holes,) if rules else ())
+        request = replace(row.request(model, sizes, settings.room), rules=(RowRules(holes=holes),) if rules else ())
         return make_plan(model, request, settings, sampler=judged)
 
     if all(hole.sized for hole in row.holes) or (model.lm.process.grows and not row.ranges):

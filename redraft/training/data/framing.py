@@ -60,6 +60,10 @@ class Framing(ABC):
         """Returns how many tokens of a context the model reads if `capacity` tokens of the row are left."""
         return capacity
 
+    def with_given_sources(self) -> Framing:
+        """Returns a copy whose rows never score their source, even if training does."""
+        return self
+
     def chat_turn(self, source: str, tokenizer: Tokenizer) -> list[int] | None:
         """Returns the ids of a source as the first turn of a chat; None if rows are no chats."""
         return None

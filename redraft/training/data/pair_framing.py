@@ -8,7 +8,7 @@ of a few names, it can be the class of the target instead (`LabeledRows`, as in 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
@@ -61,6 +61,9 @@ class PairRows(Framing):
 
     def context_room(self, capacity: int) -> int:
         return min(capacity, self.source)
+
+    def with_given_sources(self) -> PairRows:
+        return replace(self, joint=False)
 
     def rows(self, source: Corpus | InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
         if tokenizer.vocab.bos is None:

@@ -60,6 +60,11 @@ def class_names(data: object) -> tuple[str, ...] | None:
     return data.classes if isinstance(data, HasClasses) else None
 
 
+def first_sources(data: object, split: Split, count: int) -> list[str]:
+    """Returns the sources of the first pairs of an infinite corpus; none of any other corpus."""
+    return [data.pair(split, index).source for index in range(count)] if isinstance(data, InfinitePairs) else []
+
+
 @dataclass(frozen=True)
 class JsonlPairs(Files):
     """Pairs from JSON Lines: source and target are two fields of each object; blank lines are skipped."""

@@ -93,7 +93,7 @@ def _keep_adapter(current: TransformerConfig, requested: TransformerConfig, path
 
 def _require_causal(base: DiffusionLM, path: str) -> Tokenizer:
     pattern = base.config.network.pattern
-    shifted = isinstance(base.config.head, Shift) or pattern.columns_before == 1
+    shifted = base.config.head.shifts or pattern.columns_before == 1
     if not pattern.causal and not (shifted and base.config.network.lora is not None):
         raise ValueError(f"{path} cannot be adapted: it already fills masks; give a causal model")
     if base.tokenizer is None:

@@ -339,7 +339,7 @@ def build_model(
         raise CheckpointError(f"{wrong} has values that are nan or infinite; use an earlier checkpoint, or train again")
     dtypes = {n: dtype if dtype and w.is_floating_point() else w.dtype for n, w in model.state_dict().items()}
     model.load_state_dict(_owned(weights, device, dtypes), assign=True)
-    model.assumed = run.assumed if isinstance(run, BundledModel) else ()
+    model.assumed = run.assumed
     return model.eval()
 
 

@@ -129,6 +129,11 @@ class Run:
         return self.data if self.framing.whole_documents and isinstance(self.data, KnownDistribution) else None
 
     @property
+    def assumed(self) -> tuple[str, ...]:
+        """What had to be assumed about the model: nothing, since a run says all of it."""
+        return ()
+
+    @property
     def digest(self) -> str:
         """Twelve hexadecimal digits that identify the run by what determines its weights, not by its monitoring."""
         return serialization.digest(self, besides=_MONITORING)

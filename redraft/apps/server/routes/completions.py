@@ -17,7 +17,7 @@ from redraft.apps.server.routes.infill import _hole_job
 from redraft.apps.server.routes.route import Route
 from redraft.apps.server.streams import EventStream, _CompletionStream
 from redraft.tasks.arguments.setting import ArgumentError
-from redraft.tasks.arguments.settings import ControlSettings, GenerationSettings, RewriteSettings
+from redraft.tasks.arguments.settings import ControlSettings, GenerationSettings, RewriteSettings, require_prompts
 
 if TYPE_CHECKING:
     from redraft.apps.server.records import _SendFrame, _Work
@@ -119,8 +119,8 @@ def _completion_job(
         size = options.pop("max_new_tokens", None)
         holes = [(0, None) if size is None else (size, size)]
         return _hole_job(models, body, [prompt, suffix], holes, options, names, limits)
-    prompts, texts = [prompt] if isinstance(prompt, str) or isinstance(prompt[0], int) else prompt, _spelled_out(prompt)
-    arguments = {"prompts": prompts, "options": options}
+    prompts = require_prompts("prompt", prompt)
+    arguments, texts = {"prompts": prompts, "options": options}, _spelled_out(prompts)
     return _text_job(models, body, f"{__name__}:_generate", arguments, GenerationSettings, names, limits, texts)
 
 

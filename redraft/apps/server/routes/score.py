@@ -11,7 +11,7 @@ from redraft.apps.server.errors import _JsonObject
 from redraft.apps.server.jobs import RequestLimits, _chosen_model, _Job, _require_cost
 from redraft.apps.server.options import _CLIENT_NAMES
 from redraft.apps.server.routes.route import Route
-from redraft.tasks.arguments.settings import ScoreSettings
+from redraft.tasks.arguments.settings import ScoreSettings, require_texts
 
 if TYPE_CHECKING:
     from redraft.apps.server.records import _Work
@@ -30,7 +30,7 @@ class ScoreBody(Route):
 
     def job(self, models: Sequence[_JsonObject], limits: RequestLimits) -> _Job:
         model, options = _chosen_model(models, self.model), {name: value for _, name, value in self.settings()}
-        texts = [self.texts] if isinstance(self.texts, str) else self.texts
+        texts = require_texts("texts", self.texts)
         cost = sum(max(len(text) / 3, model["length"] or 0) for text in texts) * (self.draws or 4)
         _require_cost(cost, limits, "texts")
         arguments = {"texts": texts, "options": options}

@@ -238,7 +238,7 @@ class Eval(Checked):
         from redraft.tasks.canvases import sample_canvases
         from redraft.training.data.annotations import mean_coverage
         from redraft.training.data.loader import first_batches, load_rows
-        from redraft.training.data.pairs import InfinitePairs
+        from redraft.training.data.pairs import first_sources
         from redraft.training.samples import blank_canvases
 
         if not self.samples:
@@ -250,8 +250,7 @@ class Eval(Checked):
         details = {"rows": len(results.texts), "sampler": str(run.sampler)}
         if (distribution := run.distribution) is not None and not run.framing.conditional:
             yield "grammatical", fraction_possible(results.texts, distribution), details
-        if isinstance(data, InfinitePairs):
-            sources = [data.pair(self.split, index).source for index in range(len(results.texts))]
+        if sources := first_sources(data, self.split, len(results.texts)):
             answers = [result.new.strip() for result in results] if run.framing.in_chat else results.texts
             if (coverage := mean_coverage(data, sources, answers)) is not None:
                 yield "facts", coverage.share, details

@@ -24,6 +24,7 @@ from redraft.decoding.samplers.editing import SDEdit
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import DecodingSettings, GenerationSettings, RewriteSettings, require_texts
+from redraft.tasks.engine.conditions import require_source_reader
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.plan import DecodingPlan, TextRequest, make_plan
 from redraft.tasks.engine.result import TextResult, TextResults
@@ -63,10 +64,18 @@ def _consensus(group: Sequence[TextResult]) -> TextResult:
 def plan_rewrite(model: TextModel, texts: str | Sequence[str], settings: RewriteSettings) -> list[DecodingPlan]:
     """Plans the rewriting of each text, with all its candidates. Raises if the model does not support a setting."""
     texts = require_texts("texts", texts)
-    if model.classes and not model.condition_optional:
-        raise ValueError("this model needs a class, which rewrite does not take; use redraft generate --label")
+    _require_rewritable(model)
     plans = [_answer(model, text, settings) if model.needs_source else _edit(model, text, settings) for text in texts]
     return [plan.offset_by(i, texts[:i].count(texts[i])) for i, plan in enumerate(plans)]
+
+
+def _require_rewritable(model: TextModel) -> None:
+    """Raises for models that can neither edit a text nor answer one."""
+    if model.classes and not model.condition_optional:
+        raise ValueError("this model needs a class, which rewrite does not take; use redraft generate --label")
+    require_source_reader(model)
+    if model.lm.process.vectors and model.lm.block is not None:
+        raise ValueError("this model writes vectors in blocks and cannot start from a draft; use redraft generate")
 
 
 def _answer(model: TextModel, text: str, settings: RewriteSettings) -> DecodingPlan:
@@ -94,7 +103,7 @@ def _edit(model: TextModel, text: str, settings: RewriteSettings) -> DecodingPla
         )
     row = model.encode_row(text)
     fixed = _fixed(model, row, settings.pinned)
-    if model.lm.codec is not None and model.lm.codec.latents is not None and settings.pinned:
+    if model.compresses and settings.pinned:
         raise ArgumentError(
             "pinned", "pinned=…: this model compresses whole texts, so single words cannot be kept; leave it out"
         )

@@ -25,6 +25,7 @@ from redraft.apps.cli.commands.measure.levels import Levels
 from redraft.apps.cli.commands.measure.noise import Noise
 from redraft.apps.cli.commands.measure.picture import Picture
 from redraft.apps.cli.commands.measure.probe import Probe
+from redraft.apps.cli.commands.models import Models
 from redraft.apps.cli.commands.report import ReportRun
 from redraft.apps.cli.commands.serve import Play, Serve
 from redraft.apps.cli.commands.show import Show
@@ -52,7 +53,7 @@ VERB_GROUPS: Mapping[str, Mapping[str, type[Any]]] = {
     "Train": {"train": Train, "adapt": AdaptModel, "import": Import, "export": Export},
     "Measure": {"eval": Eval, "compare": Compare, "probe": Probe, "levels": Levels, "check": Check, "audit": Audit},
     "Serve": {"serve": Serve},
-    "Look inside": {"show": Show, "report": ReportRun, "noise": Noise, "picture": Picture},
+    "Look inside": {"models": Models, "show": Show, "report": ReportRun, "noise": Noise, "picture": Picture},
 }
 VERBS = {name: verb for verbs in VERB_GROUPS.values() for name, verb in verbs.items()}
 _ABOUT = """Train, evaluate and run diffusion language models.

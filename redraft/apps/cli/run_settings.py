@@ -93,7 +93,7 @@ def _settings_of(value: Any, whole: tuple[type, ...], path: str = "") -> Iterato
         current, name = getattr(value, item.name), f"{path}{item.name}"
         if not item.init or isinstance(current, whole):
             continue
-        group = path.partition(".")[0] or "Run"
+        group = path.partition(".")[0].replace("_", " ").capitalize() or "Run"
         about = docs.get(item.name, "")
         if _is_plain(hints[item.name]):
             yield argument_of(name, Setting(about, group=group), hints[item.name], current)

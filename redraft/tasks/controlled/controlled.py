@@ -50,17 +50,22 @@ def plan_control(model: TextModel, settings: ControlSettings) -> DecodingPlan:
     """Plans controlled generation. Raises if the model does not support a setting."""
     if not (settings.pos or settings.length or settings.attributes or settings.ruled):
         raise ArgumentError("pos", "nothing to control; give pos=…, length=…, attributes=…, required=… or pattern=…")
-    conditional = (
-        model.needs_source and "attributes" not in model.lm.parts
-    )  # an attribute layer's classes are no condition
-    if conditional or (model.classes and not model.condition_optional):
-        raise ValueError("this model needs a source or a class, which control does not take; use redraft generate")
+    _require_controllable(model)
     controls = ControlRequest(model, settings)
     if settings.scale is None:
         settings = replace(settings, required=(*settings.required, *controls.keywords))
     request = controls.request()
     settings = _with_order(model, settings, bool(controls.tags), request.most_new)
     return make_plan(model, request, settings, controls.guide)
+
+
+def _require_controllable(model: TextModel) -> None:
+    """Raises for models whose texts cannot be controlled."""
+    answers = model.needs_source and "attributes" not in model.lm.parts  # an attribute layer's classes are no condition
+    if answers or (model.classes and not model.condition_optional):
+        raise ValueError("this model needs a source or a class, which control does not take; use redraft generate")
+    if model.compresses:
+        raise ValueError("this model compresses whole texts, so no rule can be kept in them; use redraft generate")
 
 
 def _with_order(model: TextModel, settings: ControlSettings, has_tags: bool, most_new: int) -> ControlSettings:

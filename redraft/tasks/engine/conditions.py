@@ -70,8 +70,15 @@ def require_guidable(
         )
 
 
+def require_source_reader(model: TextModel) -> None:
+    """Raises for models that need a source and cannot read a text as one: attribute layers."""
+    if model.needs_source and "encoder" not in model.lm.parts and model.lm.config.vocab.bos is None:
+        raise ValueError("this model reads attributes, not texts; use redraft control with --attributes")
+
+
 def require_source(model: TextModel, settings: GenerationSettings) -> None:
     """Raises unless a seq2seq model gets a source and any other trained model gets none."""
+    require_source_reader(model)
     if model.needs_source and settings.source is None:
         raise ArgumentError("source", 'this model needs a source to answer; give one: source="TEXT"')
     if settings.source is not None and model.run is not None and not model.needs_source:

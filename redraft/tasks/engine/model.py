@@ -109,6 +109,11 @@ class TextModel:
         conditional = self.run.framing.conditional if self.run is not None else "encoder" in self.lm.parts
         return conditional and not self.classes
 
+    @property
+    def compresses(self) -> bool:
+        """Whether its codec compresses whole texts, so that it cannot keep given tokens."""
+        return self.lm.codec is not None and self.lm.codec.latents is not None
+
     def source_turn(self, source: str | None) -> list[tuple[int, ...]]:
         """A list with the ids of the source as a chat message of the user; empty unless trained on chats."""
         framing = None if self.run is None else self.run.framing

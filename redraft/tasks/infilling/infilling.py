@@ -79,12 +79,19 @@ def plan_infilling(
     parsed = [template for template in templates if isinstance(template, Template)]
     if not parsed:
         parsed = [Template.parse(text) for text in require_texts("templates", templates)]  # type: ignore[arg-type]
-    if "encoder" in model.lm.parts or model.needs_source:
-        raise ValueError("this model answers a source and cannot fill holes; use redraft generate DIR --source TEXT")
+    _require_holes(model)
     return [
         _plan_template(model, parsed, index, settings).offset_by(index, parsed[:index].count(template))
         for index, template in enumerate(parsed)
     ]
+
+
+def _require_holes(model: TextModel) -> None:
+    """Raises for models that cannot fill holes."""
+    if "encoder" in model.lm.parts or model.needs_source:
+        raise ValueError("this model answers a source and cannot fill holes; use redraft generate DIR --source TEXT")
+    if model.compresses:
+        raise ValueError("this model compresses whole texts and cannot fill holes; use redraft generate")
 
 
 def _plan_template(

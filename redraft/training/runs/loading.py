@@ -198,6 +198,25 @@ def describe_run(path: str | Path, trust: tuple[str, ...] = ()) -> tuple[Run | N
     return (origin if isinstance(origin, Run) else None), step
 
 
+def outline_model(path: str | Path, trust: tuple[str, ...] = ()) -> LoadedModel:
+    """Returns a model of Redraft without its weights, on the device meta: to ask what it can do. Takes no memory."""
+    path = preferred_checkpoint(_resolve_path(path)[0])
+    match _kind(path):
+        case "foreign":
+            raise CheckpointError(f"{path} is a model of another project; load it to see what it is")
+        case "export":
+            data, step = serialization.read_json(path / "config.json"), None
+        case kind:
+            saved = _read(path, kind, ("config",))
+            data, step = saved.documents["config"], saved.step
+    origin = _parse_config(data, trust)
+    if isinstance(origin, AdapterConfig):
+        origin, _ = _merge_with_base(origin, reader.read_export(path, "cpu", None).tensors, path, None)
+    with torch.device("meta"):
+        model = DiffusionLM(origin.model, origin.tokenizer)
+    return LoadedModel(model, origin if isinstance(origin, Run) else None, step)
+
+
 def _resolve_path(path: str | Path) -> tuple[Path, str | None]:
     """Resolves a path, shipped model or hub name to a directory; also returns the repository name for the hub."""
     folder = shipped.shipped_folder(path)

@@ -32,7 +32,7 @@ from redraft.training.objectives.objective import Objective, TrainingGoal
 class OptimizerConfig:
     """AdamW, optionally with Muon for the hidden matrices; linear warm-up, then a cosine down to `floor` · lr."""
 
-    lr: float = 3e-4
+    lr: float = 3e-4  # learning rate of AdamW
     muon: float | None = None  # learning rate of Muon on the hidden matrices; None for AdamW everywhere
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
@@ -51,6 +51,7 @@ class OptimizerConfig:
             raise ValueError(f"betas={self.betas}; each must be at least 0 and below 1")
 
 
+_MOST_STEPS = 10**8  # many times what any language model took, so more is a typo
 _MONITORING = (
     *("log_every", "save_every", "eval_every", "eval_rows", "samples", "keep_checkpoints", "keep_best", "tensorboard"),
 )
@@ -67,19 +68,19 @@ class Run:
     objective: TrainingGoal = field(default_factory=Objective)
     sampler: Sampler = field(default_factory=Ancestral)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    steps: int = 1000
+    steps: int = 1000  # training steps
     batch: int = 64  # rows per step, over all workers
     micro_batches: int = 1  # micro-batches per worker and step (gradient accumulation)
-    seed: int = 0
+    seed: int = 0  # seed of weights, data order, noise and samples
     base: str | None = None  # path of a model to start from; weights that only the new model has are initialized
     precision: Literal["auto", "fp32", "bf16"] = "auto"  # auto: bf16 if a benchmark finds it faster here
     compile: bool = False  # compile the network's blocks; rounding may differ after a restart
     recompute: bool = False  # gradient checkpointing: less memory, more time
     shard: bool = False  # FSDP2: shard weights and optimizer state over the workers
-    log_every: int = 10
-    save_every: int = 200
-    eval_every: int = 500
-    eval_rows: int = 128
+    log_every: int = 10  # steps between lines of metrics.jsonl
+    save_every: int = 200  # steps between checkpoints
+    eval_every: int = 500  # steps between evaluations on held-out text
+    eval_rows: int = 128  # held-out rows per evaluation
     samples: int = 4  # texts generated at each evaluation
     keep_checkpoints: int = 2  # number of newest checkpoints to keep
     keep_best: bool = True  # keep the checkpoint with the lowest held-out bits too, in best/; loading prefers it
@@ -94,8 +95,8 @@ class Run:
                 "build the process with tokenizer.vocab"
             )
         self._require_classes()
+        require_range(self, 1, _MOST_STEPS, "steps")
         counts = (
-            "steps",
             "batch",
             "micro_batches",
             "log_every",

@@ -27,9 +27,10 @@ class Serve(Checked):
 
     models: tuple[str, ...] = setting(
         (),
-        "Directories of trained models, or hf:org/name. A model is named after its directory, or by NAME=DIR.",
+        "Directories of trained models, shipped models (story, smol), or hf:org/name. A model is named after its "
+        "directory, or by NAME=DIR.",
         otherwise=f"{SMOL} if it is installed, and {STORY}",
-        metavar="[DIR ...]",
+        metavar="[MODEL ...]",
         positional=True,
     )
     host: str = setting("127.0.0.1", "Address to listen on; any address but this machine's own needs an API key.")
@@ -151,9 +152,9 @@ class Play(Checked):
 
     models: tuple[str, ...] = setting(
         (),
-        "Directories of trained models.",
+        "Directories of trained models, or shipped models (story, smol).",
         otherwise=f"{SMOL} if it is installed, and {STORY}",
-        metavar="[DIR ...]",
+        metavar="[MODEL ...]",
         positional=True,
     )
     port: int = setting(0, "Port to listen on; 0 chooses a free one.", least=0, most=65535)

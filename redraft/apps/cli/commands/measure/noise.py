@@ -26,8 +26,9 @@ class Noise(Checked):
 
     model: Path = setting(
         REQUIRED,
-        "Directory of a run, a checkpoint or an exported model; a codec alone is enough.",
-        metavar="DIR",
+        "Directory of a run, a checkpoint or an exported model, or a model that ships with Redraft: story, smol. "
+        "A codec alone is enough.",
+        metavar="MODEL",
         positional=True,
     )
     text: str | None = setting(

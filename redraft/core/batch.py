@@ -10,7 +10,7 @@ from torch import Tensor
 
 from redraft.core.canvas import Context
 from redraft.core.condition import Condition
-from redraft.core.ops import map_tensors
+from redraft.core.ops import _map_tensors
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ class Batch:
         def move(tensor: Tensor) -> Tensor:
             return tensor.to(device)
 
-        condition, origin = (map_tensors(record, move) for record in (self.condition, self.origin))
-        return map_tensors(self, move, condition=condition, origin=origin)
+        condition, origin = (_map_tensors(record, move) for record in (self.condition, self.origin))
+        return _map_tensors(self, move, condition=condition, origin=origin)
 
 
 class CleanBatch(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from redraft.core.condition import Condition
-from redraft.core.ops import map_tensors
+from redraft.core.ops import _map_tensors
 
 
 class Cache(Protocol):
@@ -58,7 +58,7 @@ class Constraints:
     def rows(self, index: Tensor) -> Constraints:
         """The constraints of the rows at `index`."""
         rules = None if self.rules is None else self.rules.rows(index)
-        return map_tensors(self, lambda tensor: tensor[index], rules=rules)
+        return _map_tensors(self, lambda tensor: tensor[index], rules=rules)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Context:
         positions = self.positions
         if positions is not None and len(positions) > 1:
             positions = positions[index]
-        return map_tensors(
+        return _map_tensors(
             self,
             lambda tensor: tensor[index],
             positions=positions,
@@ -142,7 +142,7 @@ class Canvas:
 
     def rows(self, index: Tensor) -> Canvas:
         """The canvas of the rows at `index`."""
-        return map_tensors(self, lambda tensor: tensor[index], context=self.context.rows(index))
+        return _map_tensors(self, lambda tensor: tensor[index], context=self.context.rows(index))
 
     @property
     def positions(self) -> Tensor:

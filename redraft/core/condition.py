@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from redraft.core.ops import map_tensors
+from redraft.core.ops import _map_tensors
 
 
 @dataclass(frozen=True)
@@ -21,4 +21,4 @@ class Condition:
 
     def rows(self, index: Tensor) -> Condition:
         """The condition of the rows at `index`."""
-        return map_tensors(self, lambda tensor: tensor[index])
+        return _map_tensors(self, lambda tensor: tensor[index])

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 _Record = TypeVar("_Record")
 
 
-def map_tensors(record: _Record, change: Callable[[Tensor], Tensor], **others: Any) -> _Record:
+def _map_tensors(record: _Record, change: Callable[[Tensor], Tensor], **others: Any) -> _Record:
     """A copy of a dataclass with `change` applied to its tensors; the fields in `others` are replaced instead."""
     names = [field.name for field in fields(record) if field.name not in others]  # type: ignore[arg-type]
     tensors = {name: value for name in names if isinstance(value := getattr(record, name), Tensor)}

@@ -9,7 +9,7 @@ from redraft.core.text.chat_template import prompt_ids
 from redraft.tasks.arguments.settings import GenerationSettings, Prompt
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.plan import DecodingPlan
-from redraft.tasks.generation import plan_generation, plan_replies
+from redraft.tasks.generation import _plan_replies, plan_generation
 
 
 def plan_chat_reply(
@@ -22,13 +22,15 @@ def plan_chat_reply(
     """
     if model.tokenizer.template is None and model.needs_source:
         return plan_generation(model, begin, replace(settings, source=messages[-1]["content"]))
-    prompt = chat_prompt(model, messages, begin)
+    prompt = _chat_prompt(model, messages, begin)
     return (
-        plan_generation(model, prompt, settings) if isinstance(prompt, str) else plan_replies(model, [prompt], settings)
+        plan_generation(model, prompt, settings)
+        if isinstance(prompt, str)
+        else _plan_replies(model, [prompt], settings)
     )
 
 
-def chat_prompt(model: TextModel, messages: Sequence[Mapping[str, str]], begin: str = "") -> Prompt:
+def _chat_prompt(model: TextModel, messages: Sequence[Mapping[str, str]], begin: str = "") -> Prompt:
     """The conversation up to the reply, and the beginning of the reply: as ids if there is a chat template."""
     tokenizer = model.tokenizer
     if tokenizer.template is None:

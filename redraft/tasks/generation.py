@@ -12,7 +12,7 @@ from redraft.core.text.chat_template import question_encoder
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import GenerationSettings, Prompt, require_prompts
-from redraft.tasks.causal_writing import DIFFUSION_NOTE, as_causal, with_sane_sampling, writes_causally
+from redraft.tasks.causal_writing import _DIFFUSION_NOTE, _as_causal, _with_sane_sampling, _writes_causally
 from redraft.tasks.engine.conditions import (
     label_id,
     length_warning,
@@ -65,13 +65,13 @@ def plan_generation(model: TextModel, prompts: str | Sequence[Any], settings: Ge
     """Plans generation. Raises here, before decoding, if the model does not support a setting."""
     prompts = [p if isinstance(p, str) else model.prompt_ids(p) for p in require_prompts("prompts", prompts)]
     return (
-        plan_replies(model, _conversations(model, prompts), settings)
+        _plan_replies(model, _conversations(model, prompts), settings)
         if settings.chat
         else _plan(model, prompts, settings)
     )
 
 
-def plan_replies(
+def _plan_replies(
     model: TextModel, conversations: Sequence[tuple[int, ...]], settings: GenerationSettings
 ) -> DecodingPlan:
     """Plans the next message of each conversation, given as tokens."""
@@ -82,9 +82,9 @@ def _plan(
     model: TextModel, prompts: Sequence[Prompt], settings: GenerationSettings, reply: bool = False
 ) -> DecodingPlan:
     notes: tuple[str, ...] = ()
-    if writes_causally(model, settings):
-        model, notes = as_causal(model, settings), (DIFFUSION_NOTE,)
-    settings = with_sane_sampling(model, settings, settings.n * len(prompts))
+    if _writes_causally(model, settings):
+        model, notes = _as_causal(model, settings), (_DIFFUSION_NOTE,)
+    settings = _with_sane_sampling(model, settings, settings.n * len(prompts))
     if settings.draft is not None:
         settings = replace(settings, sampler=speculative_sampler(model, settings), draft=None)  # type: ignore[arg-type]
     require_source(model, settings)

@@ -13,7 +13,7 @@ from redraft.core.batch import Batch, BatchOrigin
 from redraft.core.text.shading import table_html
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.settings import ScoreSettings, require_texts
-from redraft.tasks.causal_writing import without_adapter
+from redraft.tasks.causal_writing import _without_adapter
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.result import Results
 from redraft.tasks.engine.sampler_choice import batch_size
@@ -104,7 +104,7 @@ def score(model: ModelOrPath, texts: str | Sequence[str], **options: Any) -> Sco
         texts: a whole text, or a list of them; the end of each text is scored too
         options: the fields of `ScoreSettings`, by name: draws, seed
     """
-    settings, text_model = settings_from(ScoreSettings, options), without_adapter(as_text_model(model))
+    settings, text_model = settings_from(ScoreSettings, options), _without_adapter(as_text_model(model))
     texts = require_texts("texts", texts)
     _require_unconditional(text_model)
     rows = [text_model.encode_row(text) for text in texts]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import GenerationSettings
-from redraft.tasks.chat import chat_prompt, plan_chat_reply
+from redraft.tasks.chat import _chat_prompt, plan_chat_reply
 from redraft.tasks.choice.choice import choose_next
 from redraft.tasks.engine.model import TextModel
 from redraft.tasks.engine.plan import DecodingPlan
@@ -74,6 +74,6 @@ def _chosen_tool(
             "tool_choice", "this model cannot choose between tools; name one: tool_choice={'type': 'function', …}"
         )
     names = [*([] if required else ["null"]), *(json.dumps(tool.name) for tool in tools)]
-    prompt = model.prompt_ids(chat_prompt(model, messages))
+    prompt = model.prompt_ids(_chat_prompt(model, messages))
     best = choose_next(model, prompt, '{"name": ', names, ",").best
     return None if best == "null" else next(tool for tool in tools if json.dumps(tool.name) == best)

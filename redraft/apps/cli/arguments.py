@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Protocol
 
 from redraft.apps.cli.help_text import _verb_help
-from redraft.apps.cli.parsing import _is_flag, _parse_words, _unknown_option, _UsageError, closest
+from redraft.apps.cli.parsing import _closest, _is_flag, _parse_words, _unknown_option, _UsageError
 from redraft.tasks.arguments.setting import Argument, arguments_of
 from redraft.tasks.arguments.settings import (
     ControlSettings,
@@ -69,5 +69,5 @@ def name_flags(message: str, arguments: Iterable[Argument] = ()) -> str:
 def suggest(name: str, names: Iterable[str]) -> str:
     """Suggest the closest valid names for a misspelled one, or list all names."""
     names = list(names)
-    close = closest(name, names)
+    close = _closest(name, names)
     return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(names)}"

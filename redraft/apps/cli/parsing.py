@@ -13,7 +13,7 @@ from difflib import SequenceMatcher, get_close_matches
 from pathlib import Path
 from typing import Any
 
-from redraft.apps.cli.user_code import load_object
+from redraft.apps.cli.user_code import _load_object
 from redraft.tasks.arguments.aliases import ALIASES
 from redraft.tasks.arguments.setting import REQUIRED, Argument, arguments_of, nested_settings
 
@@ -91,7 +91,7 @@ class Option:
         if self.argument.kind is Path:
             return Path(word)
         if self.argument.setting.objects and ".py:" in word:
-            return load_object(word)
+            return _load_object(word)
         if self.argument.kind not in (int, float):
             return word
         if self.argument.optional and word == "None":
@@ -203,10 +203,10 @@ def _meant(flag: str, flags: Sequence[str]) -> str:
         if candidate and all(word.strip("()") in flags for word in candidate.split() if word.startswith("--")):
             return candidate
     ends = [known for known in flags if known.endswith((f".{name}", f".{name.replace('-', '_')}"))]
-    return min(ends, key=len) if ends else next(iter(closest(flag, flags)), "")
+    return min(ends, key=len) if ends else next(iter(_closest(flag, flags)), "")
 
 
-def closest(name: str, names: Iterable[str]) -> list[str]:
+def _closest(name: str, names: Iterable[str]) -> list[str]:
     """The names that a misspelled one is nearest to, the nearest first; empty if none is near."""
     bare = {known.lstrip("-"): known for known in names}
     close = get_close_matches(given := name.lstrip("-"), bare, n=3, cutoff=0.6)

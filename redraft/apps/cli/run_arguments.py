@@ -9,7 +9,7 @@ from typing import Any
 
 from redraft.apps.cli.arguments import suggest
 from redraft.apps.cli.output import print_note
-from redraft.apps.cli.user_code import _load_function, load_object
+from redraft.apps.cli.user_code import _load_function, _load_object
 from redraft.core.text.tokenizers import ByteTokenizer, Tokenizer
 from redraft.training.data.local import open_corpus
 from redraft.training.data.sources import Corpus, DataError, InfiniteCorpus
@@ -97,7 +97,7 @@ def parse_source(names: Sequence[str], *, undivided: bool = False) -> Corpus | I
 
 def _load_corpus(spec: str) -> Corpus | InfiniteCorpus:
     """Return the corpus that "file.py:NAME" names."""
-    corpus: Corpus | InfiniteCorpus = load_object(spec)
+    corpus: Corpus | InfiniteCorpus = _load_object(spec)
     if not hasattr(corpus, "documents") and not hasattr(corpus, "document"):
         name = type(corpus).__name__
         raise ValueError(f"--data {spec}: {name} has neither the method documents nor document; add one")

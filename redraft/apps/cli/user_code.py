@@ -28,7 +28,7 @@ def _load_function(spec: str) -> Callable[..., Any]:
     return function
 
 
-def load_object(spec: str) -> Any:
+def _load_object(spec: str) -> Any:
     """Return what "file.py:NAME" names; a class or a function is called."""
     path, _, name = spec.rpartition(":")
     value = vars(load_module(path)).get(name)

@@ -30,7 +30,7 @@ _CACHE_ENV = "REDRAFT_CACHE"
 _Entry = Mapping[str, JSON]  # size and SHA-256 of a file
 
 
-def cache_root() -> Path:
+def _cache_root() -> Path:
     """The directory of the cache: $REDRAFT_CACHE, or redraft in the user's cache directory."""
     if chosen := os.environ.get(_CACHE_ENV):
         return Path(chosen).expanduser()
@@ -46,7 +46,7 @@ def cached_folder(name: str, key: JSON, fill: Callable[[Path], None]) -> Path:
         fill: writes the files into an empty directory, without subdirectories
     """
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
-    folder = cache_root() / f"{name}-{digest[:12]}"
+    folder = _cache_root() / f"{name}-{digest[:12]}"
     if _is_intact(folder):
         return folder
     try:

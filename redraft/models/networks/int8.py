@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from redraft.models.networks.prepacked import prepack_output, replace_linears
+from redraft.models.networks.prepacked import _prepack_output, replace_linears
 from redraft.models.networks.transformer import Transformer
 
 
@@ -39,4 +39,4 @@ def quantize_int8(network: Transformer) -> Transformer:
     depend on the batch.
     """
     replace_linears(network.blocks, Int8Linear)
-    return prepack_output(network)
+    return _prepack_output(network)

@@ -109,10 +109,10 @@ def replace_linears(blocks: Iterable[nn.Module], kind: type[nn.Module]) -> None:
 def prepack(network: Transformer, kind: type[InvariantLinear] = PrepackedLinear) -> Transformer:
     """Pack the matrices of the blocks and of the output layer, in place; return the network."""
     replace_linears(network.blocks, kind)
-    return prepack_output(network, kind)
+    return _prepack_output(network, kind)
 
 
-def prepack_output(network: Transformer, kind: type[InvariantLinear] = PrepackedLinear) -> Transformer:
+def _prepack_output(network: Transformer, kind: type[InvariantLinear] = PrepackedLinear) -> Transformer:
     """Pack the output layer, which makes `Row` batch-invariant, in place; return the network."""
     network.replace_output(kind(*output_weights(network)))
     return network

@@ -138,7 +138,7 @@ def predictor_states(read: KeyValueCache, length: int) -> Tensor:
     return states[:, :length] if read.start_columns else F.pad(states, (0, 0, 1, 0))[:, :length]
 
 
-def block_mask(anchors: Tensor, columns: Tensor, block: int, *, causal: bool) -> Tensor:
+def _block_mask(anchors: Tensor, columns: Tensor, block: int, *, causal: bool) -> Tensor:
     """(M, columns + M) bool attention mask for the masks of all anchors' blocks.
 
     A mask attends to the text up to its anchor and to masks of its own block, only to earlier ones if causal.

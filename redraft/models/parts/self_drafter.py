@@ -20,7 +20,7 @@ from redraft.models.networks.linear import lora_enabled, lora_parameters
 from redraft.models.networks.transformer import Transformer
 from redraft.models.parts.base import WholeModel
 from redraft.models.parts.config import WholeConfig
-from redraft.models.parts.drafter import DraftConfig, DraftNetwork, DraftState, block_mask
+from redraft.models.parts.drafter import DraftConfig, DraftNetwork, DraftState, _block_mask
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class SelfDrafter(DraftConfig):
         if config.network.lora is None:
             raise ValueError("SelfDrafter() needs an adapter, and this network has none; give it lora=LoraConfig(…)")
 
-    def build(self, config: WholeConfig) -> SelfDrafterNetwork:
-        return SelfDrafterNetwork(self, config.network, config.io.writes or 0, config.vocab.mask)
+    def build(self, config: WholeConfig) -> _SelfDrafterNetwork:
+        return _SelfDrafterNetwork(self, config.network, config.io.writes or 0, config.vocab.mask)
 
 
-class SelfDrafterNetwork(DraftNetwork):
+class _SelfDrafterNetwork(DraftNetwork):
     """Mask embeddings and bigram weights; the causal network itself, with its adapter on, does the rest."""
 
     target_tokens = 1
@@ -60,8 +60,8 @@ class SelfDrafterNetwork(DraftNetwork):
         """The drafter's own parameters, and the adapter."""
         return [*super().trained(model), *lora_parameters(model.network)]
 
-    def state(self, model: WholeModel) -> SelfDraftState:
-        return SelfDraftState(model)
+    def state(self, model: WholeModel) -> _SelfDraftState:
+        return _SelfDraftState(model)
 
     def block_states(self, network: Transformer, read: KeyValueCache, tokens: Tensor, anchors: Tensor) -> Tensor:
         c, rows, start = network.config, len(tokens), read.start_columns
@@ -71,7 +71,7 @@ class SelfDrafterNetwork(DraftNetwork):
         h = self._add_positions(network, self.masks.repeat(len(anchors), 1)[None], slot).expand(rows, -1, -1)
         columns = torch.arange(-start, tokens.shape[1], device=tokens.device)
         rotary = None if c.rotary is None else RotaryEmbedding.of(slot, c.head_width, c.rotary, c.rope_scaling)
-        mask = block_mask(anchors, columns, self.block, causal=True)
+        mask = _block_mask(anchors, columns, self.block, causal=True)
         positions = TokenPositions(rows, slot, len(columns) + len(slot), len(columns))
         inputs = LayerInputs(positions, None, rotary, None, mask)
         with lora_enabled(network):
@@ -96,7 +96,7 @@ class SelfDrafterNetwork(DraftNetwork):
 
 
 @dataclass(eq=False)
-class SelfDraftState(DraftState):
+class _SelfDraftState(DraftState):
     """Nothing of its own: the drafter reads the cache of the causal network."""
 
     @torch.no_grad()
@@ -104,5 +104,5 @@ class SelfDraftState(DraftState):
         cache, count = KeyValueCache.of(context), min(count, self.max_tokens)
         if not cache.layers or cache.columns - cache.start_columns != z.shape[1] - 1:
             return None
-        drafter, network = self.model.part(SelfDrafterNetwork), self.model.network
+        drafter, network = self.model.part(_SelfDrafterNetwork), self.model.network
         return drafter.logits(network, drafter.draft_states(network, z[:, -1:], cache, count - 1))

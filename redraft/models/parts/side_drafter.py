@@ -22,7 +22,7 @@ from redraft.models.networks.prepacked import PrepackedLinear, output_weights, r
 from redraft.models.networks.transformer import Transformer
 from redraft.models.parts.base import WholeModel
 from redraft.models.parts.config import WholeConfig
-from redraft.models.parts.drafter import DraftConfig, DraftNetwork, DraftState, block_mask, predictor_states
+from redraft.models.parts.drafter import DraftConfig, DraftNetwork, DraftState, _block_mask, predictor_states
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ class SideDrafter(DraftConfig):
         require_range(self, 1, 4096, "layers")
         require_range(self, 0, 4096, "bigram")
 
-    def build(self, config: WholeConfig) -> SideDrafterNetwork:
-        return SideDrafterNetwork(self, config.network, config.io.writes or 0, config.vocab.mask)
+    def build(self, config: WholeConfig) -> _SideDrafterNetwork:
+        return _SideDrafterNetwork(self, config.network, config.io.writes or 0, config.vocab.mask)
 
 
-class SideDrafterNetwork(DraftNetwork):
+class _SideDrafterNetwork(DraftNetwork):
     """Transformer blocks in which masks attend to each other and to the items of the text.
 
     The item of a token is made from the state that predicted it and from its embedding.
@@ -89,8 +89,8 @@ class SideDrafterNetwork(DraftNetwork):
             self.output = PrepackedLinear(weight[: self.words], None if bias is None else bias[: self.words])
         replace_linears(self.blocks, kind)
 
-    def state(self, model: WholeModel) -> SideDraftState:
-        return SideDraftState(model)
+    def state(self, model: WholeModel) -> _SideDraftState:
+        return _SideDraftState(model)
 
     def items(self, network: Transformer, states: Tensor, tokens: Tensor) -> Tensor:
         """(B, n, D) the items of tokens (B, n), from the states (B, n, D) that predicted them."""
@@ -121,7 +121,7 @@ class SideDrafterNetwork(DraftNetwork):
         states = predictor_states(read, tokens.shape[1])[:, first:]
         items = self.items(network, states, tokens[:, first:])
         position = torch.arange(first, tokens.shape[1], device=tokens.device)
-        mask = block_mask(anchors, position, self.block, causal=False)
+        mask = _block_mask(anchors, position, self.block, causal=False)
         last = items[:, anchors - first].repeat_interleave(self.block, 1)
         offset = torch.arange(1, self.block + 1, device=tokens.device)
         h = self.draft_states(self.keys(items, position), last, (anchors[:, None] + offset).flatten(), mask)
@@ -133,7 +133,7 @@ class SideDrafterNetwork(DraftNetwork):
 
 
 @dataclass(eq=False)
-class SideDraftState(DraftState):
+class _SideDraftState(DraftState):
     """The keys and values of a row's items, and the states of the tokens that have none yet."""
 
     _keys: list[KeyValue] = field(default_factory=list, repr=False)  # keys and values of the items, for each layer
@@ -151,13 +151,13 @@ class SideDraftState(DraftState):
     def logits(self, z: Tensor, context: Context, count: int) -> Tensor | None:
         if self._end != z.shape[1]:
             return None
-        drafter, count = self.model.part(SideDrafterNetwork), min(count, self.max_tokens)
+        drafter, count = self.model.part(_SideDrafterNetwork), min(count, self.max_tokens)
         last = self._cache_new_items(drafter, z)
         position = torch.arange(z.shape[1], z.shape[1] + count, device=z.device)
         states = drafter.draft_states(self._keys, last.expand(-1, count, -1), position)
         return drafter.logits(self.model.network, states)
 
-    def _cache_new_items(self, drafter: SideDrafterNetwork, z: Tensor) -> Tensor:
+    def _cache_new_items(self, drafter: _SideDrafterNetwork, z: Tensor) -> Tensor:
         """Add the new tokens' keys and values to the cache; return the item of the last token, (1, 1, D)."""
         states, tokens = (torch.cat(parts, 1) for parts in zip(*self._new, strict=True))
         self._new.clear()

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from redraft.tasks.arguments.setting import ArgumentError, Checked, setting, texts_of
+from redraft.tasks.arguments.setting import ArgumentError, Checked, _texts_of, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,7 +76,7 @@ def _read_schema(name: str, given: Any) -> Any:
 
 def _read_words(name: str, given: Any) -> tuple[str, ...]:
     """One word or a list of words as a tuple."""
-    if (words := texts_of(given)) is None or not all(map(str.strip, words)):
+    if (words := _texts_of(given)) is None or not all(map(str.strip, words)):
         raise ArgumentError(name, f"{name}={given!r:.60}: give a list of words, none of them empty")
     return words
 

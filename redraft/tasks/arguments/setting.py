@@ -116,7 +116,7 @@ class Argument:
 
     def error(self, value: Any, reason: str) -> ArgumentError:
         """The error for an invalid value."""
-        return ArgumentError(self.name, f"{self.name}={show_value(value)}: {reason}")
+        return ArgumentError(self.name, f"{self.name}={_show_value(value)}: {reason}")
 
     def _advice(self, value: Any) -> str:
         """Which choice a wrong value may stand for, or all choices."""
@@ -133,7 +133,7 @@ class Argument:
             raise self.error(value, f"it must be {_NOUNS[self.kind]}")
         elif self.kind in (int, float):
             about = self.setting
-            if reason := range_error(value, about.least, about.most, about.above):
+            if reason := _range_error(value, about.least, about.most, about.above):
                 raise self.error(value, reason)
         return value
 
@@ -169,7 +169,7 @@ def _find_arguments(kind: type[Any]) -> Iterator[Argument]:
     yield from (argument_of(item.name, item.metadata["setting"], hints[item.name], item.default) for item in settings)
 
 
-def texts_of(given: Any) -> tuple[str, ...] | None:
+def _texts_of(given: Any) -> tuple[str, ...] | None:
     """One text, a list of texts or None as a tuple; None if it is anything else."""
     texts = (given,) if isinstance(given, str) else given or ()
     is_list = isinstance(texts, tuple | list) and all(isinstance(text, str) for text in texts)
@@ -208,7 +208,7 @@ def _is_a(value: Any, kind: Any) -> bool:
     return isinstance(value, int | float if kind is float else kind) and (kind is bool or type(value) is not bool)
 
 
-def range_error(value: float, least: float | None, most: float | None, above: float | None = None) -> str | None:
+def _range_error(value: float, least: float | None, most: float | None, above: float | None = None) -> str | None:
     """Why a number is outside a range; None if it is inside."""
     if not -math.inf < value < math.inf:
         return "it must be a finite number"
@@ -226,7 +226,7 @@ def _bound(number: float) -> str:
     return ends.get(number, f"{number:,}")
 
 
-def show_value(value: Any) -> str:
+def _show_value(value: Any) -> str:
     """A value as a message shows it, shortened if it is long."""
     if isinstance(value, int | float):
         return "of more than 30 digits" if 1e30 <= abs(value) < math.inf else repr(value)

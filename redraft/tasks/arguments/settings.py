@@ -13,17 +13,17 @@ from typing import Any, Literal, TypeAlias
 
 from redraft.decoding.registry import SAMPLER_NAMES, SOLVER_NAMES
 from redraft.tasks.arguments.rules import _read_words, _RuleSettings
-from redraft.tasks.arguments.setting import MOST_SEED, ArgumentError, Checked, setting, texts_of
+from redraft.tasks.arguments.setting import MOST_SEED, ArgumentError, Checked, _texts_of, setting
 
-MOST_ROWS = 10**9
-CacheName = Literal["own", "none", "exact", "prefix", "dual"]
-EndName = Literal["free", "last", "never"]
-RuleName = Literal["matched", "gumbel", "token", "block", "point"]
+_MOST_ROWS = 10**9
+_CacheName = Literal["own", "none", "exact", "prefix", "dual"]
+_EndName = Literal["free", "last", "never"]
+_RuleName = Literal["matched", "gumbel", "token", "block", "point"]
 
 
 def _read_stop_strings(name: str, given: Any) -> tuple[str, ...]:
     """One string or a list of strings as a tuple. Raises if one is empty, because it would end every text at once."""
-    if (texts := texts_of(given)) is None or not all(texts):
+    if (texts := _texts_of(given)) is None or not all(texts):
         raise ArgumentError(name, f"{name}={given!r:.60}: give one text or a list of them, none of them empty")
     return texts
 
@@ -46,7 +46,7 @@ class DecodingSettings(_RuleSettings):
     """Settings that all generating tasks share."""
 
     n: int = setting(
-        1, "Number of texts per prompt.", least=1, most=MOST_ROWS, flag="--n", aliases=("--rows",), group="Text"
+        1, "Number of texts per prompt.", least=1, most=_MOST_ROWS, flag="--n", aliases=("--rows",), group="Text"
     )
     sampler: str = setting(
         "own",
@@ -94,7 +94,7 @@ class DecodingSettings(_RuleSettings):
         None,
         "Sample only from the k most likely tokens.",
         least=1,
-        most=MOST_ROWS,
+        most=_MOST_ROWS,
         otherwise="all tokens",
         group="Sampling",
     )
@@ -157,7 +157,7 @@ class DecodingSettings(_RuleSettings):
         None,
         "Write left to right in blocks of this many tokens (semi-autoregressive); for networks with full attention.",
         least=1,
-        most=MOST_ROWS,
+        most=_MOST_ROWS,
         otherwise="the sampler's own",
         group="Speed",
     )
@@ -166,7 +166,7 @@ class DecodingSettings(_RuleSettings):
         "Texts longer than the training rows: write this many tokens, keep the last of them as context, go on. At most "
         "the length of the training rows; steps then count per window.",
         least=2,
-        most=MOST_ROWS,
+        most=_MOST_ROWS,
         otherwise="the whole text at once",
         group="Text",
     )
@@ -174,11 +174,11 @@ class DecodingSettings(_RuleSettings):
         None,
         "With --window: number of new tokens per window; the rest is context.",
         least=1,
-        most=MOST_ROWS,
+        most=_MOST_ROWS,
         otherwise="half of the window",
         group="Text",
     )
-    cache: CacheName = setting(
+    cache: _CacheName = setting(
         "own",
         "Key–value cache. exact: for block-causal models, faster, same text. prefix, dual: approximate caches "
         "for full attention with --decode-block, faster, but the text may change.",
@@ -189,12 +189,12 @@ class DecodingSettings(_RuleSettings):
         "For prefix and dual caches: recompute the whole row after this many steps; 1 gives the same text as "
         "no cache (for dual only without rules).",
         least=1,
-        most=MOST_ROWS,
+        most=_MOST_ROWS,
         otherwise="at the start of each block",
         group="Speed",
         rare=True,
     )
-    end_token: EndName = setting(
+    end_token: _EndName = setting(
         "free",
         "When the text may end, for models trained on rows filled up with end tokens, such as LLaDA. last: "
         "write end tokens only when nothing else is left (samplers confidence, margin, entropy). never: "
@@ -295,7 +295,7 @@ class GenerationSettings(DecodingSettings):
         group="Speed",
         rare=True,
     )
-    accept: RuleName = setting(
+    accept: _RuleName = setting(
         "matched",
         "Which drafted tokens are accepted. No rule changes the output distribution. matched: the same text "
         "as without a draft. gumbel: the same text for every drafter. token, block: for drafters that give "
@@ -316,7 +316,7 @@ class InfillSettings(DecodingSettings):
     """Settings of `infill`."""
 
     room: int = setting(
-        32, "Maximum number of tokens in a hole of any length, [[*]].", least=1, most=MOST_ROWS, group="Text"
+        32, "Maximum number of tokens in a hole of any length, [[*]].", least=1, most=_MOST_ROWS, group="Text"
     )
     draws: int = setting(
         4,
@@ -357,7 +357,7 @@ class ControlSettings(DecodingSettings):
         metavar="TAGS",
         group="Text",
     )
-    length: int | None = setting(None, "Number of tokens of the text.", least=1, most=MOST_ROWS, group="Text")
+    length: int | None = setting(None, "Number of tokens of the text.", least=1, most=_MOST_ROWS, group="Text")
     attributes: tuple[str, ...] = setting(
         (),
         "Attributes of the text, by names and values of the training data, e.g. mood=sad where=lake.",
@@ -433,7 +433,7 @@ class CorrectSettings(Checked):
 
 def require_texts(name: str, texts: str | Sequence[str]) -> list[str]:
     """One text or several as a list. Raises if it is empty or holds anything but strings."""
-    if (listed := texts_of(texts) or texts_of([*texts])) is None:
+    if (listed := _texts_of(texts) or _texts_of([*texts])) is None:
         raise ArgumentError(name, f"{name}={texts!r:.60}: give a text or a list of texts")
     if not listed:
         raise ArgumentError(name, f"{name}=[]: give at least one text")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-LONGEST_WORD = 24  # longest word that can be corrected, in letters
+_LONGEST_WORD = 24  # longest word that can be corrected, in letters
 _CODE = {letter: number for number, letter in enumerate(LETTERS)}
 _OTHER_CHAR = len(LETTERS)  # code of any other letter
 WORD = re.compile(r"[^\W\d_]+")  # letters only
@@ -32,8 +32,8 @@ class Lexicon:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """Words of at most LONGEST_WORD letters."""
-        return tuple(word for word in self.counts if len(word) <= LONGEST_WORD)
+        """Words of at most _LONGEST_WORD letters."""
+        return tuple(word for word in self.counts if len(word) <= _LONGEST_WORD)
 
     @cached_property
     def folded(self) -> frozenset[str]:
@@ -81,8 +81,8 @@ class Lexicon:
 
     @cached_property
     def codes(self) -> NDArray[np.int64]:
-        """(W, LONGEST_WORD) letter codes of each word, −1 after its end."""
-        return np.array([encode_word(word) for word in self.words], np.int64).reshape(-1, LONGEST_WORD)
+        """(W, _LONGEST_WORD) letter codes of each word, −1 after its end."""
+        return np.array([encode_word(word) for word in self.words], np.int64).reshape(-1, _LONGEST_WORD)
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -105,6 +105,6 @@ class Lexicon:
 
 
 def encode_word(word: str) -> list[int]:
-    """The LONGEST_WORD codes of a word in lower case, −1 after its end."""
-    codes = [_CODE.get(letter, _OTHER_CHAR) for letter in word.lower()[:LONGEST_WORD]]
-    return codes + [-1] * (LONGEST_WORD - len(codes))
+    """The _LONGEST_WORD codes of a word in lower case, −1 after its end."""
+    codes = [_CODE.get(letter, _OTHER_CHAR) for letter in word.lower()[:_LONGEST_WORD]]
+    return codes + [-1] * (_LONGEST_WORD - len(codes))

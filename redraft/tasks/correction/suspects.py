@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from redraft.tasks.correction.edit_channel import EditChannel
-from redraft.tasks.correction.lexicon import LONGEST_WORD, Lexicon
+from redraft.tasks.correction.lexicon import _LONGEST_WORD, Lexicon
 
 _WHOLE_WORD = re.compile(r"(?<!\w)[^\W\d_]+(?!\w)")  # letters not adjacent to digits or underscores
 _SENTENCE = re.compile(r"(^|[.!?:]|\n)[\s\"'“”‘’(—-]*$")  # text right before the first word of a sentence
@@ -75,7 +75,7 @@ class _CandidateGenerator:
 
     def may_change(self, text: str, start: int, word: str) -> bool:
         """Whether a word may be changed: not a kept word, too long, or a name (capitalized within a sentence)."""
-        if word.lower() in self.keep or len(word) > LONGEST_WORD:
+        if word.lower() in self.keep or len(word) > _LONGEST_WORD:
             return False
         name = word[0].isupper() and not _SENTENCE.search(text[max(0, start - 12) : start])
         return self.names or not name or (word.isupper() and len(word) == 1)

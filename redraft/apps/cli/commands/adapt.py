@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from redraft.apps.cli.arguments import DATA
-from redraft.apps.cli.commands.train import train_run
+from redraft.apps.cli.commands.train import _train_run
 from redraft.apps.cli.model_flags import ModelFlags, device_setting
 from redraft.tasks.arguments.setting import MOST_SEED, REQUIRED, Checked, setting
 from redraft.training.data.registry import CORPUS_NAMES
@@ -136,7 +136,7 @@ class AdaptModel(Checked):
             )
 
     def __call__(self) -> None:
-        train_run(self._run(), self.out, self.device, self.quiet, self.json)
+        _train_run(self._run(), self.out, self.device, self.quiet, self.json)
 
     def _run(self) -> Run:
         from dataclasses import replace

@@ -68,7 +68,7 @@ class Train(Checked):
     unknown_flags: ClassVar[str] = "settings"
 
     def __call__(self) -> None:
-        train_run(self._run(), self.out or Path("runs") / self._name, self.device, self.quiet, self.json)
+        _train_run(self._run(), self.out or Path("runs") / self._name, self.device, self.quiet, self.json)
 
     @property
     def _name(self) -> str:
@@ -87,7 +87,7 @@ class Train(Checked):
         return parse_run(self.recipe, self.data, self.tokenizer, self.length, change)
 
 
-def train_run(run: Run, out: Path, device: str, quiet: bool, json: bool) -> None:
+def _train_run(run: Run, out: Path, device: str, quiet: bool, json: bool) -> None:
     """Train a run in a directory, or continue it there, and print the result."""
     from redraft.core.hardware.device import find_device
     from redraft.models.checkpoints.lock import exclusive_lock

@@ -12,8 +12,8 @@ from pydantic_core import from_json
 from redraft.apps.server.errors import _bad_request, _from_validation_error
 from redraft.tasks.arguments.setting import Argument, arguments_of
 
-Body = TypeVar("Body", bound="StrictModel")
-MAX_TEXT = 200_000  # characters of one text
+_Body = TypeVar("_Body", bound="StrictModel")
+_MAX_TEXT = 200_000  # characters of one text
 
 
 class StrictModel(BaseModel):
@@ -37,7 +37,7 @@ def with_settings(
     most: Mapping[str, float] = {},
     ignored: Collection[str] = (),
     **renamed: str,
-) -> Callable[[type[Body]], type[Body]]:
+) -> Callable[[type[_Body]], type[_Body]]:
     """Add the arguments of settings classes to a body; `most`: limits of the server, `renamed`: the client's names.
 
     `ignored`: parameters that are accepted and change nothing.
@@ -49,8 +49,8 @@ def with_settings(
     optional: Any = {name + "_" * hasattr(BaseModel, name): (fields[name], Field(None, alias=name)) for name in fields}
     optional |= {name: (Any, Field(None, description="Changes nothing.")) for name in ignored}
 
-    def add(body: type[Body]) -> type[Body]:
-        model: type[Body] = create_model(body.__name__, __base__=body, __doc__=body.__doc__, **optional)
+    def add(body: type[_Body]) -> type[_Body]:
+        model: type[_Body] = create_model(body.__name__, __base__=body, __doc__=body.__doc__, **optional)
         model.argument_names = body.argument_names | {name: name for name in fields} | names
         return model
 
@@ -63,14 +63,14 @@ def _type(argument: Argument, most: float | None) -> Any:
     argument = replace(argument, setting=replace(argument.setting, most=most, objects=False))
 
     def check(value: Any) -> Any:
-        if isinstance(value, str) and len(value) > MAX_TEXT:
-            raise argument.error(value, f"the text is too long; use at most {MAX_TEXT:,} characters")
+        if isinstance(value, str) and len(value) > _MAX_TEXT:
+            raise argument.error(value, f"the text is too long; use at most {_MAX_TEXT:,} characters")
         return None if value is None else argument.check(value)
 
     return Annotated[Any, PlainValidator(check), WithJsonSchema(argument.json_schema())]
 
 
-def parse_body(kind: type[Body], raw: bytes) -> Body:
+def parse_body(kind: type[_Body], raw: bytes) -> _Body:
     """Parse and validate the body of a request; raises an error that names the parameter."""
     try:
         content = from_json(raw, allow_inf_nan=False)  # also refuses lone surrogates and deep nesting

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from redraft.apps.server.bodies.fields import MAX_TEXT, StrictModel, with_settings
+from redraft.apps.server.bodies.fields import _MAX_TEXT, StrictModel, with_settings
 from redraft.tasks.arguments.aliases import ALIASES
 from redraft.tasks.arguments.settings import ControlSettings, GenerationSettings, RewriteSettings
 
@@ -22,7 +22,7 @@ _IGNORED = (  # these change nothing: nothing is stored, nobody is billed, and m
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
     *("reasoning_effort", "verbosity", "parallel_tool_calls"),
 )
-_Text = Annotated[str, Field(max_length=MAX_TEXT)]
+_Text = Annotated[str, Field(max_length=_MAX_TEXT)]
 _Texts = _Text | Annotated[list[str], Field(min_length=1, max_length=64)]
 _Ids = Annotated[list[int], Field(min_length=1, max_length=100_000)]
 _Prompts = _Texts | _Ids | Annotated[list[_Ids], Field(min_length=1, max_length=64)]  # texts, or their ids

@@ -68,7 +68,7 @@ class Executor(ABC):
         return network.count_rows(count)
 
 
-def embedded(network: Network, forward_pass: ForwardPass) -> Tensor:
+def _embedded(network: Network, forward_pass: ForwardPass) -> Tensor:
     """(B, L, D) the embedded tokens."""
     positions = forward_pass.positions.embeddable(forward_pass.context.pad, network.config.positions)
     return network.embed(forward_pass.tokens, positions)

@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from redraft.core.ops import dropout
 from redraft.models.networks.attention import RotaryEmbedding
-from redraft.models.networks.executors.base import Executor, Network, embedded
+from redraft.models.networks.executors.base import Executor, Network, _embedded
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.kv_cache import KeyValue
 from redraft.models.networks.layers import Block, LayerInputs
@@ -27,7 +27,7 @@ class Dense(Executor):
 
     def trunk(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
         c, at, inputs = network.config, forward_pass.at, _layer_inputs(network, forward_pass)
-        h = dropout(embedded(network, forward_pass), c.dropout, network.blocks.training)
+        h = dropout(_embedded(network, forward_pass), c.dropout, network.blocks.training)
         key_values: list[KeyValue] = []
         for i, block in enumerate(cast("Iterable[Block]", network.blocks)):
             args = (h, inputs, forward_pass.past.layer(i), at if i == c.layers - 1 else None)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from redraft.models.networks.attention import RopeScaling, RotaryEmbedding
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.executors.base import Executor, Network, embedded
+from redraft.models.networks.executors.base import Executor, Network, _embedded
 from redraft.models.networks.executors.dense import Dense
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.kv_cache import _KeyValueBuffer
@@ -49,7 +49,7 @@ class Onnx(Executor):
         if not _fits(network, forward_pass):
             return self.inner.trunk(network, forward_pass)
         c, positions, past = network.config, forward_pass.positions, forward_pass.past
-        h = embedded(network, forward_pass).detach().float()
+        h = _embedded(network, forward_pass).detach().float()
         if positions.first != past.columns:  # columns before the last one change, which older caches may still read
             past = replace(past, buffer=None)
         columns = positions.keys - past.columns + 1  # one for the query that is dropped

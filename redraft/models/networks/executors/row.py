@@ -14,7 +14,7 @@ from torch import Tensor
 
 from redraft.models.networks.attention import RotaryEmbedding, attend
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.executors.base import Executor, Network, embedded
+from redraft.models.networks.executors.base import Executor, Network, _embedded
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.kv_cache import COLUMN_STEP, KeyValueCache, _KeyValueBuffer
 from redraft.models.networks.layers import Block, _Attention
@@ -34,7 +34,7 @@ class Row(Executor):
     def trunk(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
         if not _fits(network, forward_pass):
             return self.inner.trunk(network, forward_pass)
-        h = embedded(network, forward_pass)
+        h = _embedded(network, forward_pass)
         buffer = _buffer_after(forward_pass.past, network.config, h)
         parts = h.split(64, 1) if network.batch_invariant else (h,)
         return PassOutput(torch.cat([_run(network, part, buffer) for part in parts], 1), None, [], buffer)

@@ -133,7 +133,7 @@ def sizes(model: DiffusionLM, words: Tokenizer, pairs: int = 7) -> Iterator[Row]
             **found,
             states=program.automaton.states,
             edges=program.edges,
-            share_of_step=profile.parts["rules"].seconds / taken,
+            share_of_step=profile.parts["constraint"].seconds / taken,
         )
 
 

@@ -49,7 +49,7 @@ class _PairList:
     """
 
     source: _Ints  # (B·P,) source states
-    pair: _Ints  # (P,) index of the pair
+    class_set: _Ints  # (P,) index of the set of classes that lead along the pair
     target: _Ints  # (B·P,) target states
     begin: _Ints  # (B·S,) index of the first pair of each state
 
@@ -58,10 +58,11 @@ class _PairList:
         return semiring.plus.reduceat(values, self.begin)
 
     def weights(self, weights: _Floats, semiring: _Semiring) -> _Floats:
-        """(B, L, P) weights of pairs → (L, B·P) in the order of this list."""
+        """(B, L, U) weights of sets of classes → (L, B·P) weights of pairs in the order of this list."""
         B, L, _ = weights.shape
         padded = np.concatenate([weights, np.full((B, L, 1), semiring.zero)], -1)
-        return np.ascontiguousarray(padded.transpose(1, 0, 2)).take(self.pair, axis=2).reshape(L, B * len(self.pair))
+        by_column = np.ascontiguousarray(padded.transpose(1, 0, 2))
+        return by_column.take(self.class_set, axis=2).reshape(L, B * len(self.class_set))
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,12 @@ class _Grouping:
 
     members: _Ints  # (E,) indices, group after group
     begin: _Ints  # (K,) where each group begins
+
+    @classmethod
+    def of(cls, members: _Ints, group: _Ints) -> _Grouping:
+        """Group members by the index of their group; no group is empty."""
+        order = np.argsort(group, kind="stable")
+        return cls(members[order], np.searchsorted(group[order], np.arange(int(group.max(initial=-1)) + 1)))
 
     def sums(self, values: _Floats, semiring: _Semiring) -> _Floats:
         """(N, M) values → (N, K) totals, for a few rows at a time, so that they stay in the processor's cache."""
@@ -101,16 +108,34 @@ class _AutomatonProgram:
         return self._transitions[1].shape[1]
 
     @cached_property
-    def _classes_by_pair(self) -> _Grouping:
+    def _class_sets(self) -> tuple[_Ints, _Ints]:
+        """(P,) the set of classes that lead along each pair of states, and (2, E) set and class of their members.
+
+        Most pairs inside a string share a set, so there are far fewer sets than pairs.
+        """
         pairs, (pair, token_class) = self._transitions
         order = np.argsort(pair, kind="stable")
-        return _Grouping(token_class[order], np.searchsorted(pair[order], np.arange(pairs.shape[1])))
+        begin = np.searchsorted(pair[order], np.arange(1, pairs.shape[1]))
+        numbers: dict[bytes, int] = {}
+        members = np.split(token_class[order], begin)
+        set_of = np.array([numbers.setdefault(each.tobytes(), len(numbers)) for each in members], np.int64)
+        sets = [np.frombuffer(each, token_class.dtype) for each in numbers]
+        return set_of, np.stack([np.repeat(np.arange(len(sets)), [len(each) for each in sets]), np.concatenate(sets)])
 
     @cached_property
-    def _pairs_by_class(self) -> _Grouping:
-        pair, token_class = self._transitions[1]
-        order = np.argsort(token_class, kind="stable")
-        return _Grouping(pair[order], np.searchsorted(token_class[order], np.arange(self.automaton.classes)))
+    def _classes_by_set(self) -> _Grouping:
+        set_index, token_class = self._class_sets[1]
+        return _Grouping.of(token_class, set_index)
+
+    @cached_property
+    def _sets_by_class(self) -> _Grouping:
+        set_index, token_class = self._class_sets[1]
+        return _Grouping.of(set_index, token_class)
+
+    @cached_property
+    def _pairs_by_set(self) -> _Grouping:
+        set_of = self._class_sets[0]
+        return _Grouping.of(np.arange(len(set_of)), set_of)
 
     def _sorted_pairs(self, key: int, rows: int) -> _PairList:
         """The pairs sorted by source (key 0) or target (key 1), for a number of rows; cached."""
@@ -127,7 +152,7 @@ class _AutomatonProgram:
     def _sort_pairs(self, key: int, rows: int) -> _PairList:
         S, pairs = self.automaton.states, self._transitions[0]
         without = np.setdiff1d(np.arange(S), pairs[key])  # states without a pair
-        index = np.append(np.arange(pairs.shape[1]), np.full_like(without, pairs.shape[1]))
+        index = np.append(self._class_sets[0], np.full_like(without, self._classes_by_set.begin.size))
         pairs = np.concatenate([pairs, np.stack([without, without])], 1)
         order = np.argsort(pairs[key], kind="stable")
         first = (np.arange(rows) * S)[:, None]
@@ -156,7 +181,7 @@ class _AutomatonProgram:
             goals: (B, S) bool: states in which a row may end
             semiring: how weights combine
         """
-        return self._backward(self._pair_weights(weights, semiring), span, goals, semiring)
+        return self._backward(self._set_weights(weights, semiring), span, goals, semiring)
 
     def both(
         self, weights: _Floats, span: _Bools, state: _Ints, goals: _Bools, semiring: _Semiring
@@ -165,23 +190,23 @@ class _AutomatonProgram:
 
         The forward pass begins in `state` (B,). Its totals are right up to a factor per row.
         """
-        pair_weights, pairs = self._pair_weights(weights, semiring), self._sorted_pairs(1, len(span))
-        backward, scale = self._backward(pair_weights, span, goals, semiring)
+        set_weights, pairs = self._set_weights(weights, semiring), self._sorted_pairs(1, len(span))
+        backward, scale = self._backward(set_weights, span, goals, semiring)
         first = np.where(np.arange(self.automaton.states) == state[:, None], semiring.one, semiring.zero)
-        steps = pairs, pairs.source, pairs.weights(pair_weights, semiring)
+        steps = pairs, pairs.source, pairs.weights(set_weights, semiring)
         return self._scan(first, steps, span, semiring, False)[0], backward, scale
 
     def _backward(
-        self, pair_weights: _Floats, span: _Bools, goals: _Bools, semiring: _Semiring
+        self, set_weights: _Floats, span: _Bools, goals: _Bools, semiring: _Semiring
     ) -> tuple[_Floats, _Floats]:
         pairs = self._sorted_pairs(0, len(span))
-        steps = pairs, pairs.target, pairs.weights(pair_weights, semiring)
+        steps = pairs, pairs.target, pairs.weights(set_weights, semiring)
         values, scale = self._scan(np.where(goals, semiring.one, semiring.zero), steps, span[:, ::-1], semiring, True)
         return values[::-1], scale
 
-    def _pair_weights(self, weights: _Floats, semiring: _Semiring) -> _Floats:
-        """(B, L, C) weights of classes → (B, L, P) weights of pairs of states."""
-        sums = self._classes_by_pair.sums(weights.reshape(-1, weights.shape[-1]), semiring)
+    def _set_weights(self, weights: _Floats, semiring: _Semiring) -> _Floats:
+        """(B, L, C) weights of classes → (B, L, U) weights of sets of classes, from which those of pairs are taken."""
+        sums = self._classes_by_set.sums(weights.reshape(-1, weights.shape[-1]), semiring)
         return sums.reshape(*weights.shape[:2], sums.shape[-1])  # no position may be left, so not -1
 
     def _scan(
@@ -208,7 +233,7 @@ class _AutomatonProgram:
         """
         source, target = self._transitions[0]
         totals = semiring.times(forward.take(source, axis=1), backward.take(target, axis=1))
-        return self._pairs_by_class.sums(totals, semiring)
+        return self._sets_by_class.sums(self._pairs_by_set.sums(totals, semiring), semiring)
 
     def path(
         self, weights: _Floats, span: _Bools, state: _Ints, values: _Floats, u: _Floats | None, semiring: _Semiring

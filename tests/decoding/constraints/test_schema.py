@@ -21,7 +21,17 @@ from redraft.decoding.constraints.schema.strings import formats
 from redraft.decoding.constraints.schema.strings.numbers import _format_number, _integers, _less_than, _multiple_of
 from redraft.decoding.constraints.schema.strings.patterns import _pattern_formula
 from redraft.decoding.constraints.schema.strings.words import _holds
-from tests.decoding.constraints.schemas import ARRAYS, MIXED, NUMBERS, OBJECTS, REFUSED, SCHEMAS, STRINGS, VALUES
+from tests.decoding.constraints.schemas import (
+    ARRAYS,
+    IMPOSSIBLE,
+    MIXED,
+    NUMBERS,
+    OBJECTS,
+    REFUSED,
+    SCHEMAS,
+    STRINGS,
+    VALUES,
+)
 
 
 def compiled(schema: Any) -> _CompiledSchema:
@@ -135,25 +145,26 @@ def test_what_cannot_be_obeyed_is_refused_by_name_and_place() -> None:
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "integer", "minimum": 3, "maximum": 2},
-        {
-            "type": "object",
-            "required": ["a"],
-            "properties": {"a": {"const": 1}, "b": False},
-            "not": {"required": ["a"]},
-        },
-        {
-            "$ref": "#/$defs/a",
-            "$defs": {"a": {"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}},
-        },
-    ],
-)
-def test_a_schema_that_nothing_obeys_is_refused(schema: Any) -> None:
-    with pytest.raises(ValueError, match="no text that Redraft can write obeys the JSON schema"):
-        compiled(schema)
+def test_a_schema_that_nothing_obeys_is_refused() -> None:
+    """The error names the keyword without which some text would obey, or the schema would fit."""
+    for schema, keyword, pointer in IMPOSSIBLE:
+        with pytest.raises(ValueError, match=f"without {keyword!r} at {re.escape(pointer)} (some|it) would") as error:
+            compiled(schema)
+        assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="no text that Redraft can write obeys the JSON schema; check what"):
+        compiled(False)
+
+
+def test_names_that_no_schema_mentions_are_counted_if_they_differ() -> None:
+    """Groups of names, by the last character or the first, prove that several names differ."""
+    for names, least in (
+        ({}, 6),
+        ({"propertyNames": {"pattern": "^x-[a-z]+$"}}, 4),
+        ({"propertyNames": {"format": "uuid"}}, 2),
+    ):
+        schema = {"type": "object", "minProperties": least, "additionalProperties": {"type": "boolean"}, **names}
+        walk, draw = Walk(compiled(schema).dfa), random.Random(0)
+        assert all(len(json.loads(walk.text(draw, 10 * i))) >= least for i in range(20))
 
 
 def test_what_does_not_fit_is_left_out_and_named() -> None:

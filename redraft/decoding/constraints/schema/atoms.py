@@ -68,6 +68,11 @@ class _ObjectAtom(_Atom):
         """Whether it forbids a name; None if parsers disagree."""
         return False
 
+    @property
+    def distinct_names(self) -> int:
+        """How many different names it needs."""
+        return 0
+
     def withstands_repeats(self, required: bool) -> bool:
         """Whether a repeated name does no harm if this is required to be true; otherwise, if to be false."""
         return True
@@ -159,6 +164,10 @@ class _PropertyCount(_ObjectAtom):
 
     vacuous = False
     repeats = True
+
+    @property
+    def distinct_names(self) -> int:
+        return self.least if self.distinct else 0
 
     def withstands_repeats(self, required: bool) -> bool:
         return required == self.distinct

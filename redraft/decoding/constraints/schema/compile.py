@@ -14,10 +14,11 @@ import numpy as np
 from redraft.decoding.constraints.dfa import AutomatonTooLarge, _Dfa
 from redraft.decoding.constraints.schema.arrays import _array_fragment
 from redraft.decoding.constraints.schema.atoms import _schema_formula
+from redraft.decoding.constraints.schema.decisive import _decisive_keyword
 from redraft.decoding.constraints.schema.document import _KNOWN, _Document, _kind_of, _Schema, _SchemaRefused
 from redraft.decoding.constraints.schema.formula import _all_of, _Formula
 from redraft.decoding.constraints.schema.fragments import _AutomatonBuilder, _Budget, _Fragment
-from redraft.decoding.constraints.schema.limits import _TIERS, _Limits
+from redraft.decoding.constraints.schema.limits import _TIERS, _TRIAL, _Limits
 from redraft.decoding.constraints.schema.objects import _object_fragment
 from redraft.decoding.constraints.schema.values import _ValueCompiler
 
@@ -51,8 +52,19 @@ def _compile_cached(text: str) -> _CompiledSchema:
         if compiled is not None:
             return compiled
         if limits is _TIERS[0]:
-            raise ValueError("no text that Redraft can write obeys the JSON schema; check what its keywords exclude")
-    raise AutomatonTooLarge(f"{error}, even with few levels of recursion and without optional properties")
+            decisive = _decisive_keyword(schema, _compiles_fast, 40)
+            advice = f"without {decisive} some would" if decisive else "check what its keywords exclude"
+            raise ValueError(f"no text that Redraft can write obeys the JSON schema; {advice}")
+    decisive = _decisive_keyword(schema, _compiles_fast, 4)  # few, since each takes a while
+    advice = f"; without {decisive} it would fit" if decisive else ""
+    raise AutomatonTooLarge(f"{error}, even with few levels of recursion and without optional properties{advice}")
+
+
+def _compiles_fast(schema: _Schema) -> bool:
+    try:
+        return _compile_within(schema, _TRIAL) is not None
+    except ValueError:
+        return False
 
 
 def _refuse_nonfinite(text: str) -> float:

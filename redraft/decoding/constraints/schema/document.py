@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
 from redraft.decoding.constraints.schema.formula import _Formula
@@ -132,7 +132,7 @@ class _Node:
 
     def child(self, schema: Any, *steps: str | int) -> _Node:
         """Return the node of a subschema; `steps` are the keyword and index that lead to it."""
-        pointer = "/".join([self.pointer, *(str(step).replace("~", "~0").replace("/", "~1") for step in steps)])
+        pointer = _pointer(self.pointer, steps)
         if _kind_of(schema) not in _SCHEMA_KINDS:
             raise _SchemaRefused(str(steps[0]), self.pointer, f"has {schema!r:.40} where a schema belongs")
         return self.document.node(schema, pointer, self.base)
@@ -222,6 +222,32 @@ def _subschemas(keyword: str, value: Any) -> Iterator[tuple[tuple[str | int, ...
         yield from (((keyword, i), schema) for i, schema in enumerate(value))
     elif keyword in _SINGLE and value is not None:
         yield (keyword,), value
+
+
+def _pointer(start: str, steps: Iterable[str | int]) -> str:
+    """Return the JSON pointer to what `steps` lead to."""
+    return "/".join([start, *(str(step).replace("~", "~0").replace("/", "~1") for step in steps)])
+
+
+class _SchemaPlace(NamedTuple):
+    """A schema object inside a document, and the keys that lead to it."""
+
+    schema: dict[str, Any]
+    steps: tuple[str | int, ...]
+
+    @property
+    def pointer(self) -> str:
+        return _pointer("#", self.steps)
+
+
+def _schema_places(root: Any) -> Iterator[_SchemaPlace]:
+    """Yield all schema objects of a document, the root first."""
+    queue: list[tuple[Any, tuple[str | int, ...]]] = [(root, ())]
+    for schema, steps in queue:  # grows during the loop
+        if _kind_of(schema) == "object":
+            yield _SchemaPlace(schema, steps)
+            for keyword, value in schema.items():
+                queue += [(below, (*steps, *more)) for more, below in _subschemas(keyword, value)]
 
 
 class _Document:

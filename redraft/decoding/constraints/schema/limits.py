@@ -30,3 +30,4 @@ _TIERS = (
     _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=1),
     _Limits(recursion=1, untyped=1, characters=12, items=1, optional_depth=0),
 )
+_TRIAL = _Limits(recursion=2, untyped=1, characters=24, items=2, largest=5_000, work=10_000)  # to find what is too much

@@ -23,13 +23,16 @@ from redraft.decoding.constraints.schema.formula import (
     _substitute,
 )
 from redraft.decoding.constraints.schema.fragments import _NOWHERE, _AutomatonBuilder, _exit_code, _Fragment, _Label
+from redraft.decoding.constraints.schema.strings.patterns import _pattern_formula
 from redraft.decoding.constraints.schema.strings.spelling import _key_bytes
 from redraft.decoding.constraints.schema.strings.words import _holds
 from redraft.decoding.constraints.schema.values import _all_atoms, _Demand, _ValueCompiler
 
 _Formulas = tuple[_Formula, ...]
-_State = tuple[int, _Formulas]  # number of names passed, remaining formulas
+_State = tuple[int, _Formulas]  # number of names passed, remaining formulas; after all: 1 + the group of the last name
 _COMMA, _COLON, _SPACE, _QUOTE, _OPEN, _CLOSE = b',: "{}'
+_ENDS = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_MOST_GROUPS = 6  # groups of free names, so at most this many of them are known to differ
 _OPENING = ("additionalProperties", "patternProperties", "propertyNames", "unevaluatedProperties")
 
 
@@ -85,6 +88,24 @@ class _Object:
         watched = {atom for formula in self.formulas[1:] for atom in formula.atoms}
         mixed = {atom for part in _parts(self.formulas[0]) if part not in sure for atom in part.atoms}
         return bool(general - plain) or bool(general & (watched | mixed))
+
+    @cached_property
+    def groups(self) -> tuple[_Formula, ...]:
+        """Disjoint groups of names that no schema mentions; a name of a later group than all before differs from them.
+
+        They are by the last character, or by the first one if all names end alike; only for objects that must have
+        several different names.
+        """
+        count = min(_MOST_GROUPS, max((atom.distinct_names for atom in _all_atoms(self.formulas)), default=0))
+        wanted = self._wanted_name(self.formulas)
+        best: tuple[_Formula, ...] = ()
+        for pattern in ("[{}]$", "^[{}]") if count > 1 else ():
+            letters = ("".join(alphabet[i::count] for alphabet in _ENDS) for i in range(count))
+            groups = tuple(_pattern_formula(pattern.format(each)) for each in letters)
+            labels = self.compiler.key(wanted, groups).labels
+            possible = tuple(group for i, group in enumerate(groups) if any(label[i] for label in labels))
+            best = max(best, possible, key=len)
+        return best
 
     def build(self) -> _Fragment:
         machine = self.machine
@@ -182,23 +203,29 @@ class _Object:
         atoms = [atom for atom in self._general if any(atom in formula.atoms for formula in formulas)]
         patterns = [pattern for atom in atoms for pattern in atom.patterns]
         every = [atom.every_name for atom in atoms if atom.every_name is not None]
-        watched = tuple(dict.fromkeys(pattern for pattern in [*patterns, *every] if pattern.atoms))
-        wanted = _necessary_condition(
-            formulas[0], lambda atom: None if atom.every_name is None else (atom.every_name, False)
-        )
-        fragment = self.compiler.key(wanted, watched)
+        groups = self.groups if any(atom.distinct_names for atom in _all_atoms(formulas)) else ()
+        watched = tuple(dict.fromkeys(pattern for pattern in [*patterns, *every, *groups] if pattern.atoms))
+        fragment = self.compiler.key(self._wanted_name(formulas), watched)
         nexts = []
         for label in fragment.labels:
             truth = {_TRUE: True, _FALSE: False, **dict(zip(watched, label, strict=True))}
             concerned = [atom for atom in atoms if atom.applies(None, truth.get)]
             wrong = {atom: _FALSE for atom in atoms if atom.forbids(truth.get)}
             remaining = tuple(_substitute(formula, wrong) for formula in formulas)
-            nexts.append(self._value(remaining, concerned, len(self.names) + 1, None, again=place > len(self.names)))
+            after = len(self.names) + 1 + next((i for i, group in enumerate(groups, 1) if truth[group]), 0)
+            again, last = len(self.names) < place >= after, max(place, after) if groups else after
+            nexts.append(self._value(remaining, concerned, last, None, again))
         reader = self.machine.insert_fragment(fragment, nexts)
         for name in self.names if reader != _NOWHERE else ():
             spelled = _key_bytes(name)
             reader = reader if spelled is None else self.machine.with_text(reader, spelled + b'"', _NOWHERE)
         return reader
+
+    def _wanted_name(self, formulas: _Formulas) -> _Formula:
+        """Return the formula that every name must obey."""
+        return _necessary_condition(
+            formulas[0], lambda atom: None if atom.every_name is None else (atom.every_name, False)
+        )
 
     # --- values ---
 

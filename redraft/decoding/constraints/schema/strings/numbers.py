@@ -6,6 +6,7 @@ integers compared with an integer of at most 15 digits: rounding cannot move the
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from functools import lru_cache
 from typing import Any
@@ -22,7 +23,8 @@ from redraft.decoding.constraints.schema.strings.words import (
 )
 
 _DIGITS = 15
-_MOST_REMAINDERS = 3_000
+_MOST_REMAINDERS = 600  # without factors of 2 and 5, since the last digits decide about these
+_LARGEST_DIVISOR = 10_000  # without its decimal point
 _LETTERS = _single_characters("-.0123456789")  # 0: minus, 1: point, 2 … 11: digits
 
 
@@ -73,9 +75,18 @@ def _format_number(value: Decimal | int) -> str:
 
 
 def _number_among(values: list[Decimal | int]) -> _Formula:
+    """Return the formula that a number is one of these, of any length; numbers that are rounded to one are left out."""
     exact = all(Decimal(value) == Decimal(value).to_integral_value() and abs(value) < 10**_DIGITS for value in values)
-    words = _exactly_strings(tuple(dict.fromkeys(map(_format_number, values))))
-    return _with_universe(words, _short_or_integers() if exact else _short_numbers()).all
+    texts = tuple(dict.fromkeys(map(_format_number, values)))
+    rounded = tuple(text for text in map(_rounded_number, texts) if text not in texts)
+    words, same = _exactly_strings(texts), _exactly_strings(rounded).all
+    known = _all_of([_short_or_integers() if exact else _short_numbers(), _not(same)])
+    return _with_universe(words, _any_of([known, words.all])).all
+
+
+def _rounded_number(text: str) -> str:
+    """Return the shortest number that parsers with 64-bit floats round to the same value."""
+    return _format_number(Decimal(repr(float(text)))) if math.isfinite(float(text)) else text
 
 
 @lru_cache(256)
@@ -141,8 +152,8 @@ def _multiple_of(divisor: Decimal) -> _Formula:
     whole = int(divisor.scaleb(places))
     if whole == 1 and places == 0:
         return _integers()
-    if whole * (places + 1) > _MOST_REMAINDERS:
-        raise AutomatonTooLarge(f"has more than {_MOST_REMAINDERS:,} remainders")
+    if _without_factors(whole, 2, 5) * (places + 1) > _MOST_REMAINDERS or whole > _LARGEST_DIVISOR:
+        raise AutomatonTooLarge(f"has more than {_MOST_REMAINDERS} remainders or is above {_LARGEST_DIVISOR:,}")
 
     def step(state: Any, letter: int) -> Any | None:
         remainder, place = state
@@ -159,3 +170,11 @@ def _multiple_of(divisor: Decimal) -> _Formula:
         return remainder * 10 ** (places - (place or 0)) % whole == 0
 
     return _with_universe(_strings_by_steps(_LETTERS, (0, None), step, final), _short_numbers()).all
+
+
+def _without_factors(number: int, *factors: int) -> int:
+    """Divide a number by these factors as often as possible."""
+    for factor in factors:
+        while number and number % factor == 0:
+            number //= factor
+    return number

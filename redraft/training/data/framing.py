@@ -158,14 +158,14 @@ class PackedRows(Framing):
         return _finite(source, split, tokenizer, self)
 
     def _infinite(self, source: InfiniteCorpus, split: Split, tokenizer: Tokenizer) -> FramedRows:
-        tally, vocab = DataStats(), tokenizer.vocab
-        if vocab.eos is None:
+        tally, vocab, eos = DataStats(), tokenizer.vocab, tokenizer.vocab.eos
+        if eos is None:
             raise _NO_EOS
 
         def row(index: int) -> _Row:
             skipped, ids = int(self.length * (index * _GOLDEN_RATIO % 1)), list[int]()
             for document in itertools.count(2 * self.length * index):  # even empty documents fill the row
-                ids += [*tokenizer.encode(source.document(split, document)), vocab.eos]
+                ids += [*tokenizer.encode(source.document(split, document)), eos]
                 tally.documents += 1
                 if len(ids) >= skipped + self.length:
                     break

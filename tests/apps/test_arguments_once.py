@@ -40,13 +40,25 @@ ROUTE_OF: dict[type[Any], str] = {
     CorrectSettings: "/v1/correct",
 }
 TOP = {"max_new_tokens": "max_tokens", **{name: name for name in ("n", "seed", "temperature", "top_p", "stop")}}
-FILES = {"lexicon", "classifier"}  # name files, so a server does not take them
+ANY_TEXT = {  # any text is right, or only the model can say that it is wrong; a wrong type is tested below
+    *("pattern", "schema", "source", "label", "negative_prompt", "draft", "pos", "lexicon", "classifier"),
+}
+NOT_HTTP = {"lexicon", "classifier", "chat"}  # two name files, and chats have a route of their own
 LIMITED = {"draws", "n", "temperature", "candidates"}  # a server has smaller limits, which its sentence names
 TOP |= {name: name for name in ("frequency_penalty", "presence_penalty", "logit_bias")}
 
 
-def wrong_values(argument: Argument) -> Iterator[Any]:
-    """Values outside the range or of another type; words that the shell reads as the same value."""
+def wrong_values(argument: Argument) -> Iterator[tuple[Any, str]]:
+    """Values outside the range or of another type, and the word that the shell reads as the same value."""
+    values = [*_wrong_words(argument)]
+    yield from zip(values, map(str, values), strict=True)
+    if argument.setting.read is not None and argument.count == 0 and argument.name != "pattern":  # "" matches nothing
+        yield [""], ""
+    if argument.name == "logit_bias":
+        yield "[", "["
+
+
+def _wrong_words(argument: Argument) -> Iterator[Any]:
     about = argument.setting
     if argument.count is None and argument.kind in (int, float):
         yield "x"
@@ -81,7 +93,7 @@ def in_python(kind: type[Any], argument: Argument, value: Any) -> str:
 def over_http(kind: type[Any], argument: Argument, value: Any) -> str | None:
     """The message of the server, under our name for the argument; None if it has no such parameter."""
     name = TOP.get(argument.name, argument.name)
-    if argument.name in FILES:
+    if argument.name in NOT_HTTP:
         return None
     if kind in (ScoreSettings, CorrectSettings):
         body = {"texts": "a", argument.name: value}
@@ -95,25 +107,28 @@ def over_http(kind: type[Any], argument: Argument, value: Any) -> str | None:
 def test_a_wrong_value_gets_the_same_sentence_from_python_shell_and_http(say: Say) -> None:
     compared = 0
     for verb, kind in VERB_OF.items():
-        cases = [(argument, value) for argument in arguments_of(kind) for value in wrong_values(argument)]
-        for argument, value in cases:
+        cases = [(argument, *wrong) for argument in arguments_of(kind) for wrong in wrong_values(argument)]
+        for argument, value, word in cases:
             python, http = in_python(kind, argument, value), over_http(kind, argument, value)
-            _, shell = say(verb, "x", argument.flag, str(value), code=2)
+            _, shell = say(verb, "x", argument.flag, word, code=2)
             assert shell == f"redraft: {python.replace(f'{argument.name}=', f'{argument.flag} ', 1)}\n"
             if argument.name not in LIMITED:
                 assert http in (None, python)
                 compared += http is not None
+        fields_with_a_case = {argument.name for argument, *_ in cases}
+        free_texts = {argument.name for argument in arguments_of(kind)} - fields_with_a_case - ANY_TEXT
+        assert free_texts <= {argument.name for argument in arguments_of(kind) if argument.kind is bool}
     assert compared > 60
 
 
 def test_a_value_of_another_type_gets_the_same_sentence_from_python_and_http() -> None:
-    """Every argument of every task has one, except those that name files."""
+    """Every argument of every task has one, except those without a parameter."""
     for kind in VERB_OF.values():
         for argument in arguments_of(kind):
             for value in wrong_types(argument):
                 http = over_http(kind, argument, value)
                 assert http in (None, in_python(kind, argument, value)), (argument.name, value)
-                assert (http is None) == (argument.name in FILES)
+                assert (http is None) == (argument.name in NOT_HTTP)
     sampler = next(argument for argument in arguments_of(GenerationSettings) if argument.name == "sampler")
     assert "choose from" in str(over_http(GenerationSettings, sampler, ["a", 3]))
 

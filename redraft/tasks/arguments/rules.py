@@ -9,7 +9,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
-from redraft.tasks.arguments.setting import ArgumentError, Checked, _texts_of, setting
+from redraft.tasks.arguments.setting import ArgumentError, Checked, _show_value, _texts_of, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,7 +52,7 @@ def _read_patterns(name: str, given: Any) -> tuple[Any, ...]:
     try:
         patterns = tuple(map(_as_pattern, listed))
     except TypeError:
-        raise ArgumentError(name, f"{name}={given!r:.60}: it must be a text, or a list of texts") from None
+        raise ArgumentError(name, f"{name}={_show_value(given)}: it must be a text, or a list of texts") from None
     by_hole = any(isinstance(pattern, tuple) for pattern in patterns)
     return tuple(pattern if isinstance(pattern, tuple) else (pattern,) for pattern in patterns) if by_hole else patterns
 
@@ -77,7 +77,7 @@ def _read_schema(name: str, given: Any) -> Any:
 def _read_words(name: str, given: Any) -> tuple[str, ...]:
     """One word or a list of words as a tuple."""
     if (words := _texts_of(given)) is None or not all(map(str.strip, words)):
-        raise ArgumentError(name, f"{name}={given!r:.60}: give a list of words, none of them empty")
+        raise ArgumentError(name, f"{name}={_show_value(given)}: give a list of words, none of them empty")
     return words
 
 

@@ -227,7 +227,9 @@ def _bound(number: float) -> str:
 
 
 def _show_value(value: Any) -> str:
-    """A value as a message shows it, shortened if it is long."""
+    """A value as a message shows it, shortened if it is long; tuples as lists, which they are on the command line."""
+    if type(value) is tuple:
+        return f"{[*value]!r:.60}"
     if isinstance(value, int | float):
         return "of more than 30 digits" if 1e30 <= abs(value) < math.inf else repr(value)
     return f"{value!s:.80}" if isinstance(value, Path) else f"{value!r:.60}"

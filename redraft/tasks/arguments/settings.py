@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from redraft.decoding.registry import SAMPLER_NAMES, SOLVER_NAMES
 from redraft.tasks.arguments.rules import _read_words, _RuleSettings
-from redraft.tasks.arguments.setting import MOST_SEED, ArgumentError, Checked, _texts_of, setting
+from redraft.tasks.arguments.setting import MOST_SEED, ArgumentError, Checked, _show_value, _texts_of, setting
 
 _MOST_ROWS = 10**9
 _CacheName = Literal["own", "none", "exact", "prefix", "dual"]
@@ -24,7 +24,7 @@ _RuleName = Literal["matched", "gumbel", "token", "block", "point"]
 def _read_stop_strings(name: str, given: Any) -> tuple[str, ...]:
     """One string or a list of strings as a tuple. Raises if one is empty, because it would end every text at once."""
     if (texts := _texts_of(given)) is None or not all(texts):
-        raise ArgumentError(name, f"{name}={given!r:.60}: give one text or a list of them, none of them empty")
+        raise ArgumentError(name, f"{name}={_show_value(given)}: give one text or a list of them, none of them empty")
     return texts
 
 
@@ -37,7 +37,7 @@ def _read_logit_bias(name: str, given: Any) -> str | None:
             raise ValueError
     except (AttributeError, TypeError, ValueError, RecursionError):
         message = 'give ids of tokens with numbers from -100 to 100, such as {"42": -100}'
-        raise ArgumentError(name, f"{name}={given!r:.60}: {message}") from None
+        raise ArgumentError(name, f"{name}={_show_value(given)}: {message}") from None
     return json.dumps(pairs) if pairs else None
 
 

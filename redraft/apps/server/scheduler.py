@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 import greenlet
+import torch
 from torch import Tensor
 
 from redraft.models.networks.executors.base import Executor, Network
@@ -163,12 +164,13 @@ class BatchScheduler:
         return request
 
     def run(self, works: Iterable[Callable[[], None]]) -> None:
-        """Runs several requests together until all have ended."""
+        """Runs several requests together until all have ended, without gradients: they share a thread's grad mode."""
         self._main = greenlet.getcurrent()
-        for work in works:
-            self.start(work)
-        while self.requests:
-            self.run_round()
+        with torch.no_grad():
+            for work in works:
+                self.start(work)
+            while self.requests:
+                self.run_round()
 
     def run_round(self) -> None:
         """Runs one merged pass for the requests whose turn it is.

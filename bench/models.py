@@ -41,7 +41,7 @@ def widened(it: TextModel, size: int = VOCAB) -> TextModel:
     assert isinstance(it.run.tokenizer, WordTokenizer)
     words, spare = it.run.tokenizer, size - it.run.tokenizer.vocab.size
     tokenizer = replace(words, words=(*words.words, *(f"never{i}" for i in range(spare))))
-    run = variations.with_network(variations.with_tokenizer(it.run, tokenizer), head_bias=True)
+    run = variations.with_network(it.run.with_tokenizer(tokenizer), head_bias=True)
     model = DiffusionLM(run.model, tokenizer)
     number = torch.arange(words.vocab.size)
     number = torch.where(number < len(words.words), number, number + spare)  # the special ids come last

@@ -32,7 +32,6 @@ from redraft.core import (
     rng,
     score_ratios,
 )
-from redraft.core.processes.sedd import _uniform_limit
 from redraft.decoding import Ancestral, Blocks, final_canvas
 from redraft.models import (
     BlockCausal,
@@ -293,10 +292,10 @@ def test_ratios_of_a_prediction_give_it_back() -> None:
     process = Interpolating(Vocab(5), Geometric(1e-4, 20))
     log_x = torch.randn(1, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).log_softmax(-1)
     z, t = torch.tensor([[0, 1, 4, 4]]), torch.tensor([[0.1, 0.5, 0.8, 0.9]])
-    log_s = score_ratios(log_x, z, process.mix(t).keep, _uniform_limit(process.vocab))
+    log_s = score_ratios(log_x, z, process.mix(t).keep, process.limiting_distribution)
     found = UniformScoreHead().estimate(log_s[0].float(), z[0], t[0], process)
     same(found, log_x[0].float(), atol=1e-3)
-    with pytest.raises(ValueError, match="needs Interpolating noise"):
+    with pytest.raises(ValueError, match="is for interpolating noise, not Masked"):
         UniformScoreHead().estimate(log_s[0], z[0], t[0], Masked(Vocab(5, mask=4)))
 
 

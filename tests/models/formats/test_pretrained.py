@@ -35,7 +35,6 @@ from redraft.core import (
     score_ratios,
     tweedie_probs,
 )
-from redraft.core.processes.sedd import _absorbing_limit
 from redraft.models import (
     BlockCausal,
     Causal,
@@ -233,7 +232,7 @@ def test_mdlm_score_analytic_step_and_denoiser() -> None:
     """The score of MDLM's prediction, and SEDD's samplers on it."""
     golden = load("mdlm")
     lm = model(_dit_layout(golden.weights, golden.config), 40, Subs())
-    xt, limit, schedule = golden["xt"], _absorbing_limit(Vocab(41, mask=40)), Linear(eps=1e-3)
+    xt, limit, schedule = golden["xt"], Masked(Vocab(41, mask=40)).limiting_distribution, Linear(eps=1e-3)
     s, t = (golden.time().double() - gap for gap in (golden.expected["dt_reverse_step"], 0.0))
     keep_s, keep_t = schedule.keep(s), schedule.keep(t)
     log_score = score_ratios(lm.predict(xt, t).x.double(), xt, keep_t, limit)

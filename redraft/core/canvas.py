@@ -126,6 +126,12 @@ class Canvas:
         context = self.context if previous is None else replace(self.context, previous=previous)
         return replace(self, z=torch.where(fixed, self.z, z), context=context)
 
+    def with_tokens(self, z: Tensor, confidence: Tensor | None) -> Canvas:
+        """The canvas with other tokens in the same shape; faster than `replace`, which checks all shapes again."""
+        canvas = object.__new__(Canvas)
+        canvas.__dict__.update(self.__dict__, z=z, confidence=confidence)
+        return canvas
+
     def with_constraints(self, **changes: Any) -> Canvas:
         """The canvas with these fields of its constraints changed."""
         return replace(self, context=self.context.with_constraints(**changes))

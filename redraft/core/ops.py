@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -33,10 +34,18 @@ def to_numpy(a: Tensor) -> np.ndarray:
     return a.numpy() if a.is_cpu else a.cpu().numpy()
 
 
+def no_grad() -> AbstractContextManager[object]:
+    """`torch.no_grad()`, or nothing at all if gradients are off: entering it costs as much as two small operations."""
+    return torch.no_grad() if torch.is_grad_enabled() else _NOTHING
+
+
+_NOTHING = nullcontext()
+
+
 def flat_positions(where: Tensor) -> Tensor:
     """(N,) indices of the true elements in the flattened mask."""
     if where.is_cpu:
-        return torch.from_numpy(np.flatnonzero(where.numpy()))
+        return torch.from_numpy(where.numpy().reshape(-1).nonzero()[0])
     return where.flatten().nonzero().squeeze(-1)
 
 
@@ -85,22 +94,32 @@ class Ranking:
 
     among: Tensor  # (B, L) bool: the marked positions
     order: np.ndarray  # (B, L) flat indices into (B, L), sorted within each row, marked positions first
-    values: np.ndarray  # (B, L) float64 scores in this order, −∞ after the marked positions
+    lowest: np.ndarray  # (B, L) negative scores of all positions, ∞ for those that are not marked
 
     @classmethod
     def of(cls, score: np.ndarray, among: Tensor) -> Ranking:
         """Rank `score` (B, L) among the marked positions."""
-        marked = to_numpy(among)
-        score = np.where(marked, score, -np.inf).astype(np.float64)
-        order = np.lexsort((-score, ~marked))  # a marked score may be −∞ too: it comes before unmarked positions
-        order += among.shape[1] * np.arange(len(order))[:, None]
-        return cls(among, order, score.ravel()[order])
+        lowest = np.where(to_numpy(among), np.minimum(-score, _LARGEST[score.dtype]), np.inf)  # marked ones may be −∞
+        order = lowest.argsort(-1, kind="stable")
+        if len(order) > 1:
+            order += order.shape[1] * np.arange(len(order))[:, None]
+        return cls(among, order, lowest)
+
+    @property
+    def values(self) -> np.ndarray:
+        """(B, L) float64 scores from the highest to the lowest, −∞ after the marked positions."""
+        return -self.lowest.reshape(-1)[self.order].astype(np.float64, copy=False)
 
     def first(self, count: np.ndarray) -> Tensor:
         """(B, L) bool: the `count` (B,) highest-scoring positions of each row."""
         where = np.zeros(self.order.shape, bool)
-        where.ravel()[self.order[np.arange(self.among.shape[1]) < count[:, None]]] = True
+        flat = where.reshape(-1)
+        for row, most in zip(self.order, count.tolist(), strict=True):
+            flat[row[: max(0, int(most))]] = True
         return torch.from_numpy(where).to(self.among.device) & self.among
+
+
+_LARGEST = {np.dtype(kind): np.finfo(kind).max for kind in (np.float32, np.float64)}
 
 
 def scatter(values: Tensor, where: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 
 ABOVE_ZERO, BELOW_ONE, FINITE = sys.float_info.min, math.nextafter(1.0, 0.0), sys.float_info.max  # open ends
 
@@ -55,7 +56,7 @@ class Vocab:
         """The id before the first token, for causal networks: the mask, else filler."""
         return self.filler if self.mask is None else self.mask
 
-    @property
+    @cached_property
     def ends(self) -> tuple[int, ...]:
         """The ids that never occur inside a text: bos, eos and pad, sorted."""
         return tuple(sorted({token for token in (self.bos, self.eos, self.pad) if token is not None}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TypeVar
 
 import torch
@@ -103,12 +104,17 @@ class DiffusionLMConfig:
             raise ValueError(f"{type(self.head).__name__}() is a head for tokens; this needs a model of vectors")
         return self.head
 
-    @property
+    @cached_property
     def token_head(self) -> Head:
         """The head of a model of tokens; raises for a model of vectors."""
         if not isinstance(self.head, Head):
             raise ValueError(f"{type(self.head).__name__}() is a head for vectors; this needs a model of tokens")
         return self.head
+
+    @cached_property
+    def reads_previous_state(self) -> bool:
+        """Whether a token is predicted from the state of the token before it."""
+        return bool(self.token_head.source(torch.zeros(1, dtype=torch.int64)) != 0)
 
     def noise_level(self, t: Tensor) -> Tensor | None:
         """The noise level that the network sees at time t; None if it does not see the time."""

@@ -262,13 +262,14 @@ class DiffusionLM(nn.Module):
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put a model into eval mode inside the context; afterwards restore the mode of each module."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
+    training = [module for module in model.modules() if module.training]
+    for module in training:
+        module.training = False
     try:
         yield
     finally:
-        for module, mode in modes:
-            module.training = mode
+        for module in training:
+            module.training = True
 
 
 @contextmanager

@@ -95,8 +95,8 @@ class LazyPrediction(Prediction):
 
     def _exclude_ends(self, weights: Tensor, where: Tensor) -> Tensor:
         """Exclude start, end and padding tokens before given text, which they would cut off."""
-        no_end, ends = self._context.constraints.no_end_token, self._model.config.vocab.ends
-        if no_end is None or not ends:
+        no_end = self._context.constraints.no_end_token
+        if no_end is None or not (ends := self._model.config.vocab.ends):
             return weights
         excluded = torch.zeros(weights.shape[-1], dtype=torch.bool, device=weights.device)
         excluded[list(ends)] = True
@@ -123,10 +123,10 @@ class LazyPrediction(Prediction):
                 z, t, context, at = z[index], t[index], context.rows(index), ops.flat_positions(where[index])
         if not len(z):
             return torch.zeros(0, config.network.width, device=z.device)
+        if not config.reads_previous_state:
+            return self._model.network(z, config.noise_level(t), context, at)
         column = at % z.shape[1]
         source = config.token_head.source(column)
-        if source is column:
-            return self._model.network(z, config.noise_level(t), context, at)
         if (ops.to_numpy(source) < 0).any():
             return self._states_from_cache(z, t, context, at // z.shape[1], source)
         return self._model.network(z, config.noise_level(t), context, at - column + source)

@@ -219,6 +219,9 @@ def test_keys_of_many_steps_are_those_of_each(rows: int) -> None:
     for i, step in zip(range(70), keys.at(place).steps(), strict=False):
         assert torch.equal(step.key, keys.fold(i).key)
         assert torch.equal(step.uniform(5), keys.fold(i).at(place).uniform(5))
+        for part, alone in zip(step.split(2), keys.fold(i).at(place).split(2), strict=True):
+            assert torch.equal(part.uniform(5), alone.uniform(5))
+            assert torch.equal(part.uniform(5, 2000), alone.uniform(5, 2000))  # too many to draw for all steps
 
 
 def test_numpy_and_torch_hash_alike() -> None:

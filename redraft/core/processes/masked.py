@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, NamedTuple
 
@@ -43,8 +43,11 @@ class PickResult(NamedTuple):
     @classmethod
     def of(cls, where: Tensor, drawn: Draw, kept: Tensor | None = None) -> PickResult:
         """The tokens drawn at `where`; `kept` (N,) selects them if more positions were drawn."""
-        index = torch.arange(len(drawn.log_x), device=where.device) if kept is None else ops.flat_positions(kept)
-        tokens = drawn.tokens(None if kept is None else index)
+        if kept is None:
+            tokens = drawn.tokens()
+            return cls(where, tokens, drawn.log_x.gather(-1, tokens[:, None]).squeeze(-1))
+        index = ops.flat_positions(kept)
+        tokens = drawn.tokens(index)
         return cls(where, tokens, drawn.log_x[index, tokens])
 
 
@@ -116,7 +119,7 @@ def _apply_pick(canvas: Canvas, choice: PickResult, vocab: Vocab) -> Canvas:
     if choice.again is not None:
         z = z.masked_fill(choice.again, vocab.masked)
         confidence = None if confidence is None else confidence.masked_fill(choice.again & ~canvas.fixed, 0.0)
-    return replace(canvas, z=torch.where(canvas.fixed, canvas.z, z), confidence=confidence)
+    return canvas.with_tokens(torch.where(canvas.fixed, canvas.z, z), confidence)
 
 
 def _reveal_kl(pred: Prediction, where: Tensor, target: Tensor, share: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ def _take_best(
     drawn = pred.draw(hidden, rng=rng, temperature=temperature)
     ranking = ops.Ranking.of(scatter_scores(round_scores(score(drawn)), hidden), hidden)
     where = ranking.first(count(ranking.values))
-    return PickResult.of(where, drawn, where.take(ops.flat_positions(hidden)))
+    return PickResult.of(where, drawn, where[hidden])
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ class AnyOrder(Pick):
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         for_order, for_tokens = rng.split(2)
-        ranking = ops.Ranking.of(ops.to_numpy(for_order.uniform(hidden.shape[1])), hidden)
-        where = ranking.first(_share_count(hidden, share))
-        if not ops.to_numpy(where).any():
+        count = _share_count(hidden, share)
+        if not count.any():
             return PickResult.nothing(hidden)
+        where = ops.Ranking.of(ops.to_numpy(for_order.uniform(hidden.shape[1])), hidden).first(count)
         return PickResult.of(where, pred.draw(where, rng=for_tokens, temperature=self.temperature))
 
 

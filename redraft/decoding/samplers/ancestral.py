@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from redraft.core import ops
 from redraft.core.canvas import Canvas
 from redraft.core.prediction import Denoiser, Prediction
 from redraft.core.processes.base import Process
@@ -45,7 +46,7 @@ class Ancestral(Sampler):
         canvas = initial_canvas(denoise, process, canvas, rng=rng.fold(self.steps))
         yield canvas
         for (t, s), key in zip(pairwise(_time_grid(canvas, self.steps, self.warp)), rng.steps(), strict=False):
-            with torch.no_grad():
+            with ops.no_grad():
                 pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
                 canvas = process.step(pred, canvas, s, t, rng=key)
             yield canvas

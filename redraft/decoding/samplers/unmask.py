@@ -80,12 +80,13 @@ class Unmask(Sampler):
         canvas = initial_canvas(denoise, process, canvas, rng=rng)
         yield canvas
         pick, hidden = self.pick, process.hidden(canvas)
-        left, times = hidden.sum(-1, keepdim=True), self._times(process, hidden.sum(-1, keepdim=True))
+        left = hidden.sum(-1, keepdim=True)
+        times, by_count = self._times(process, left), self._time_by_count
         for i, key in zip(count() if self.steps is None else range(self.steps), rng.steps(), strict=False):
-            if not ops.to_numpy(left).any():
+            if not any(left.view(-1).tolist()):
                 return
-            t = times.gather(1, left) if self._time_by_count else times[i].expand_as(left)
-            with torch.no_grad():
+            t = times.gather(1, left) if by_count else times[i].expand_as(left)
+            with ops.no_grad():
                 pred, share = denoise.predict(canvas.z, canvas.time(t), canvas.context), self._share(left, i)
                 canvas, pick = process.reveal(pred, canvas, t, t, pick, share=share, hidden=hidden, rng=key)
             if may_stop(self.stop, canvas):
@@ -112,7 +113,7 @@ class Unmask(Sampler):
     def _share(self, hidden: Tensor, step: int) -> Tensor:
         """(B, 1) fraction of the masked tokens to reveal; with steps=None half a token, which rounds up to one."""
         if self.steps is None:
-            return torch.from_numpy(0.5 / ops.to_numpy(hidden).clip(1)).to(hidden.device)
+            return 0.5 / hidden.clamp(min=1).to(ops.widest_float(hidden.device))
         return self.pace(hidden, step, self.steps)
 
     def _unmask_and_insert(self, denoise: Denoiser, process: Insertion, canvas: Canvas, rng: Rng) -> Iterator[Canvas]:

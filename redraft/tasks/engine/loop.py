@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from redraft.core import randomness
+from redraft.core import ops, randomness
 from redraft.core.canvas import Canvas
 from redraft.decoding.samplers.base import Sampler
 from redraft.models.canvas_builder import text_positions
@@ -63,7 +63,7 @@ class DecodingLoop:
     def _next(self, canvases: Iterator[Canvas]) -> Canvas | None:
         clock = time.perf_counter()
         self.calls.on = True
-        with torch.no_grad():
+        with ops.no_grad():
             canvas = next(canvases, None)
         if canvas is not None:
             self.steps.observe(canvas, self.model.config.vocab.mask)

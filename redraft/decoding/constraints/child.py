@@ -6,8 +6,12 @@ process, which has limited memory and is killed after a timeout. It imports neit
 
 import array
 import json
-import resource
 import sys
+
+try:
+    import resource
+except ImportError:  # Windows: no limit of memory; the timeout holds all the same
+    resource = None  # type: ignore[assignment]
 
 # The library stops at its preferred match: for `a|ab` it would never accept "ab". This character, which occurs in no
 # text, is appended to every text, so that only the whole text can match.
@@ -17,9 +21,10 @@ _END = "\U0010ffff"
 def _main() -> None:
     """Read a JSON object from stdin; write a line of JSON, then edges (state, byte, next state) as int32, to stdout."""
     request = json.load(sys.stdin.buffer)
-    limit = request["megabytes"] << 20
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if resource is not None:
+        limit = request["megabytes"] << 20
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         edges, reply = _compile(request)
     except MemoryError:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from redraft.models.checkpoints.reader import CheckpointError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 LOCK_FILE = ".lock"
 _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
@@ -34,19 +39,26 @@ def exclusive_lock(directory: Path, *, wait: bool = False) -> Iterator[None]:
     """
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / LOCK_FILE
-    with open(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o644), "r+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except OSError as error:
-            if error.errno in _TAKEN:
-                raise DirectoryLocked(_locked_message(directory, file.read(200))) from None
-            if error.errno not in _UNKNOWN:
-                raise
-            _log.warning("%s is on a file system without locks; let only one process write there", directory)
+    with open(os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0), 0o644), "r+") as file:
+        _lock(file, directory, wait)
         file.truncate()
         file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
         file.flush()
         yield
+
+
+def _lock(file: TextIO, directory: Path, wait: bool) -> None:
+    """Lock an open file; where there are no locks, warn and go on."""
+    try:
+        if fcntl is None:
+            raise OSError(errno.ENOSYS, "no flock")
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno in _TAKEN:
+            raise DirectoryLocked(_locked_message(directory, file.read(200))) from None
+        if error.errno not in _UNKNOWN:
+            raise
+        _log.warning("%s is on a system without file locks; let only one process write there", directory)
 
 
 def _locked_message(directory: Path, holder: str) -> str:

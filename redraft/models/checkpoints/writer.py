@@ -230,6 +230,8 @@ def _dump_json(name: str, document: JSON) -> str:
 
 
 def _sync(directory: Path) -> None:
+    if os.name == "nt":  # Windows opens no directories, and needs no sync of them
+        return
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

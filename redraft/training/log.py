@@ -1,4 +1,4 @@
-"""The training log: metrics.jsonl, TensorBoard and the progress bar."""
+"""The training log: metrics.jsonl, further sinks and the progress bar."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from redraft.training.optimizers import _learning_rate_fraction
 from redraft.training.progress import Progress
 from redraft.training.runs import metrics
 from redraft.training.runs.run import Run
+from redraft.training.sinks import open_sinks
 from redraft.training.state import _TrainState
 
 
 class _Log:
-    """Writes metrics.jsonl, optionally TensorBoard, and the progress bar; only on the first worker.
+    """Writes metrics.jsonl, further sinks, and the progress bar; only on the first worker.
 
     A resumed run first truncates the file to its step. Speeds exclude evaluation and checkpoints.
     """
@@ -40,7 +41,7 @@ class _Log:
         self.seconds, self.tokens = 0.0, 0
         self.loss, self.held_out, self.talks = "", "", self.active and not quiet
         self.warned = False
-        self.board = _board(out, state.step) if run.tensorboard and team.first else None
+        self.sinks = open_sinks(run, out, state.step) if team.first else []
         if self.active and self.file.exists():
             os.truncate(self.file, _size_up_to(state.step, self.file))
         shown = self.active and not quiet
@@ -97,10 +98,9 @@ class _Log:
                 file.write(json.dumps(record) + "\n")
             if self.tell is not None:
                 self.tell(record)
-        if self.board is not None:
-            for name, value in record.items():
-                if isinstance(value, float):
-                    self.board.add_scalar(name, value, record["step"])
+        numbers = {name: value for name, value in record.items() if isinstance(value, float)}
+        for sink in self.sinks:
+            sink.add(record["step"], numbers)
 
     def sync(self) -> None:
         """Flushes metrics.jsonl to disk, so that a power failure cannot lose records older than a checkpoint."""
@@ -110,8 +110,8 @@ class _Log:
 
     def close(self) -> None:
         self.bar.close()
-        if self.board is not None:
-            self.board.close()
+        for sink in self.sinks:
+            sink.close()
 
 
 def _size_up_to(step: int, file: Path) -> int:
@@ -120,9 +120,3 @@ def _size_up_to(step: int, file: Path) -> int:
     steps = (metrics.parse_line(file, number, line)["step"] for number, line in enumerate(lines, 1))
     earlier = takewhile(lambda pair: pair[1] <= step, zip(lines, steps, strict=True))
     return sum(len(line) for line, _ in earlier)
-
-
-def _board(out: Path, step: int) -> Any:
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(out / "tensorboard"), purge_step=step + 1)

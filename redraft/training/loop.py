@@ -55,7 +55,8 @@ from redraft.training.runs.loading import build_model, init_from, load_newest
 from redraft.training.runs.memory import minimum_memory
 from redraft.training.runs.run import Run
 from redraft.training.samples import _sample_texts, blank_canvases
-from redraft.training.setup import _choose_run_precision, _claim_directory, _hold_lock, _require_packages
+from redraft.training.setup import _choose_run_precision, _claim_directory, _hold_lock
+from redraft.training.sinks import require_sinks
 from redraft.training.state import TrainingError, _averaged, _copies, _TrainState
 
 
@@ -79,7 +80,7 @@ def fit(
         tell: called with each record of metrics.jsonl as it is written; with several workers, only on the first
     """
     out = Path(out)
-    _require_packages(run)
+    require_sinks(run)
     with _join_workers(device) as team, _stop_signals() as received, _deterministic_kernels(), _hold_lock(out, team):
         _require_memory(run, team)
         _claim_directory(run, out, team)

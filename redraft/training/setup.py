@@ -1,4 +1,4 @@
-"""Setup before the first step: check packages, lock and claim the directory, choose the precision."""
+"""Setup before the first step: lock and claim the directory, choose the precision."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,15 +21,6 @@ from redraft.models.checkpoints import lock, reader, serialization
 from redraft.training.distributed import _Workers
 from redraft.training.runs.run import Run
 from redraft.training.state import TrainingError
-
-
-def _require_packages(run: Run) -> None:
-    """Raises if an optional package is missing, before anything is built or written."""
-    try:
-        if run.tensorboard:
-            import_module("torch.utils.tensorboard")
-    except ImportError:
-        raise ValueError("tensorboard=True needs tensorboard: pip install 'redraft[tensorboard]'") from None
 
 
 @contextmanager

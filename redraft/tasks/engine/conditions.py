@@ -71,8 +71,8 @@ def require_guidable(
 
 
 def require_source_reader(model: TextModel) -> None:
-    """Raises for models that need a source and cannot read a text as one: attribute layers."""
-    if model.needs_source and "encoder" not in model.lm.parts and model.lm.config.vocab.bos is None:
+    """Raises for attribute layers, which were trained with attributes as sources and cannot read a text as one."""
+    if model.needs_source and "attributes" in model.lm.parts and model.lm.config.vocab.bos is None:
         raise ValueError("this model reads attributes, not texts; use redraft control with --attributes")
 
 

@@ -53,7 +53,8 @@ class OptimizerConfig:
 
 _MOST_STEPS = 10**8  # many times what any language model took, so more is a typo
 _MONITORING = (
-    *("log_every", "save_every", "eval_every", "eval_rows", "samples", "keep_checkpoints", "keep_best", "tensorboard"),
+    *("log_every", "save_every", "eval_every", "eval_rows", "samples", "keep_checkpoints", "keep_best"),
+    *("tensorboard", "wandb", "trackio"),
 )
 
 
@@ -85,6 +86,8 @@ class Run:
     keep_checkpoints: int = 2  # number of newest checkpoints to keep
     keep_best: bool = True  # keep the checkpoint with the lowest held-out bits too, in best/; loading prefers it
     tensorboard: bool = False  # log to TensorBoard too; metrics.jsonl is always written
+    wandb: bool = False  # log to Weights & Biases too; WANDB_MODE=offline needs no account
+    trackio: bool = False  # log to trackio too, a local dashboard
 
     def __post_init__(self) -> None:
         if isinstance(self.data, str | Path):

@@ -363,7 +363,7 @@ def test_a_run_keeps_its_base(base: Path, build: Build, tiny: TransformerConfig,
     words = ["generate", str(tmp_path / "run"), "the", "--new", "3", "--draft", "lookup"]
     assert "drafted tokens accepted" in say(*words)[1], "by the causal model inside"
     assert "not a causal model" in say(*words, "--sampler", "ancestral", code=2)[1]
-    with pytest.raises(ValueError, match="use fp16, int8, packed"):
+    with pytest.raises(ValueError, match="use fp16, int8, onnx, packed"):
         redraft.training.load(base / "model", weights="int4")  # type: ignore[call-overload,arg-type]
 
 

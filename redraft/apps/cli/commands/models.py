@@ -119,13 +119,20 @@ def _outlined(name: str, path: Path, origin: _Origin) -> _ListedModel:
         name,
         origin,
         tasks,
-        needs="source" if model.needs_source else "label" if model.classes and not model.condition_optional else None,
+        needs=_condition(model),
         process="autoregressive" if loaded.model.block == 1 else type(config.process).__name__,
         parameters=sum(p.numel() for p in loaded.model.parameters()),
         step=loaded.step,
         note=_note(model, tasks),
         path=str(path),
     )
+
+
+def _condition(model: TextModel) -> str | None:
+    """What the model writes nothing without; None if it needs no condition."""
+    if model.classes and not model.condition_optional:
+        return "label"
+    return "source" if model.needs_source and "attributes" not in model.lm.parts else None
 
 
 def _note(model: TextModel, tasks: tuple[str, ...]) -> str:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import redraft
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
@@ -77,7 +79,7 @@ def test_the_wheel_holds_the_package_and_its_license(wheel: Path) -> None:
 def test_it_is_the_wheel_that_runs(programs: Path, elsewhere: Path) -> None:
     say = "import redraft, redraft.apps.cli; print(redraft.__file__)"
     assert Path(run(programs / "python", "-c", say, where=elsewhere).strip()).is_relative_to(programs.parent)
-    assert run(programs / "redraft", "--version", where=elsewhere).split() == ["redraft", PROJECT["version"]]
+    assert run(programs / "redraft", "--version", where=elsewhere).split() == ["redraft", redraft.__version__]
     assert "mdlm_tiny" in run(programs / "redraft", "show", where=elsewhere)
 
 

@@ -64,7 +64,7 @@ def test_smol_writes_left_to_right(say: Say) -> None:
 @needs_smol
 def test_a_sampler_by_name_diffuses(say: Say) -> None:
     _, err = say("generate", "smol", "The best way", "--new", "4", "--sampler", "confidence")
-    assert "tokens by Unmask(" in err
+    assert "tokens by confidence, " in err
     assert "left to right" not in err
 
 

@@ -487,7 +487,7 @@ def test_what_is_no_text_can_be_left_out(tmp_path: Path) -> None:
     ("data", "said"),
     [
         ("", "--data '' is an empty name"),
-        ("  ", "--data '  ' is an empty name"),
+        (" ", "--data ' ' is an empty name"),
         ("/", "is a system directory"),
         ("/proc", "is a system directory"),
         ("/../.", "is a system directory"),

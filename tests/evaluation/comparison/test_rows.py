@@ -28,7 +28,7 @@ def run() -> Run:
 
 
 def test_another_budget_needs_another_place(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redraft.evaluation.comparison.budget.seconds_per_step", lambda run: 30.0)
+    monkeypatch.setattr("redraft.evaluation.comparison.budget.seconds_per_step", lambda run, **_: 30.0)
     assert _with_budget_steps(run, tmp_path, Budget(minutes=1.0)).steps == 2
     with pytest.raises(ValueError, match=r"trained for 1\.0 minutes, not 5\.0; choose another --out"):
         _with_budget_steps(run, tmp_path, Budget(minutes=5.0))
@@ -45,7 +45,7 @@ def test_a_budget_is_in_minutes_or_in_steps() -> None:
 def test_a_step_is_timed_without_what_is_done_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
 
-    def fit(run: Run, out: str, *, quiet: bool) -> None:
+    def fit(run: Run, out: str, *, device: str, quiet: bool) -> None:
         clock[0] += 10 + 0.5 * run.steps
 
     monkeypatch.setattr("redraft.evaluation.comparison.budget.fit", fit)

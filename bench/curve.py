@@ -2,115 +2,43 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from html import escape
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
 from bench.race import Row
 from bench.table import read
+from redraft.apps import Chart, Curve, Svg, chart_picture
 
-WIDTH, HEIGHT, TOP, BOTTOM = 842, 450, 64, 366  # pixels
-PANELS = {"as diverse as the model": (56, 396), "sharper: less diverse": (466, 806)}
 DIVERSE = 4.4  # nats, entropy of the words of all texts; below it a pick sharpens
-TICKS = (1, 2, 3, 4, 5, 7)
-LIGHT = ("#3b5bdb", "#c2570c", "#2b8a3e", "#a61e4d", "#5f3dc4", "#0b7285")
-DARK = ("#91a7ff", "#ff9f5a", "#69db7c", "#f783ac", "#b197fc", "#3bc9db")
-SHAPES = ("circle", "square", "diamond", "triangle", "cross", "ring")
+TITLES = {True: "As diverse as the model", False: "Sharper: less diverse"}
 
 
-def _painted(colors: Sequence[str]) -> str:
-    """A class for each of the colors."""
-    return "".join(f".c{i}{{stroke:{color};color:{color}}}" for i, color in enumerate(colors))
-
-
-STYLE = (
-    "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
-    ".end{text-anchor:end}.middle{text-anchor:middle}.card{fill:#fffdf8;stroke:#e4dfd3}.grid{stroke:#e5e1d7}"
-    "path,circle{fill:none;stroke-width:1.6}.full{fill:currentColor}"
-    f"{_painted(LIGHT)}"
-    "@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}"
-    f".grid{{stroke:#31353e}}{_painted(DARK)}}}"
-)
-
-
-def pictures(results: Path) -> dict[str, str]:
+def pictures(results: Path) -> dict[str, Svg]:
     """`results` is the folder of the recipes' rows."""
     return {"decoding": drawn(read(results.parents[1] / "bench" / "results" / "curve.jsonl"))}
 
 
-def curves(rows: Sequence[Row]) -> dict[str, list[tuple[str, list[Row]]]]:
-    """The points of each pick, by panel, in the order of the rows."""
-    found: dict[str, list[tuple[str, list[Row]]]] = {panel: [] for panel in PANELS}
-    diverse, sharper = PANELS
-    for pick, some in groupby((row for row in rows if "curve" in row), key=lambda row: row["curve"]):
-        points = sorted(some, key=lambda row: row["tokens_per_forward"])
-        mean = sum(row["diversity"] for row in points) / len(points)
-        found[diverse if mean > DIVERSE else sharper].append((pick, points))
-    return found
-
-
-def drawn(rows: Sequence[Row]) -> str:
+def drawn(rows: Sequence[Row]) -> Svg:
     """The whole picture; the same rows give the same file."""
-    parts = [part for panel, picks in curves(rows).items() for part in _panel(panel, picks)]
-    said = "; ".join(_spoken(pick, points) for picks in curves(rows).values() for pick, points in picks)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'role="img" aria-label="{escape(said)}"><style>{STYLE}</style>'
-        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+    by_pick = {pick: list(points) for pick, points in groupby(filter(_is_point, rows), key=lambda row: row["curve"])}
+    return chart_picture([_chart(by_pick, diverse) for diverse in TITLES])
 
 
-def _spoken(pick: str, points: Sequence[Row]) -> str:
-    pairs = ", ".join(f"{row['grammatical']:.0%} at {row['tokens_per_forward']:.2g}" for row in points)
-    return f"{pick}: right stories {pairs} tokens per forward"
+def _is_point(row: Row) -> bool:
+    return "curve" in row
 
 
-def _panel(name: str, picks: Sequence[tuple[str, list[Row]]]) -> Iterator[str]:
-    left, right = PANELS[name]
-    yield f'<text class="name" x="{left}" y="28">{name}</text>'
-    yield f'<text x="{left}" y="46">stories right, %, against tokens per forward</text>'
-    for tick in TICKS:
-        x = _x(tick, left, right)
-        yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{BOTTOM}"/>'
-        yield f'<text class="middle" x="{x:.1f}" y="{BOTTOM + 18}">{tick}</text>'
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        yield f'<line class="grid" x1="{left}" x2="{right}" y1="{_y(share):.1f}" y2="{_y(share):.1f}"/>'
-        yield f'<text class="end" x="{left - 8}" y="{_y(share) + 4:.1f}">{share:.0%}</text>'.replace("%<", "<")
-    for number, (pick, points) in enumerate(picks):
-        yield from _curve(pick, points, number, left, right)
+def _chart(by_pick: dict[str, list[Row]], diverse: bool) -> Chart:
+    curves = tuple(_curve(pick, rows) for pick, rows in by_pick.items() if _is_diverse(rows) is diverse)
+    ticks, ends = (1, 2, 3, 4, 5, 7), (0.75, 8.0)
+    x, y = "tokens per forward", "right stories, %"
+    return Chart(TITLES[diverse], x, y, curves, x_log=True, x_range=ends, x_ticks=ticks, y_range=(0, 100))
 
 
-def _curve(pick: str, points: Sequence[Row], number: int, left: int, right: int) -> Iterator[str]:
-    color, shape = f"c{number % len(LIGHT)}", SHAPES[number % len(SHAPES)]
-    places = [(_x(row["tokens_per_forward"], left, right), _y(row["grammatical"])) for row in points]
-    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    yield f'<path class="{color}" d="M{path}"/>'
-    yield from (_mark(shape, x, y, color) for x, y in places)
-    column, line = divmod(number, 3)
-    x, y = left + 150 * column, BOTTOM + 40 + 15 * line
-    yield _mark(shape, x, y - 4, color) + f'<text x="{x + 10}" y="{y}">{pick}</text>'
+def _is_diverse(rows: Sequence[Row]) -> bool:
+    return sum(row["diversity"] for row in rows) / len(rows) > DIVERSE
 
 
-def _mark(shape: str, x: float, y: float, color: str) -> str:
-    outline = {
-        "square": f"M{x - 3.5:.1f} {y - 3.5:.1f}h7v7h-7z",
-        "diamond": f"M{x:.1f} {y - 5:.1f}l5 5l-5 5l-5 -5z",
-        "triangle": f"M{x:.1f} {y - 5:.1f}l5 8h-10z",
-        "cross": f"M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8",
-    }.get(shape)
-    if outline is not None:
-        return f'<path class="{color if shape == "cross" else f"{color} full"}" d="{outline}"/>'
-    return f'<circle class="{f"{color} full" if shape == "circle" else color}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>'
-
-
-def _x(tokens: float, left: int, right: int) -> float:
-    low, high = 0.75, 8.0
-    return left + (right - left) * math.log(min(max(tokens, low), high) / low) / math.log(high / low)
-
-
-def _y(share: float) -> float:
-    return BOTTOM - (BOTTOM - TOP) * share
+def _curve(pick: str, rows: Sequence[Row]) -> Curve:
+    return Curve.through(pick, sorted((row["tokens_per_forward"], 100 * row["grammatical"]) for row in rows))

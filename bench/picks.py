@@ -1,6 +1,6 @@
 """`python -m bench.picks`: quality against tokens per forward for every pick, on the weights of `mdlm_tiny`.
 
-Rows go to bench/results/curve.jsonl, from which `python -m bench.curve` draws docs/pictures/decoding.svg. It takes
+Rows go to bench/results/curve.jsonl, from which `make results` draws docs/pictures/decoding.svg. It takes
 about three minutes, plus the training of the model if it is not found under --runs.
 """
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from curves import Panel, Point, drawn
 from rows import Rows
 from tables import MISSING, Held, Row, markdown
 
-from redraft.apps.reports.charts import _Scale
+from redraft.apps import Chart, Curve, Point, chart_picture
 
 WAYS = {
     "unadapted": "the unadapted model, both sides",
@@ -69,15 +68,10 @@ def curve_table(held: Held) -> str:
 
 def picture(held: Held) -> str:
     rows = curve(held)
-    panel = Panel(
-        "Held-out words filled in exactly, %",
-        "over thousands of tokens seen in training",
-        {said: [_point(row, way) for row in rows] for way, said in CURVES.items()},
-        _Scale(0, max((row["tokens"] / 1000 for row in rows), default=1.0), log=False),
-        _Scale(0, 60, log=False),
-        [round(row["tokens"] / 1000) for row in rows],
-    )
-    return drawn([panel])
+    curves = tuple(Curve(said, tuple(_point(row, way) for row in rows)) for way, said in CURVES.items())
+    ticks = tuple(round(row["tokens"] / 1000) for row in rows)
+    title, x = "Held-out words filled in exactly", "thousands of tokens seen in training"
+    return chart_picture([Chart(title, x, "%", curves, top=60, x_ticks=ticks)])
 
 
 def _point(row: Row, way: str) -> Point:

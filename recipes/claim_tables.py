@@ -14,11 +14,10 @@ import guided
 import headline_tables
 import lengths
 import predicting
-from curves import Panel, Point, drawn
 from rows import Rows
 from tables import MISSING, Held, Row, above, bits, cell, markdown, right
 
-from redraft.apps.reports.charts import _Scale
+from redraft.apps import Chart, Curve, Point, chart_picture
 
 FILES = ("claims", "lengths", "guided", "predicting")
 HEADLINES = ("repair", "learning", "writing", "adapting")
@@ -61,11 +60,11 @@ def pictures(results: Path) -> dict[str, str]:
     claims, cost, gamma, heads = held(results, *FILES)
     repair, adapting = held(results, "repair", "adapting")
     return {
-        "claims": drawn(left_to_right(claims, cost)),
-        "guidance": drawn(guidance(gamma)),
-        "predicting": drawn(prediction(heads)),
-        "repair": drawn(headline_tables.repairs(repair)),
-        "adapting": drawn(headline_tables.adaptation(adapting)),
+        "claims": chart_picture(left_to_right(claims, cost)),
+        "guidance": chart_picture(guidance(gamma)),
+        "predicting": chart_picture(prediction(heads)),
+        "repair": chart_picture(headline_tables.repairs(repair)),
+        "adapting": chart_picture(headline_tables.adaptation(adapting)),
     }
 
 
@@ -105,37 +104,31 @@ def lengths_table(rows: Held) -> str:
     return markdown(["method", *head, *(f"CPU s, {n}" for n in lengths.LENGTHS)], lines)
 
 
-def left_to_right(claims: Held, cost: Held) -> list[Panel]:
+def left_to_right(claims: Held, cost: Held) -> list[Chart]:
     """Correct stories so far by position, and the cost of a text by its length."""
-    right = {said: _so_far(claims.get(f"{model}, errors")) for model, said in NAMES.items()}
-    words = _Scale(0, STORY_WORDS, log=False)
-    ways = {way.name: _over_lengths(cost, name) for name, way in lengths.WAYS.items()}
-    most = max((p.y for points in ways.values() for p in points), default=1.0)
-    least = min((p.y for points in ways.values() for p in points), default=0.1)
-    tokens = _Scale(lengths.LENGTHS[0] / 1.1, lengths.LENGTHS[-1] * 1.1, log=True)
+    right = tuple(Curve(said, _so_far(claims.get(f"{model}, errors"))) for model, said in NAMES.items())
+    ways = tuple(Curve(way.name, _over_lengths(cost, name)) for name, way in lengths.WAYS.items())
+    tokens = lengths.LENGTHS[0] / 1.1, lengths.LENGTHS[-1] * 1.1
+    places, words = (0, *PLACES), (0, STORY_WORDS)
     return [
-        Panel("correct stories so far, %", "by word", right, words, _Scale(0, 100, log=False), (0, *PLACES)),
-        Panel(
-            "CPU seconds per text",
-            "by tokens; both axes are logarithmic",
-            ways,
-            tokens,
-            _Scale(least / 1.2, most * 1.2, log=True),
-            lengths.LENGTHS,
+        Chart("Stories without an error so far", "words", "%", right, x_range=words, top=100, x_ticks=places),
+        Chart(
+            "Cost of a text", "tokens", "CPU seconds", ways,
+            x_log=True, y_log=True, x_range=tokens, x_ticks=tuple(lengths.LENGTHS),
         ),
-    ]
+    ]  # fmt: skip
 
 
-def _so_far(row: Row | None) -> list[Point]:
+def _so_far(row: Row | None) -> tuple[Point, ...]:
     if row is None:
-        return []
+        return ()
     end = Point(STORY_WORDS, 100 * row["right"], 100 * row["right_stderr"])
-    return [Point(0, 100), *(Point(at, 100 * row[f"right_at_{at}"]) for at in PLACES), end]
+    return (Point(0, 100), *(Point(at, 100 * row[f"right_at_{at}"]) for at in PLACES), end)
 
 
-def _over_lengths(rows: Held, name: str) -> list[Point]:
-    found = (rows.get(f"{name}, {size}") for size in lengths.LENGTHS)
-    return [Point(row["length"], row["seconds"]) for row in found if row is not None]
+def _over_lengths(rows: Held, name: str) -> tuple[Point, ...]:
+    measured = (rows.get(f"{name}, {size}") for size in lengths.LENGTHS)
+    return tuple(Point(row["length"], row["seconds"]) for row in measured if row is not None)
 
 
 # --- guidance ---
@@ -159,40 +152,21 @@ def guided_table(rows: Held) -> str:
     return markdown(["noise", "measure", *(f"γ = {scale:g}" for scale in guided.SCALES)], lines)
 
 
-def guidance(rows: Held) -> list[Panel]:
-    scales = _Scale(0, guided.SCALES[-1], log=False)
-    hit = {said: _over_scales(rows, kind, "fidelity", 100) for kind, said in KINDS.items()}
-    spread = {said: _over_scales(rows, kind, "entropy", 1) for kind, said in KINDS.items()}
+def guidance(rows: Held) -> list[Chart]:
+    kinds = KINDS | {"points": "points, exact"}
+    hit = tuple(Curve(said, _over_scales(rows, kind, "fidelity", 100)) for kind, said in kinds.items())
+    spread = tuple(Curve(said, _over_scales(rows, kind, "entropy", 1)) for kind, said in KINDS.items())
     truth = ("held-out stories", rows["truth"]["entropy"]) if "truth" in rows else None
-    ticks = guided.SCALES
+    ticks, width = tuple(guided.SCALES), "entropy of words in texts of one class, nats"
     return [
-        Panel(
-            "requested class, %",
-            "by γ; exact points for comparison",
-            hit | {"points, exact": _points(rows)},
-            scales,
-            _Scale(0, 100, log=False),
-            ticks,
-        ),
-        Panel(
-            "entropy of words in texts of one class, nats",
-            "by γ",
-            spread,
-            scales,
-            _Scale(3, 4.6, log=False),
-            ticks,
-            truth,
-        ),
+        Chart("Requested class", "γ", "%", hit, x_ticks=ticks, top=100),
+        Chart("Diversity", "γ", width, spread, truth, x_ticks=ticks, y_range=(3, 4.6)),
     ]
 
 
-def _points(rows: Held) -> list[Point]:
-    return _over_scales(rows, "points", "fidelity", 100)
-
-
-def _over_scales(rows: Held, kind: str, key: str, factor: float) -> list[Point]:
-    found = ((scale, rows.get(f"{kind} {scale:g}")) for scale in guided.SCALES)
-    return [Point(s, factor * row[key], factor * row[f"{key}_stderr"]) for s, row in found if row is not None]
+def _over_scales(rows: Held, kind: str, key: str, factor: float) -> tuple[Point, ...]:
+    measured = ((scale, rows.get(f"{kind} {scale:g}")) for scale in guided.SCALES)
+    return tuple(Point(s, factor * row[key], factor * row[f"{key}_stderr"]) for s, row in measured if row is not None)
 
 
 # --- prediction targets, noise levels, self-conditioning ---
@@ -235,41 +209,28 @@ def hints_table(rows: Held) -> str:
     return markdown(head, lines)
 
 
-def prediction(rows: Held) -> list[Panel]:
-    sure = {said: _by_step(rows.get(name)) for name, said in HINTS.items()}
-    most = max((p.y for points in sure.values() for p in points), default=1.0)
-    above = {
-        f"predicts {said}": [
-            Point(number, *found)
-            for number, level in enumerate(LEVELS, 1)
-            if (found := over_seeds(rows, head, level)) is not None
-        ]
-        for head, said in HEADS.items()
-    }
-    found = [p.y for points in above.values() for p in points] or [1.0]
-    bits = _Scale(max(0.01, min(found)) / 1.5, 1.5 * max(found), log=True)
-    ticks = f"log scale; schedules: {', '.join(f'{n} {said}' for n, said in enumerate(LEVELS.values(), 1))}"
+def prediction(rows: Held) -> list[Chart]:
+    sure = tuple(Curve(said, _by_step(rows.get(name))) for name, said in HINTS.items())
+    above = tuple(Curve(f"predicts {said}", _by_level(rows, head)) for head, said in HEADS.items())
+    levels = ", ".join(f"{number} {said}" for number, said in enumerate(LEVELS.values(), 1))
     return [
-        Panel(
-            "bits per point above the truth",
-            ticks,
-            above,
-            _Scale(0.7, 3.3, log=False),
-            bits,
-            (1, 2, 3),
+        Chart(
+            "Points, by schedule", levels, "bits above the truth", above,
+            y_log=True, x_range=(0.7, 3.3), x_ticks=(1, 2, 3),
         ),
-        Panel(
-            "entropy of x̂ during sampling, bits per token",
-            "by sampling step, of 64",
-            sure,
-            _Scale(1, 64, log=False),
-            _Scale(0, most, log=False),
-            (1, *SEEN[1:], 64),
+        Chart(
+            "Certainty of x̂ while sampling", "step of 64", "entropy in bits per token", sure,
+            x_range=(1, 64), x_ticks=(1, *SEEN[1:], 64),
         ),
-    ]
+    ]  # fmt: skip
 
 
-def _by_step(row: Mapping[str, object] | None) -> list[Point]:
-    found = [] if row is None else row["entropy"]
-    assert isinstance(found, list)
-    return [Point(step, bits) for step, bits in enumerate(found, 1)]
+def _by_level(rows: Held, head: str) -> tuple[Point, ...]:
+    measured = ((number, over_seeds(rows, head, level)) for number, level in enumerate(LEVELS, 1))
+    return tuple(Point(number, *figure) for number, figure in measured if figure is not None)
+
+
+def _by_step(row: Mapping[str, object] | None) -> tuple[Point, ...]:
+    entropies = [] if row is None else row["entropy"]
+    assert isinstance(entropies, list)
+    return tuple(Point(step, bits) for step, bits in enumerate(entropies, 1))

@@ -26,13 +26,13 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from rows import Rows, cpu_timer, run_recipe
 from tables import markdown
 
+from redraft.apps import Chart, Curve, Svg, chart_picture
 from redraft.core import Masked, split_words
 from redraft.decoding import AnyOrder, FirstOrderClassifier, GuidedSampler, Unmask
 from redraft.evaluation import ModelJudge, generative_perplexity
@@ -152,64 +152,18 @@ def _met(judged: ControlRequest, wish: Mapping[str, Any], text: str) -> bool:
 
 # --- the picture ---
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 680, 470, 64, 656, 48, 300  # pixels
-LOW = 0.8  # of the axis of success
-STYLE = (
-    "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
-    ".end{text-anchor:end}.middle{text-anchor:middle}.card{fill:#fffdf8;stroke:#e4dfd3}.grid{stroke:#e5e1d7}"
-    "path{fill:none;stroke-width:1.6}.c0{stroke:#3b5bdb;color:#3b5bdb}.c1{stroke:#c2570c;color:#c2570c}"
-    ".c2{stroke:#2b8a3e;color:#2b8a3e}.c3{stroke:#ae3ec9;color:#ae3ec9}.c4{stroke:#0c8599;color:#0c8599}"
-    ".c5{stroke:#e03131;color:#e03131}.c6{stroke:#846358;color:#846358}"
-    "circle{fill:currentColor}@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}"
-    ".card{fill:#1e2128;stroke:#31353e}.grid{stroke:#31353e}.c0{stroke:#91a7ff;color:#91a7ff}"
-    ".c1{stroke:#ff9f5a;color:#ff9f5a}.c2{stroke:#69db7c;color:#69db7c}.c3{stroke:#e599f7;color:#e599f7}"
-    ".c4{stroke:#66d9e8;color:#66d9e8}.c5{stroke:#ffa8a8;color:#ffa8a8}.c6{stroke:#d2bab0;color:#d2bab0}}"
-)
 
-
-def drawn(rows: Mapping[str, Mapping[str, Any]]) -> str:
+def drawn(rows: Mapping[str, Mapping[str, Any]]) -> Svg:
     """Fluency against success, a curve over γ for each model."""
-    models = [model for model in NAMES if any(name.split(", ")[0] == model for name in rows)]
-    curves = {model: [rows[f"{model}, {way}"] for way in SCALES if f"{model}, {way}" in rows] for model in models}
-    said = "; ".join(
-        f"{m}: " + ", ".join(f"{r['success']:.0%} right, {r['grammatical']:.0%} stories" for r in rs)
-        for m, rs in curves.items()
+    curves = (
+        Curve.through(said, ((100 * rows[name]["success"], 100 * rows[name]["grammatical"]) for name in names))
+        for model, said in NAMES.items()
+        if (names := [f"{model}, {way}" for way in SCALES if f"{model}, {way}" in rows])
     )
-    parts = [*_axes(), *(part for i, (model, some) in enumerate(curves.items()) for part in _curve(i, model, some))]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'role="img" aria-label="{escape(said)}"><style>{STYLE}</style>'
-        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
-
-
-def _axes() -> Iterator[str]:
-    yield f'<text class="name" x="{LEFT}" y="28">stories, %, against right parts of speech, %</text>'
-    for share in (0, 0.25, 0.5, 0.75, 1):
-        yield f'<line class="grid" x1="{LEFT}" x2="{RIGHT}" y1="{_y(share):.1f}" y2="{_y(share):.1f}"/>'
-        yield f'<text class="end" x="{LEFT - 8}" y="{_y(share) + 4:.1f}">{100 * share:.0f}</text>'
-    for share in (0.8, 0.85, 0.9, 0.95, 1):
-        yield f'<text class="middle" x="{_x(share):.1f}" y="{BOTTOM + 20}">{100 * share:.0f}</text>'
-
-
-def _curve(number: int, model: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    places = [(_x(row["success"]), _y(row["grammatical"])) for row in rows]
-    yield f'<path class="c{number % 7}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}"/>'
-    yield from (f'<circle class="c{number % 7}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>' for x, y in places)
-    y = BOTTOM + 46 + 18 * number
-    yield f'<circle class="c{number % 7}" cx="{LEFT}" cy="{y - 4}" r="3.5"/>'
-    ways = ", ".join(row["name"].partition(", ")[2] for row in rows)
-    yield f'<text x="{LEFT + 10}" y="{y}">{escape(NAMES[model])}: {escape(ways)}</text>'
-
-
-def _x(success: float) -> float:
-    return LEFT + (RIGHT - LEFT) * (max(success, LOW) - LOW) / (1 - LOW)
-
-
-def _y(share: float) -> float:
-    return BOTTOM - (BOTTOM - TOP) * share
+    title = "Parts of speech: control against fluency, one point per strength of control"
+    x, y = "right parts of speech, %", "right stories, %"
+    ticks = (80, 85, 90, 95, 100)
+    return chart_picture([Chart(title, x, y, tuple(curves), x_range=(80, 100), x_ticks=ticks, top=100, width=680)])
 
 
 # --- tables ---
@@ -290,7 +244,7 @@ def tables(results: Path) -> dict[str, str]:
     return {"control": tabled(rows), "wishes": wished(wishes), "restaurants": real_text(real)}
 
 
-def pictures(results: Path) -> dict[str, str]:
+def pictures(results: Path) -> dict[str, Svg]:
     return {"control": drawn(Rows(results / "control.jsonl").read())}
 
 

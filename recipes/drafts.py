@@ -15,8 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from rows import Rows, run_recipe
 from tables import markdown
 from torch import Tensor
 
+from redraft.apps import Chart, Curve, Point, Svg, chart_picture
 from redraft.apps.cli.run_arguments import parse_source
 from redraft.core import Canvas, HubTokenizer, question_encoder, rng
 from redraft.decoding import Ancestral, Blocks, Unmask, final_canvas
@@ -212,95 +211,34 @@ DRAFTS = PLAIN | {"stories drawn": "stories, temperature 1", "smollm2 drawn": "s
 
 # --- the picture ---
 
-WIDTH, HEIGHT, TOP, BOTTOM = 760, 400, 56, 300  # pixels
-STYLE = (
-    "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
-    ".end{text-anchor:end}.middle{text-anchor:middle}.card{fill:#fffdf8;stroke:#e4dfd3}.grid{stroke:#e5e1d7}"
-    "path{fill:none;stroke-width:1.6}.dashed{stroke-dasharray:5 4}.c0{stroke:#3b5bdb;color:#3b5bdb}"
-    ".c1{stroke:#c2570c;color:#c2570c}.c2{stroke:#2b8a3e;color:#2b8a3e}.c3{stroke:#ae3ec9;color:#ae3ec9}"
-    "circle{fill:currentColor}@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}"
-    ".card{fill:#1e2128;stroke:#31353e}.grid{stroke:#31353e}.c0{stroke:#91a7ff;color:#91a7ff}"
-    ".c1{stroke:#ff9f5a;color:#ff9f5a}.c2{stroke:#69db7c;color:#69db7c}.c3{stroke:#e599f7;color:#e599f7}}"
-)
 Said = Mapping[str, Any]
-Series = Mapping[str, Mapping[int, Said]]
 
 
-@dataclass(frozen=True)
-class Panel:
-    """Speed and tokens per pass against a whole number, a line of each per drafter."""
-
-    left: int
-    right: int
-    title: str
-    series: Series
-    most: float
-    first: int = 0  # color of the first line
-
-    def parts(self) -> Iterator[str]:
-        yield f'<text class="name" x="{self.left}" y="36">{escape(self.title)}</text>'
-        for value in range(int(self.most) + 1):
-            y = self._y(value)
-            yield f'<line class="grid" x1="{self.left}" x2="{self.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            yield f'<text class="end" x="{self.left - 8}" y="{y + 4:.1f}">{value}</text>'
-        for n in self._numbers:
-            yield f'<text class="middle" x="{self._x(n):.1f}" y="{BOTTOM + 20}">{n}</text>'
-        for i, (name, by) in enumerate(self.series.items()):
-            number = self.first + i
-            yield from self._curve(number, by, "speedup", "")
-            yield from self._curve(number, by, "tokens_per_round", " dashed")
-            y = BOTTOM + 46 + 18 * i
-            yield f'<circle class="c{number % 4}" cx="{self.left}" cy="{y - 4}" r="3.5"/>'
-            yield f'<text x="{self.left + 10}" y="{y}">{escape(named(name))}</text>'
-
-    @property
-    def _numbers(self) -> list[int]:
-        return sorted({n for by in self.series.values() for n in by})
-
-    def _x(self, n: int) -> float:
-        return self.left + (self.right - self.left) * n / self._numbers[-1]
-
-    def _y(self, value: float) -> float:
-        return BOTTOM - (BOTTOM - TOP) * value / self.most
-
-    def _curve(self, number: int, by: Mapping[int, Said], key: str, kind: str) -> Iterator[str]:
-        places = [(self._x(n), self._y(said[key])) for n, said in sorted(by.items())]
-        yield f'<path class="c{number % 4}{kind}" d="M{"L".join(f"{x:.1f} {y:.1f}" for x, y in places)}"/>'
-        yield from (f'<circle class="c{number % 4}" cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places)
-
-
-def drawn(row: Said) -> str:
+def drawn(row: Said) -> Svg:
     """Against the length of drafts, and for a diffusion model against its steps."""
     fixed = {name: {int(n): said for n, said in by.items() if n != "adaptive"} for name, by in row["draft"].items()}
     lengths = {name: by for name, by in fixed.items() if "@" not in name}
-    stepped = [name for name in fixed if "@" in name]
-    steps = (
-        {stepped[0].partition("@")[0]: {int(n.partition("@")[2]): _longest(fixed[n]) for n in stepped}}
-        if stepped
-        else {}
-    )
-    most = max(said["tokens_per_round"] for by in fixed.values() for said in by.values())
-    panels = [Panel(48, 430, "speed (line), tokens per pass (dashed), by tokens per draft", lengths, most)]
-    panels += [Panel(500, 736, "by steps per draft", steps, most, 3)] if steps else []
-    said = "; ".join(
-        f"{named(name)}, {n} tokens: {s['tokens_per_round']} per pass, {s['speedup']} times as fast"
-        for name, by in fixed.items()
-        for n, s in by.items()
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" '
-        f'role="img" aria-label="{escape(said)}"><style>{STYLE}</style>'
-        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{HEIGHT - 1}" rx="10"/>\n'
-        + "\n".join(part for panel in panels for part in panel.parts())
-        + "\n</svg>\n"
+    steps: dict[str, dict[int, Said]] = {}
+    for name in fixed.keys() - lengths.keys():
+        drafter, _, count = name.partition("@")
+        steps.setdefault(drafter, {})[int(count)] = fixed[name][max(fixed[name])]
+    y = "line: times as fast as alone; dashed: tokens per pass"
+    charts = [Chart("By length of the draft", "tokens per draft", y, _speeds(lengths))]
+    if steps:
+        charts.append(Chart("By steps of the drafter", "steps per draft", y, _speeds(steps)))
+    return chart_picture(charts)
+
+
+def _speeds(series: Mapping[str, Mapping[int, Said]]) -> tuple[Curve, ...]:
+    """Speed and tokens per pass against a whole number, for each drafter."""
+    return tuple(
+        Curve(named(name), tuple(Point(n, said[key]) for n, said in sorted(by.items())), dashed)
+        for name, by in series.items()
+        for key, dashed in (("speedup", False), ("tokens_per_round", True))
     )
 
 
-def _longest(by: Mapping[int, Said]) -> Said:
-    return by[max(by)]
-
-
-def pictures(results: Path) -> dict[str, str]:
+def pictures(results: Path) -> dict[str, Svg]:
     return {"speculation": drawn(_measured(results)["stories, greedy"])}
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from curves import Panel, Point
 from tables import Held, Row, above, cell, markdown, percent, right
 
-from redraft.apps.reports.charts import _Scale
+from redraft.apps import Chart, Curve, Point
 
 COUNTS = (1, 2, 4)  # wrong words per story
 REPAIRS = {
@@ -121,40 +118,31 @@ def tables(repair: Held, learning: Held, writing: Held, adapting: Held) -> dict[
     }
 
 
-def repairs(rows: Held) -> list[Panel]:
+def repairs(rows: Held) -> list[Chart]:
     """Right stories and spoilt words against the number of wrong words."""
-    right = {REPAIRS[name]: _by_count(rows, name, "share", 100) for name in DRAWN}
-    spoilt = {REPAIRS[name]: _by_count(rows, name, "spoilt", 100) for name in DRAWN}
-    counts = _Scale(0.8, 4.2, log=False)
+    right = tuple(Curve(REPAIRS[name], _by_count(rows, name, "share")) for name in DRAWN)
+    spoilt = tuple(Curve(REPAIRS[name], _by_count(rows, name, "spoilt")) for name in DRAWN)
+    counts, ticks = (0.8, 4.2), tuple(COUNTS)
     return [
-        Panel("right stories after the repair, %", "by wrong words", right, counts, _Scale(0, 100, log=False), COUNTS),
-        Panel("right words spoilt, %", "by wrong words", spoilt, counts, _Scale(0, _most(spoilt), log=False), COUNTS),
+        Chart("Right stories after the repair", "wrong words", "%", right, x_range=counts, x_ticks=ticks, top=100),
+        Chart("Right words spoilt", "wrong words", "%", spoilt, x_range=counts, x_ticks=ticks),
     ]
 
 
-def adaptation(rows: Held) -> list[Panel]:
+def adaptation(rows: Held) -> list[Chart]:
     """The bound over the steps of each adaptation."""
-    curves = {said: _curve(rows.get(f"{name} seed 0")) for name, said in ADAPTED.items()}
-    points = [p for curve in curves.values() for p in curve] or [Point(1, 1)]
-    low, high = min(p.y for p in points), max(p.y for p in points)
-    last = max(p.x for p in points)
-    steps, bits = _Scale(0, last, log=False), _Scale(max(1e-3, low) / 1.3, 1.3 * max(high, 1e-3), log=True)
-    title = "bits per character above the truth"
-    return [Panel(title, "by steps of adaptation, log scale", curves, steps, bits, (0, last / 2, last))]
+    curves = tuple(Curve(said, _learned(rows.get(f"{name} seed 0"))) for name, said in ADAPTED.items())
+    title, unit = "Held-out stories while a causal model is adapted", "bits per character above the truth"
+    return [Chart(title, "steps of adaptation", unit, curves, y_log=True)]
 
 
-def _by_count(rows: Held, name: str, key: str, factor: float) -> list[Point]:
-    found = ((count, rows.get(f"{name}, {count} wrong")) for count in COUNTS)
-    return [
-        Point(count, factor * row[key], factor * row.get(f"{key}_stderr", 0.0))
-        for count, row in found
-        if row is not None
-    ]
+def _by_count(rows: Held, name: str, key: str) -> tuple[Point, ...]:
+    """Percentages."""
+    measured = ((count, rows.get(f"{name}, {count} wrong")) for count in COUNTS)
+    return tuple(
+        Point(count, 100 * row[key], 100 * row.get(f"{key}_stderr", 0.0)) for count, row in measured if row is not None
+    )
 
 
-def _most(curves: Mapping[str, list[Point]]) -> float:
-    return 1.2 * max([p.y for points in curves.values() for p in points], default=1.0) or 1.0
-
-
-def _curve(row: Row | None) -> list[Point]:
-    return [] if row is None else [Point(step, max(1e-3, bits)) for step, bits in row["curve"]]
+def _learned(row: Row | None) -> tuple[Point, ...]:
+    return () if row is None else tuple(Point(step, max(1e-3, bits)) for step, bits in row["curve"])

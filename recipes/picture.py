@@ -12,7 +12,7 @@ from typing import Any
 from rows import Rows
 from tables import METHODS, SYSTEMS
 
-from redraft.apps import noise_text, strip
+from redraft.apps import Svg, framed, noise_text, series_color, strip
 from redraft.apps.reports.charts import _log_ticks, _ticks
 from redraft.models import DiffusionLM
 from redraft.training import presets
@@ -20,13 +20,15 @@ from redraft.training import presets
 TOKENS, VECTORS = "tokens", "vectors"
 WIDTH, LINE, TOP, BOTTOM = 842, 24, 64, 46  # pixels
 EXCESS, RIGHT = (236, 510), (560, 812)  # where the two panels begin and end
-STYLE = (
-    "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
-    ".end{text-anchor:end}.middle{text-anchor:middle}.card{fill:#fffdf8;stroke:#e4dfd3}.grid{stroke:#e5e1d7}"
-    ".tokens{fill:#3b5bdb}.vectors{fill:#c2570c}.bar{opacity:.75}.error{stroke:#23262b;stroke-width:1.5;fill:none}"
-    "@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}"
-    ".grid{stroke:#31353e}.tokens{fill:#8ea6ff}.vectors{fill:#ffa05c}.error{stroke:#e6e4df}}"
-)
+LOOKS = {
+    ".end": "text-anchor:end",
+    ".middle": "text-anchor:middle",
+    ".grid": "stroke:$grid",
+    ".tokens": f"fill:{series_color(0)}",
+    ".vectors": f"fill:{series_color(1)}",
+    ".bar": "opacity:.75",
+    ".error": "stroke:$ink;stroke-width:1.5;fill:none",
+}
 
 
 NOISED = (
@@ -99,18 +101,12 @@ def pictures(results: Path) -> dict[str, str]:
     return {"methods": drawn(results)}
 
 
-def drawn(results: Path) -> str:
+def drawn(results: Path) -> Svg:
     """Two panels that share their rows; the same figures give the same picture."""
     shown = bars(results)
     height = TOP + LINE * len(shown) + BOTTOM
     parts = [*keys(), *panels(shown, height), *(part for i, bar in enumerate(shown) for part in line(shown, bar, i))]
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'role="img" aria-label="{escape(spoken(shown))}"><style>{STYLE}</style>'
-        f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{height - 1}" rx="10"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+    return framed("redraft-methods", (WIDTH, height), spoken(shown), LOOKS, "\n".join(parts))
 
 
 def spoken(shown: Sequence[Bar]) -> str:

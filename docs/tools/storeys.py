@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from redraft.apps import Svg, framed
+
 PICTURE = Path(__file__).parents[1] / "pictures" / "storeys.svg"
 PACKAGE = Path(__file__).parents[2] / "redraft"
 LEVELS = (("apps",), ("evaluation",), ("tasks",), ("training",), ("models", "decoding"), ("core",))  # top to bottom
@@ -27,15 +29,15 @@ ROLES = {
 }
 WIDTH, MARGIN, GAP, PAD = 860, 20, 30, 16  # pixels
 CHIP, LETTER = 24, 7.3  # height of a folder's name, width of one of its letters
-STYLE = (
-    "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#5b6068}"
-    ".name{font-size:17px;font-weight:600;fill:#23262b}.end{text-anchor:end}"
-    ".role{font-size:13px;font-weight:400;fill:#5b6068}.folder{font:12px 'DejaVu Sans Mono',monospace;fill:#23262b}"
-    ".card{fill:#fffdf8;stroke:#e4dfd3}.box{fill:#f3f1ea;stroke:#cfc9bb}"
-    ".chip{fill:#fffdf8;stroke:#cfc9bb}.arrow{stroke:#8d9098;stroke-width:1.5;fill:none}"
-    "@media(prefers-color-scheme:dark){text,.role{fill:#a3a8b1}.name,.folder{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}"
-    ".box{fill:#282c35;stroke:#454b57}.chip{fill:#1e2128;stroke:#454b57}.arrow{stroke:#7d838e}}"
-)
+LOOKS = {
+    ".name": "font-size:17px;font-weight:600;fill:$ink",
+    ".end": "text-anchor:end",
+    ".role": "font-size:13px;font-weight:400;fill:$quiet",
+    ".folder": "font:12px 'DejaVu Sans Mono',monospace;fill:$ink",
+    ".box": "fill:$box;stroke:$line",
+    ".chip": "fill:$card;stroke:$line",
+    ".arrow": "stroke:$quiet;stroke-width:1.5;fill:none",
+}
 
 
 def files(storey: str) -> list[Path]:
@@ -87,7 +89,7 @@ def box(storey: str, x: float, y: float, width: float, height: float) -> Iterato
     yield f'<text x="{x + PAD}" y="{y + height - 13}">imports {imports(storey)}</text>'
 
 
-def drawn() -> str:
+def drawn() -> Svg:
     """The picture."""
     y, parts = MARGIN, list[str]()
     for level, below in zip(LEVELS, (*LEVELS[1:], ()), strict=True):
@@ -100,9 +102,7 @@ def drawn() -> str:
         parts += [f'<path class="arrow" d="{start}v{GAP - 9}m-5 -6l5 6l5 -6"/>' for start in starts]
         y += height + GAP
     said = "; ".join(f"{storey} imports {imports(storey)}" for level in LEVELS for storey in level)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y - 10}" width="{WIDTH}" height="{y - 10}"'
-    card = f'<rect class="card" x=".5" y=".5" width="{WIDTH - 1}" height="{y - 11}" rx="10"/>'
-    return "\n".join([f'{head} role="img" aria-label="{said}"><style>{STYLE}</style>', card, *parts, "</svg>"]) + "\n"
+    return framed("redraft-storeys", (WIDTH, y - 10), said, LOOKS, "\n".join(parts))
 
 
 def structure(picture: str) -> list[str]:

@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING
 from redraft.core.lazy import attach
 
 if TYPE_CHECKING:
+    from redraft.apps.reports.charts import (
+        Chart as Chart,
+        Curve as Curve,
+        Point as Point,
+        chart_picture as chart_picture,
+    )
     from redraft.apps.reports.noising import NoisyText as NoisyText, noise_text as noise_text
     from redraft.apps.reports.pictures import picture as picture, strip as strip
     from redraft.apps.reports.report import (
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
         learned_scene as learned_scene,
         score_picture as score_picture,
     )
+    from redraft.apps.reports.svg import Svg as Svg, framed as framed, series_color as series_color
     from redraft.apps.reports.watch import (
         Frame as Frame,
         Token as Token,

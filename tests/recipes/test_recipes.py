@@ -543,8 +543,11 @@ def test_the_pictures_of_the_pages_are_up_to_date(tmp_path: Path) -> None:
             f"{drawn.name}: python recipes/pages.py"
         )
     for file in pictures.glob("*.svg"):
-        assert "prefers-color-scheme:dark" in file.read_text("utf-8"), file.name
-        assert not re.search(r'fill="#|stroke="#', file.read_text("utf-8")), "a color that knows no dark"
+        svg = file.read_text("utf-8")
+        assert "svg:root{color-scheme:light dark}" in svg, f"{file.name} was not drawn by redraft.apps.framed"
+        assert not re.search(r'fill="#|stroke="#', svg), "a color that knows no dark"
+        style = svg.partition("<style>")[2].partition("</style>")[0]
+        assert len(re.findall(r":#\w+;", style)) == style.count("light-dark("), f"{file.name}: one color of a pair"
 
 
 @pytest.mark.parametrize("page", sorted(ROOT.glob("docs/methods/[a-z]*.md")), ids=lambda page: page.stem)

@@ -1,11 +1,15 @@
-"""Bar charts and line charts of a page, as HTML and SVG."""
+"""Charts for reports, notebooks and the documentation: curves as SVG, bars as HTML."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from itertools import accumulate
+
+from redraft.apps.reports.svg import Svg, framed, series_color
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,7 @@ class _Bars:
         low, value, high = (100 * max(0.0, v) / most for v in (bar.value - bar.error, bar.value, bar.value + bar.error))
         error = f" ± {bar.error:.4f}" if bar.error else ""
         return (
-            f'<div class="bar series-{index % _SERIES}"><b>{escape(bar.name)}</b><span class="track">'
+            f'<div class="bar series-{index % _COLORS}"><b>{escape(bar.name)}</b><span class="track">'
             f'<i class="length" style="width:{value:.2f}%"></i>'
             f'<i class="error" style="left:{low:.2f}%;width:{high - low:.2f}%"></i></span>'
             f"<span>{bar.value:.4f}{error} {escape(self.unit)} <small>{escape(bar.note)}</small></span></div>"
@@ -41,22 +45,36 @@ class _Bars:
 
 
 @dataclass(frozen=True)
-class _Curve:
-    """A named sequence of points (x, y). Curves with the same name, such as the seeds of a method, share a color."""
+class Point:
+    """A point of a curve, with the standard error of y."""
+
+    x: float
+    y: float
+    error: float = 0.0
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A named sequence of points. Curves with the same name, such as the seeds of a method, share a color."""
 
     name: str
-    points: tuple[tuple[float, float], ...]
-    errors: tuple[float, ...] = ()  # standard error of each y; empty if unknown
+    points: tuple[Point, ...]
+    dashed: bool = False
+
+    @classmethod
+    def through(cls, name: str, pairs: Iterable[tuple[float, float]]) -> Curve:
+        """The curve through pairs (x, y)."""
+        return cls(name, tuple(Point(x, y) for x, y in pairs))
 
 
 @dataclass(frozen=True)
 class _Charts:
-    """Charts side by side."""
+    """Charts of a page, side by side where there is room."""
 
-    charts: tuple[_Chart, ...]
+    charts: tuple[Chart, ...]
 
     def html(self) -> str:
-        return f'<div class="charts">{"".join(chart.html() for chart in self.charts)}</div>'
+        return f'<div class="charts">{"".join(chart_picture([chart]) for chart in self.charts)}</div>'
 
 
 @dataclass(frozen=True)
@@ -74,105 +92,164 @@ class _Scale:
         return (value - self.low) / (self.high - self.low)
 
     def ticks(self) -> list[float]:
-        return _log_ticks(self.low, self.high) if self.log else _ticks(self.high)
+        every = _log_ticks(self.low, self.high) if self.log else _ticks(self.high)
+        return [tick for tick in every if tick >= self.low]
 
 
 @dataclass(frozen=True)
-class _Chart:
-    """Curves in one coordinate system; `limit` draws a horizontal line at a bound that no curve can cross."""
+class Chart:
+    """Curves in one coordinate system."""
 
     title: str
     x: str
     y: str
-    curves: tuple[_Curve, ...]
-    limit: _Bar | None = None
+    curves: tuple[Curve, ...]
+    limit: tuple[str, float] | None = None
+    """A name and a height at which a horizontal line is drawn, such as a bound that no curve can cross."""
     x_log: bool = False
-    y_log: bool = True
-    top: float = 0.0  # a linear y axis reaches at least this value
+    y_log: bool = False
+    x_range: tuple[float, float] | None = None
+    """Ends of the axis. By default a linear axis starts at zero, and a logarithmic one leaves some room."""
+    y_range: tuple[float, float] | None = None
+    x_ticks: tuple[float, ...] = ()
+    top: float = 0.0
+    """A linear y axis reaches at least this value."""
 
-    WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 440, 280, 58, 24, 26, 42
+    width: int = 440
 
-    def html(self) -> str:
-        drawn = {curve.name for curve in self.curves if curve.points}
-        legend = [(i, name) for i, name in enumerate(self._names) if name in drawn]
-        keys = "".join(f'<span class="series-{i % _SERIES}">{escape(name)}</span>' for i, name in legend)
-        inside = self._axes() + self._limit() + "".join(map(self._curve, self.curves))
-        return f"""<figure class="chart">
-<figcaption><b>{escape(self.title)}</b><span class="keys">{keys}</span></figcaption>
-<svg viewBox="0 0 {self.WIDTH} {self.HEIGHT}" role="img" aria-label="{escape(self._description())}">{inside}</svg>
-</figure>"""
+    HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 294, 58, 24, 60, 46
+
+    def _repr_svg_(self) -> str:
+        return chart_picture([self])
+
+    def svg(self) -> str:
+        """The inside of a picture: axes, curves and the legend below them."""
+        return self._axes() + self._limit() + "".join(map(self._curve, self.curves)) + "".join(self._legend())
+
+    @property
+    def height(self) -> int:
+        """With its legend."""
+        return max((y for _, _, y in self._keys()), default=self.HEIGHT - _KEY) + _KEY
+
+    @property
+    def is_empty(self) -> bool:
+        return not any(curve.points for curve in self.curves)
 
     @cached_property
     def _names(self) -> list[str]:
         return list(dict.fromkeys(curve.name for curve in self.curves))
 
-    def _description(self) -> str:
+    def description(self) -> str:
         """Describes the chart for screen readers."""
-        ends = [f"{c.name} ends at {c.points[-1][1]:.3f}" for c in self.curves if c.points]
-        limit = [] if self.limit is None else [f"{self.limit.name}: {self.limit.value:.3f}"]
+        ends = [f"{c.name} ends at {c.points[-1].y:.3f}" for c in self.curves if c.points]
+        limit = [] if self.limit is None else [f"{self.limit[0]}: {self.limit[1]:.3f}"]
         return f"{self.title}: {self.y} over {self.x}. " + "; ".join([*ends, *limit])
 
     @cached_property
     def _scales(self) -> tuple[_Scale, _Scale]:
-        """The x and y axes. A linear axis starts at zero; a logarithmic one leaves a margin around the values."""
-        points = [point for curve in self.curves for point in curve.points] or [(1.0, 1.0)]
-        xs, ys = ([point[axis] for point in points] for axis in (0, 1))
-        ys += [] if self.limit is None else [self.limit.value]
-        across = _Scale(min(xs) / 1.3, 1.15 * max(xs), True) if self.x_log else _Scale(0.0, max(xs), False)
-        low, high = max(_LEAST, min(ys)) / 1.3, 1.1 * max(_LEAST, *ys)
-        return across, _Scale(low, high, True) if self.y_log else _Scale(0.0, max(_LEAST, self.top, *ys), False)
+        """The x and y axes."""
+        points = [point for curve in self.curves for point in curve.points] or [Point(1.0, 1.0)]
+        xs, ys = [point.x for point in points], [point.y for point in points]
+        ys += [] if self.limit is None else [self.limit[1]]
+        x_range = self.x_range or ((min(xs) / 1.3, 1.15 * max(xs)) if self.x_log else (0.0, max(_LEAST, *xs, 0.0)))
+        log_range = max(_LEAST, min(ys)) / 1.3, 1.1 * max(_LEAST, *ys)
+        y_range = self.y_range or (log_range if self.y_log else (0.0, max(_LEAST, self.top, *ys)))
+        return _Scale(*x_range, self.x_log), _Scale(*y_range, self.y_log)
 
     def _at(self, x: float, y: float) -> tuple[float, float]:
-        """Returns the coordinates at which a point is drawn."""
-        across, up = self._scales
-        width, height = self.WIDTH - self.LEFT - self.RIGHT, self.HEIGHT - self.TOP - self.BOTTOM
-        return self.LEFT + width * across.fraction(x), self.HEIGHT - self.BOTTOM - height * up.fraction(y)
+        """Returns the coordinates at which a point is drawn; points beyond the ends of an axis are drawn at its end."""
+        across, up = (min(1.0, max(0.0, scale.fraction(v))) for scale, v in zip(self._scales, (x, y), strict=True))
+        width, height = self.width - self.LEFT - self.RIGHT, self.HEIGHT - self.TOP - self.BOTTOM
+        return self.LEFT + width * across, self.HEIGHT - self.BOTTOM - height * up
 
     def _axes(self) -> str:
         across, up = self._scales
-        bottom, right = self.HEIGHT - self.BOTTOM, self.WIDTH - self.RIGHT
-        parts = [f'<line class="axis" x1="{self.LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>']
+        bottom, right = self.HEIGHT - self.BOTTOM, self.width - self.RIGHT
+        parts = [f'<text class="name" x="18" y="26">{escape(self.title)}</text>']
+        parts.append(f'<text x="18" y="45">{escape(self.y)}</text>')
         for tick in up.ticks():
             _, y = self._at(across.high, tick)
             parts.append(f'<line class="grid" x1="{self.LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(f'<text class="end" x="{self.LEFT - 6}" y="{y + 4:.1f}">{tick:g}</text>')
-        for tick in across.ticks():
-            parts.append(f'<text class="middle" x="{self._at(tick, 1)[0]:.1f}" y="{bottom + 17}">{tick:g}</text>')
-        parts.append(f'<text class="end" x="{right}" y="{self.HEIGHT - 6}">{escape(self.x)}</text>')
-        parts.append(f'<text x="4" y="13">{escape(self.y)}</text>')
+            parts.append(f'<text class="end tick" x="{self.LEFT - 7}" y="{y + 4:.1f}">{tick:g}</text>')
+        parts.append(f'<line class="axis" x1="{self.LEFT}" x2="{right}" y1="{bottom}" y2="{bottom}"/>')
+        for tick in self.x_ticks or across.ticks():
+            parts.append(f'<text class="middle" x="{self._at(tick, up.high)[0]:.1f}" y="{bottom + 17}">{tick:g}</text>')
+        parts.append(f'<text class="end" x="{right}" y="{bottom + 36}">{escape(self.x)}</text>')
         return "".join(parts)
 
     def _limit(self) -> str:
         if self.limit is None:
             return ""
-        _, y = self._at(self._scales[0].high, self.limit.value)
+        name, value = self.limit
+        _, y = self._at(self._scales[0].high, value)
         return (
-            f'<line class="limit" x1="{self.LEFT}" x2="{self.WIDTH - self.RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text class="limit" x="{self.LEFT + 6}" y="{y + 15:.1f}">'
-            f"{escape(self.limit.name)} {self.limit.value:.3f}</text>"
+            f'<line class="limit" x1="{self.LEFT}" x2="{self.width - self.RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<text class="limit" x="{self.LEFT + 6}" y="{y + 15:.1f}">{escape(name)} {value:.3f}</text>'
         )
 
-    def _curve(self, curve: _Curve) -> str:
-        dots_at = [self._at(*point) for point in curve.points]
+    def _curve(self, curve: Curve) -> str:
+        dots_at = [self._at(point.x, point.y) for point in curve.points]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in dots_at)
         dots = "".join(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.2">'
-            f"<title>{escape(curve.name)}, {escape(self.x)} {at:.4g}: {value:.3f}</title></circle>"
-            for (x, y), (at, value) in zip(dots_at, curve.points, strict=True)
-            if len(dots_at) <= 16
+            f"<title>{escape(curve.name)}, {escape(self.x)} {point.x:.4g}: {point.y:.3f}</title></circle>"
+            for (x, y), point in zip(dots_at, curve.points, strict=True)
+            if len(dots_at) <= 20
         )
-        errors = "".join(map(self._error, curve.points, curve.errors))
-        series = self._names.index(curve.name) % _SERIES
-        return f'<g class="series-{series}">{errors}<polyline points="{line}"/>{dots}</g>'
+        errors = "".join(self._error(point) for point in curve.points if point.error)
+        dashed = " dashed" * curve.dashed
+        return f'<g class="{self._series(curve.name)}{dashed}">{errors}<polyline points="{line}"/>{dots}</g>'
 
-    def _error(self, point: tuple[float, float], error: float) -> str:
-        x, y = point
-        (at, top), (_, bottom) = (self._at(x, max(self._scales[1].low, value)) for value in (y + error, y - error))
-        return f'<path class="whisker" d="M{at:.1f} {top:.1f}V{bottom:.1f}"/>'
+    def _series(self, name: str) -> str:
+        return f"series-{self._names.index(name) % _COLORS}"
+
+    def _error(self, point: Point) -> str:
+        low = self._scales[1].low
+        (x, top), (_, bottom) = (self._at(point.x, max(low, y)) for y in (point.y + point.error, point.y - point.error))
+        return f'<path class="whisker" d="M{x:.1f} {top:.1f}V{bottom:.1f}"/>'
+
+    def _legend(self) -> Iterator[str]:
+        for name, x, y in self._keys():
+            yield f'<g class="{self._series(name)}"><circle cx="{x}" cy="{y - 4}" r="5"/></g>'
+            yield f'<text x="{x + 11}" y="{y}">{escape(name)}</text>'
+
+    def _keys(self) -> list[tuple[str, int, int]]:
+        """The names of the curves that have points, and where they are written."""
+        drawn = {curve.name for curve in self.curves if curve.points}
+        keys, x, y = list[tuple[str, int, int]](), 24, self.HEIGHT + 14
+        for name in (name for name in self._names if name in drawn):
+            room = 32 + round(7 * len(name))
+            if x + room > self.width and x > 24:
+                x, y = 24, y + _KEY
+            keys.append((name, x, y))
+            x += room
+        return keys
 
 
-_SERIES = 8  # colors in page.css; further curves reuse them from the first on
+def chart_picture(charts: Sequence[Chart]) -> Svg:
+    """One picture of charts side by side, each with its legend; empty charts are left out, unless all are empty."""
+    shown = [chart for chart in charts if not chart.is_empty] or list(charts)
+    starts = [0, *accumulate(chart.width for chart in shown)]
+    parts = (f'<g transform="translate({x} 0)">{chart.svg()}</g>' for x, chart in zip(starts, shown, strict=False))
+    size, said = (starts[-1], max(chart.height for chart in shown)), " ".join(chart.description() for chart in shown)
+    return framed("redraft-chart", size, said, _LOOKS, "\n".join(parts))
+
+
+_COLORS = 8  # further curves reuse the colors from the first on
+_KEY = 20  # height of a line of the legend, in pixels
 _LEAST = 1e-4  # bits: lower values are drawn at this height
+_LOOKS = {
+    ".end": "text-anchor:end",
+    ".middle": "text-anchor:middle",
+    ".grid": "stroke:$grid",
+    ".axis": "stroke:$quiet",
+    "line.limit": "stroke:$limit;stroke-width:1.6;stroke-dasharray:6 4",
+    "text.limit": "fill:$limit",
+    "polyline": "fill:none;stroke:currentColor;stroke-width:2;stroke-linejoin:round",
+    ".dashed polyline": "stroke-dasharray:6 4",
+    "circle": "fill:currentColor",
+    ".whisker": "stroke:currentColor;stroke-width:1.5;opacity:.5",
+} | {f".series-{i}": f"color:{series_color(i)}" for i in range(_COLORS)}
 
 
 def _ticks(most: float, about: float = 5) -> list[float]:

@@ -155,7 +155,7 @@ def _table(data: ComparisonData) -> page._DataTable:
     return page._DataTable(head if has_codec else head[:-1], rows)
 
 
-def _cost_charts(data: ComparisonData) -> Iterator[charts._Chart]:
+def _cost_charts(data: ComparisonData) -> Iterator[charts.Chart]:
     """Yields charts of quality against network calls and seconds: correct texts, and the judge's perplexity.
 
     A measure that is missing or zero everywhere is left out.
@@ -171,16 +171,16 @@ def _cost_charts(data: ComparisonData) -> Iterator[charts._Chart]:
         ):
             for axis, x in axes.items():
                 curves = tuple(_cost_curve(summary, kind, axis, factor) for summary in data.summaries)
-                yield charts._Chart(f"{title} against {x}", x, unit, curves, x_log=True, y_log=log, top=5.0)
+                yield charts.Chart(f"{title} against {x}", x, unit, curves, x_log=True, y_log=log, top=5.0)
 
 
-def _cost_curve(summary: _Summary, kind: str, axis: str, factor: float) -> charts._Curve:
+def _cost_curve(summary: _Summary, kind: str, axis: str, factor: float) -> charts.Curve:
     points = sorted(
         (float(point[axis]["mean"]), factor * float(point[kind]["mean"]), factor * _combined_error(point[kind]))
         for point in summary["written"].values()
         if kind in point
     )
-    return charts._Curve(summary["method"], tuple((x, y) for x, y, _ in points), tuple(error for _, _, error in points))
+    return charts.Curve(summary["method"], tuple(charts.Point(x, y, error) for x, y, error in points))
 
 
 def _learning(data: ComparisonData) -> charts._Charts | None:
@@ -188,11 +188,11 @@ def _learning(data: ComparisonData) -> charts._Charts | None:
     if not any(len(curve.points) > 1 for curve in curves):
         return None
     x = "CPU minutes" if data.by_minutes else "step"
-    return charts._Charts((charts._Chart("Held-out text", x, data.unit, tuple(curves)),))
+    return charts._Charts((charts.Chart("Held-out text", x, data.unit, tuple(curves), y_log=True),))
 
 
-def _curves(data: ComparisonData, name: str) -> list[charts._Curve]:
-    return [charts._Curve(name, tuple(_points(row, data.by_minutes))) for row in data.of(name)]
+def _curves(data: ComparisonData, name: str) -> list[charts.Curve]:
+    return [charts.Curve.through(name, _points(row, data.by_minutes)) for row in data.of(name)]
 
 
 def _points(row: Mapping[str, Any], by_minutes: bool) -> Iterator[tuple[float, float]]:

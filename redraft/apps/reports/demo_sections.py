@@ -120,13 +120,14 @@ def _side_by_side(results: _DemoResults, *rows: tuple[str, Callable[[_ModelScore
 
 
 def _curves(results: _DemoResults) -> charts._Charts:
-    def curves(key: str) -> tuple[charts._Curve, ...]:
+    def curves(key: str) -> tuple[charts.Curve, ...]:
         named = (("masked diffusion", results.diffusion), ("left to right", results.baseline))
-        return tuple(charts._Curve(name, scores.trained.curve(key)) for name, scores in named)
+        return tuple(charts.Curve.through(name, scores.trained.curve(key)) for name, scores in named)
 
     unit = "bits per character above the truth"
-    held_out = charts._Chart("Held-out stories", "step", unit, curves("valid_excess_bits_per_char"))
-    training = charts._Chart("Training", "step", "loss in bits per token", curves("train_loss_bits_per_token"))
+    held_out = charts.Chart("Held-out stories", "step", unit, curves("valid_excess_bits_per_char"), y_log=True)
+    loss = curves("train_loss_bits_per_token")
+    training = charts.Chart("Training", "step", "loss in bits per token", loss, y_log=True)
     return charts._Charts((held_out, training))
 
 

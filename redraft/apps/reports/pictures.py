@@ -8,19 +8,21 @@ from html import escape
 
 from redraft.apps.reports.noising import NoisyText
 from redraft.apps.reports.page import _look, _split_lead, _token_spans
+from redraft.apps.reports.svg import MONO, Svg, framed
 from redraft.apps.reports.watch import Frame, Token
 
 _CHAR, _LINE, _GUTTER, _COLUMNS, _SPARE = 7.9, 21, 84, 92, 4  # pixels, pixels, pixels, characters, characters
-_LOOKS = (
-    "text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#23262b}"
-    ".card{fill:#fffdf8;stroke:#e4dfd3}.noise{fill:#ddd8cc}.mark{fill:#ffdf94}.given{fill:#1864ab}.noised{fill:#6f6a5e}"
-    ".step{fill:#6f6a5e;font-size:12px}"
-    "@media(prefers-color-scheme:dark){text{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}.noise{fill:#3a3e48}"
-    ".mark{fill:#5a4210}.given{fill:#4cc3d9}.noised,.step{fill:#9a9fa8}}"
-)
+_LOOKS = {
+    "text": f"font:13px {MONO};fill:$ink",
+    ".noise": "fill:$noise",
+    ".mark": "fill:$fresh",
+    ".given": "fill:$given",
+    ".noised": "fill:$quiet",
+    ".step": "fill:$quiet;font-size:12px",
+}
 
 
-def picture(frames: Sequence[Frame], shown: int = 6) -> str:
+def picture(frames: Sequence[Frame], shown: int = 6) -> Svg:
     """Returns an SVG of a text at `shown` evenly spaced steps, with new tokens highlighted.
 
     Words do not move between steps: a token that is not yet written is a bar as wide as the word to come.
@@ -30,13 +32,13 @@ def picture(frames: Sequence[Frame], shown: int = 6) -> str:
     return _drawing(picked, [f"step {frame.step}" for frame in picked], picked[-1].text, _layout(picked))
 
 
-def strip(noisy: Sequence[NoisyText]) -> str:
+def strip(noisy: Sequence[NoisyText]) -> Svg:
     """Returns an SVG of a text at several times of the forward process, clean text first."""
     frames = [text.frame for text in noisy]
     return _drawing(frames, [f"t = {text.t:.2f}" for text in noisy], frames[0].text, _layout(frames[::-1]))
 
 
-def _drawing(picked: Sequence[Frame], names: Sequence[str], text: str, layout: tuple[dict[int, _Cell], int]) -> str:
+def _drawing(picked: Sequence[Frame], names: Sequence[str], text: str, layout: tuple[dict[int, _Cell], int]) -> Svg:
     count, (cells, lines) = len(picked), layout
     height = lines * _LINE + 18
     width = round(_GUTTER + (_COLUMNS + _SPARE) * _CHAR)
@@ -45,13 +47,7 @@ def _drawing(picked: Sequence[Frame], names: Sequence[str], text: str, layout: t
         f'<g transform="translate(0 {14 + i * height})">{_frame_group(frame, name, old, cells)}</g>'
         for i, (frame, name, old) in enumerate(zip(picked, names, before, strict=True))
     ]
-    total = 14 + count * height
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {total}" width="{width}" height="{total}" '
-        f'role="img" aria-label="{escape(text)}"><style>{_LOOKS}</style>'
-        f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{total - 1}" rx="10"/>'
-        f"{''.join(parts)}</svg>\n"
-    )
+    return framed("redraft-text", (width, 14 + count * height), text, _LOOKS, "".join(parts))
 
 
 @dataclass(frozen=True)

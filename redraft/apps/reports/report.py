@@ -153,10 +153,11 @@ def _curves(report: RunReport) -> charts._Charts:
     excess = report.curve("valid_excess_bits_per_char")
     held_out = excess or report.curve("valid_bits_per_char")
     unit = "bits per character above the truth" if excess else "bits per character"
-    training = charts._Curve("training", report.curve("train_loss_bits_per_token"))
-    shown = [charts._Chart("Training", "step", "loss in bits per token", (training,))]
+    training = charts.Curve.through("training", report.curve("train_loss_bits_per_token"))
+    shown = [charts.Chart("Training", "step", "loss in bits per token", (training,), y_log=True)]
     if len(held_out) > 1:
-        shown.insert(0, charts._Chart("Held-out text", "step", unit, (charts._Curve("held out", held_out),)))
+        curve = charts.Curve.through("held out", held_out)
+        shown.insert(0, charts.Chart("Held-out text", "step", unit, (curve,), y_log=True))
     return charts._Charts(tuple(shown))
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from redraft.apps.reports.svg import Svg, framed
 from redraft.core import randomness
 from redraft.core.canvas import Canvas, Context
 from redraft.core.condition import Condition
@@ -35,18 +36,15 @@ _SAMPLERS: dict[str, Sampler] = {  # equal steps, so all start at the same noise
 _REACH, _SIDE, _GAP, _HEAD, _FOOT = 3.0, 248, 18, 52, 26  # plane units; the rest in pixels
 _LEVELS = (0.01, 0.05, 0.15, 0.35, 0.65)  # contour levels as fractions of the highest density
 _FINE, _COARSE = 72, 15  # points along a side of the fine and the coarse grid
-_LOOKS = (
-    "text{font:13px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#62666d}.name{fill:#23262b}"
-    ".card{fill:#fffdf8;stroke:#e4dfd3}.frame{fill:none;stroke:#e4dfd3}.hill{fill:#ffdf94;fill-opacity:.3}"
-    ".field{stroke:#3b5bdb;fill:none;opacity:.8}"
-    ".trail{stroke:#3b5bdb;stroke-width:.9;fill:none;opacity:.55;stroke-linejoin:round}"
-    ".dots{stroke:#c2570c;stroke-width:5;stroke-linecap:round;fill:none}"
-    ".many{stroke:#c2570c;stroke-width:3.4;stroke-linecap:round;fill:none;opacity:.55}"
-    ".noise{stroke:#9a958a;stroke-width:4;stroke-linecap:round;fill:none}"
-    "@media(prefers-color-scheme:dark){text{fill:#9a9fa8}.name{fill:#e6e4df}.card{fill:#1e2128;stroke:#31353e}"
-    ".frame{stroke:#31353e}.hill{fill:#b98a2e}.field,.trail{stroke:#8ea6ff}.dots,.many{stroke:#ffa05c}"
-    ".noise{stroke:#7d828c}}"
-)
+_LOOKS = {
+    ".frame": "fill:none;stroke:$edge",
+    ".hill": "fill:$hill;fill-opacity:.3",
+    ".field": "stroke:$s0;fill:none;opacity:.8",
+    ".trail": "stroke:$s0;stroke-width:.9;fill:none;opacity:.55;stroke-linejoin:round",
+    ".dots": "stroke:$s1;stroke-width:5;stroke-linecap:round;fill:none",
+    ".many": "stroke:$s1;stroke-width:3.4;stroke-linecap:round;fill:none;opacity:.55",
+    ".noise": "stroke:$dust;stroke-width:4;stroke-linecap:round;fill:none",
+}
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def learned_scene(mixture: Mixture, model: DiffusionLM, toward: int) -> ScoreSce
     return ScoreScene(mixture, process, model, guided, torch.float32, learned=True)
 
 
-def score_picture(scene: ScoreScene, scales: Sequence[float] = (0.0, 1.0, 4.0), seed: int = 0) -> str:
+def score_picture(scene: ScoreScene, scales: Sequence[float] = (0.0, 1.0, 4.0), seed: int = 0) -> Svg:
     """Returns an SVG: the score at three noise levels, paths of three samplers, and samples at guidance scales γ."""
     with torch.no_grad():
         rows = [
@@ -101,13 +99,7 @@ def score_picture(scene: ScoreScene, scales: Sequence[float] = (0.0, 1.0, 4.0), 
         for column, panel in enumerate(panels)
     ]
     description = "; ".join(f"{panel.name}: {panel.note}" for panels in rows for panel in panels)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
-        f'role="img" aria-label="{escape(description)}"><style>{_LOOKS}</style>'
-        f'<rect class="card" x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="10"/>\n'
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+    return framed("redraft-field", (width, height), description, _LOOKS, "\n".join(parts))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from redraft.apps import (
     Token,
 )
 from redraft.apps.reports import charts, page as report, pictures
-from redraft.apps.reports.charts import _Bar, _Bars, _Chart, _Charts, _Curve
+from redraft.apps.reports.charts import Chart, Curve, Point, _Bar, _Bars, _Charts
 from redraft.apps.reports.page import (
     Command,
     _Commands,
@@ -39,6 +39,7 @@ from redraft.apps.reports.watch import _TokenState
 from redraft.core.text.tokenizers import MASK_GLYPH
 
 VOID = {"meta", "input"}
+SVG = "{http://www.w3.org/2000/svg}"
 EVIL = "</script><script>alert(\"x\")</script> & 'quoted'"
 
 
@@ -116,7 +117,7 @@ def test_a_page_is_one_sound_file_with_nothing_from_outside(tmp_path: Path) -> N
         _DataTable((EVIL, EVIL), ((EVIL, EVIL),)),
         _Bars((_Bar(EVIL, 0.3, EVIL),), EVIL),
         _Commands((Command(EVIL, EVIL),)),
-        _Charts((_Chart(EVIL, EVIL, EVIL, (_Curve(EVIL, ((1, 2.0), (2, 1.0))),), _Bar(EVIL, 0.5)),)),
+        _Charts((Chart(EVIL, EVIL, EVIL, (Curve.through(EVIL, ((1, 2.0), (2, 1.0))),), (EVIL, 0.5), y_log=True),)),
         _Samples((_Sample(EVIL, -math.inf, 3, EVIL), _Sample(EVIL))),
         _FilledTexts((_FilledText((Token(EVIL, "given", 0), Token(EVIL, "new", 1)), _Sample(EVIL), (EVIL,)),)),
         _Playback((frame(0, (0, MASK_GLYPH, "noise")), frame(1, (0, EVIL, "new")))),
@@ -148,22 +149,26 @@ def test_bars_show_what_differs_and_how_sure_that_is() -> None:
 
 
 def test_a_chart_is_drawn_to_scale() -> None:
-    chart = _Chart("Loss", "step", "bits", (_Curve("a", ((0, 4.0), (50, 2.0), (100, 1.0))),), _Bar("entropy", 0.5))
-    root = ElementTree.fromstring(chart.html().replace("<b>", "<p>").replace("</b>", "</p>"))
-    (line,) = root.iter("polyline")
+    curve = Curve("a", (Point(0, 4.0), Point(50, 2.0, error=1.0), Point(100, 1.0)))
+    chart = Chart("Loss", "step", "bits", (curve,), ("entropy", 0.5), y_log=True)
+    root = ElementTree.fromstring(charts.chart_picture([chart]))
+    (line,) = root.iter(f"{SVG}polyline")
     xs, ys = zip(*(map(float, point.split(",")) for point in line.attrib["points"].split()), strict=True)
     assert xs[1] - xs[0] == pytest.approx(xs[2] - xs[1], abs=0.2)
     assert ys[1] - ys[0] == pytest.approx(ys[2] - ys[1], abs=0.2)  # logarithmic: halves are equally far
-    limit = next(float(e.attrib["y1"]) for e in root.iter("line") if e.attrib["class"] == "limit")
+    limit = next(float(e.attrib["y1"]) for e in root.iter(f"{SVG}line") if e.attrib["class"] == "limit")
+    (whisker,) = (e.attrib["d"] for e in root.iter(f"{SVG}path") if e.attrib["class"] == "whisker")
+    assert whisker.endswith(f"V{ys[2]:.1f}"), "one standard error below 2 is 1"
     assert limit - ys[2] == pytest.approx(ys[2] - ys[1], abs=0.2)
     assert max(*ys, limit) <= chart.HEIGHT - chart.BOTTOM
     assert min(ys) >= chart.TOP
-    spoken = next(root.iter("svg")).attrib["aria-label"]
+    spoken = root.attrib["aria-label"]
     assert spoken == "Loss: bits over step. a ends at 1.000; entropy: 0.500"
 
 
 def test_a_chart_without_points_or_with_a_loss_of_zero_is_drawn() -> None:
-    Balance(page_of(_Charts((_Chart("Loss", "step", "bits", (_Curve("none", ()), _Curve("zero", ((1, 0.0),)))),))))
+    curves = (Curve("none", ()), Curve.through("zero", ((1, 0.0),)))
+    Balance(page_of(_Charts((Chart("Loss", "step", "bits", curves, y_log=True),))))
 
 
 def test_ticks_are_round() -> None:
@@ -177,13 +182,13 @@ def test_ticks_are_round() -> None:
 @pytest.mark.parametrize("steps", [1, 9, 150, 2000, 20000])
 @pytest.mark.parametrize("low", [0.0002, 0.17, 4.1])
 def test_every_axis_has_ticks_inside_the_picture(steps: int, low: float) -> None:
-    chart = _Chart("Loss", "step", "bits", (_Curve("a", ((1, 1.05 * low), (steps, low))),))
-    svg = ElementTree.fromstring(re.search(r"<svg.*</svg>", chart.html(), re.DOTALL).group())  # type: ignore[union-attr]
-    labels = [e for e in svg.iter("text") if e.attrib.get("class") == "middle"]
+    chart = Chart("Loss", "step", "bits", (Curve.through("a", ((1, 1.05 * low), (steps, low))),), y_log=True)
+    svg = ElementTree.fromstring(charts.chart_picture([chart]))
+    labels = [e for e in svg.iter(f"{SVG}text") if e.attrib.get("class") == "middle"]
     assert len(labels) >= 3
     wide = 7.5 * len(labels[-1].text or "")  # about
-    assert float(labels[-1].attrib["x"]) + wide / 2 <= chart.WIDTH
-    heights = [e for e in svg.iter("text") if e.attrib.get("class") == "end"][:-1]
+    assert float(labels[-1].attrib["x"]) + wide / 2 <= chart.width
+    heights = [e for e in svg.iter(f"{SVG}text") if e.attrib.get("class") == "end tick"]
     assert len(heights) >= 3
     assert all(float(e.attrib["x"]) - 7.5 * len(e.text or "") >= -4 for e in heights)
 
@@ -243,9 +248,6 @@ def test_the_strip_has_a_cell_for_every_stretch_and_the_words_to_read() -> None:
     assert data["columns"][1] == [[0, "noise", ""], [3, "new", "band"]]
     assert data["columns"][3] == [[0, "noise", ""], [2, "gone", ""]]
     assert 'The</span> <span class="new">band</span> <span class="settled">sang</span>' in found
-
-
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawn(picture: str) -> list[tuple[list[str], int, int]]:

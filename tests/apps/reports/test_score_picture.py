@@ -169,7 +169,7 @@ def test_the_picture_of_the_score(
         assert len(drawn.findall(f"{SVG}g")) == 9
         assert remark in drawn.attrib["aria-label"]
         assert "nan" not in (tmp_path / file).read_text("utf-8")
-        assert "prefers-color-scheme:dark" in (drawn.find(f"{SVG}style").text or "")  # type: ignore[union-attr]
+        assert "color-scheme:light dark" in (drawn.find(f"{SVG}style").text or "")  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

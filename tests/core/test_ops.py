@@ -329,3 +329,12 @@ def test_the_price_of_a_wrong_rate_has_finite_slopes() -> None:
     ops.poisson_kl(torch.tensor([2.0, 0.0, 0.0]), m).sum().backward()
     assert m.grad is not None
     assert m.grad.tolist() == pytest.approx([1 / 3, 1, 1])
+
+
+def test_an_intensity_costs_its_sum_and_the_log_of_its_target() -> None:
+    """Σw − 1 − log w[target]: the cross-entropy if w sums to one, and minimal there."""
+    log_weights = torch.tensor([[0.5, 1.5, 2.0], [0.2, 0.5, 0.3]]).log()
+    cost = ops.intensity_nll(log_weights, torch.tensor([1, 2]))
+    torch.testing.assert_close(cost, torch.tensor([3 - math.log(1.5), -math.log(0.3)]))
+    scaled = torch.stack([ops.intensity_nll(log_weights[1:] + math.log(c), torch.tensor([2])) for c in (0.9, 1.0, 1.1)])
+    assert int(scaled.argmin()) == 1

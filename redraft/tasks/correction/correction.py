@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
 
 from redraft.core.text.shading import changes_html
+from redraft.models.causal_base import causal_base, is_adapted
 from redraft.models.diffusion_lm import DiffusionLM, eval_mode
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import CorrectSettings, require_texts
+from redraft.tasks.correction.causal_correction import _CausalCorrection
+from redraft.tasks.correction.causal_reader import _CausalReader
 from redraft.tasks.correction.edit_channel import EditChannel
+from redraft.tasks.correction.english import english_lexicon
+from redraft.tasks.correction.language import require_language
 from redraft.tasks.correction.letters import _is_letter_channel, _letter_changes
 from redraft.tasks.correction.lexicon import WORD, Lexicon
 from redraft.tasks.correction.passes import _CorrectionPasses
 from redraft.tasks.correction.scorers import _hole_scorer, _require_unconditional
 from redraft.tasks.correction.suspects import _CandidateGenerator, _Replacement
+from redraft.tasks.correction.word_candidates import _WordCandidates
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.result import Results
 from redraft.tasks.engine.trace import count_calls
@@ -42,6 +48,8 @@ class WordChange:
     """Its replacement."""
     probability: float
     """Probability of the replacement given the text around it."""
+    reason: str = ""
+    """Why it is more likely than the word as given, in words."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,13 @@ class CorrectionResult:
     def to_json(self) -> dict[str, Any]:
         """A JSON object that begins with the text."""
         changes = [
-            {"start": c.start, "original": c.was, "replacement": c.now, "probability": c.probability}
+            {
+                "start": c.start,
+                "original": c.was,
+                "replacement": c.now,
+                "probability": c.probability,
+                "reason": c.reason,
+            }
             for c in self.changes
         ]
         return {"text": self.text, "input": self.given, "changes": changes, "index": self.row}
@@ -110,31 +124,28 @@ def correct(
     A character model whose noise replaces characters (uniform, hybrid, or a custom process) is its own channel, unless
     `words` are given: x̂ · q_t(z | x) corrects single characters without a list of words. For all other models the
     channel is `EditChannel`, in which letters may be missing, doubled or swapped and spaces may be lost. Candidates for
-    a spelling of n letters are then known words of n − 2 … n + 2 letters.
+    a spelling of n letters are then known words of n − 2 … n + 2 letters. An adapted causal model, such as smol, reads
+    a sentence once without its adapter and looks closer only at suspicious words.
 
     Args:
         model: a trained model with mask, uniform or hybrid noise, or an autoregressive one, or its directory
         texts: a text, or a list of them
         words: known words, with counts if they are a mapping or a `Lexicon`; by default the model's vocabulary if it
-            has one of words, else the words of its training data
+            has one of words, else the words of its training data, or English ones for an adapted causal model
         channel: how words become misspellings; by default `EditChannel.standard()`
         options: the fields of `CorrectSettings`, by name: noise, keep, names, confidence
     """
     settings, text_model = settings_from(CorrectSettings, options), as_text_model(model)
     _require_unconditional(text_model)
-    inputs, own_channel = require_texts("texts", texts), words is None and _is_letter_channel(text_model)
-    scorer = None if own_channel else _hole_scorer(text_model, settings.noise)
+    inputs, edits = require_texts("texts", texts), channel or EditChannel.standard()
+    own_channel = words is None and _is_letter_channel(text_model)
     lexicon = Lexicon({}) if own_channel else known_lexicon(text_model, words)
-    alphabet = frozenset(text_model.tokenizer.letters) or None
-    generator = _CandidateGenerator(
-        lexicon, channel or EditChannel.standard(), settings.noise, settings.kept, settings.names, alphabet
-    )
+    if not own_channel:
+        require_language(lexicon, inputs, text_model.display_name)
+    corrector = _corrector(text_model, lexicon, edits, settings, own_channel)
     clock = time.perf_counter()
-    with count_calls(text_model.lm) as counted, eval_mode(text_model.lm), torch.no_grad():
-        if scorer is None:
-            changes = _letter_changes(text_model, generator, inputs, settings.confidence)
-        else:
-            changes = _CorrectionPasses(text_model, generator, scorer, settings.confidence)(inputs)
+    with count_calls(corrector.lm) as counted, eval_mode(corrector.lm), torch.no_grad():
+        changes = corrector(inputs)
     pairs = zip(inputs, changes, strict=True)
     rows = tuple(_apply_changes(text, text_changes, row) for row, (text, text_changes) in enumerate(pairs))
     return CorrectionResults(
@@ -142,9 +153,35 @@ def correct(
     )
 
 
+class _Corrector(NamedTuple):
+    """Finds the changes of texts, and the model that it runs."""
+
+    lm: DiffusionLM
+    changes: Callable[[Sequence[str]], list[list[_Replacement]]]
+
+    def __call__(self, texts: Sequence[str]) -> list[list[_Replacement]]:
+        return self.changes(texts)
+
+
+def _corrector(
+    model: TextModel, lexicon: Lexicon, channel: EditChannel, settings: CorrectSettings, own_channel: bool
+) -> _Corrector:
+    """The method for a model: its own channel, a causal model that reads a sentence once, or hole by hole."""
+    noise, confidence = settings.noise, settings.confidence
+    if is_adapted(model.lm) and (start := model.tokenizer.id_of("<|endoftext|>")) is not None:
+        reader = _CausalReader(causal_base(model.lm), model.tokenizer, start)
+        words = _WordCandidates(lexicon, channel, noise, settings.kept, settings.names)
+        return _Corrector(reader.lm, _CausalCorrection(reader, words, confidence))
+    alphabet = frozenset(model.tokenizer.letters) or None
+    generator = _CandidateGenerator(lexicon, channel, noise, settings.kept, settings.names, alphabet)
+    if own_channel:
+        return _Corrector(model.lm, lambda texts: _letter_changes(model, generator, texts, confidence))
+    return _Corrector(model.lm, _CorrectionPasses(model, generator, _hole_scorer(model, noise), confidence))
+
+
 def _apply_changes(text: str, changes: Sequence[_Replacement], row: int) -> CorrectionResult:
     pieces, end = [], 0
-    for start, was, now, _ in changes:
+    for start, was, now, *_ in changes:
         pieces += [text[end:start], now]
         end = start + len(was)
     return CorrectionResult("".join([*pieces, text[end:]]), text, tuple(WordChange(*each) for each in changes), row)
@@ -162,8 +199,14 @@ def known_lexicon(model: TextModel, words: Lexicon | Mapping[str, float] | Itera
     if words is not None:
         return _given_words(model, words)
     if model.lm not in _LEXICONS:
-        _LEXICONS[model.lm] = _vocabulary_words(model) if model.tokenizer.known_words else _read_words(model)
+        _LEXICONS[model.lm] = _own_words(model)
     return _LEXICONS[model.lm]
+
+
+def _own_words(model: TextModel) -> Lexicon:
+    if model.tokenizer.known_words:
+        return _vocabulary_words(model)
+    return english_lexicon() if is_adapted(model.lm) and model.run is None else _read_words(model)
 
 
 def _given_words(model: TextModel, words: Mapping[str, float] | Iterable[str]) -> Lexicon:

@@ -224,4 +224,5 @@ def _changed_words(was: str, now: str, probabilities: Sequence[float]) -> Iterat
     for left, right in itertools.pairwise(cuts):
         if was[left + 1 : right] != now[left + 1 : right]:
             word = slice(left + 1, right)
-            yield _Replacement(left + 1, was[word], now[word], min(probabilities[word]))
+            reason = f"“{now[word]}” has other characters, which are more likely in this context"
+            yield _Replacement(left + 1, was[word], now[word], min(probabilities[word]), reason)

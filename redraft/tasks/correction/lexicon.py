@@ -41,6 +41,12 @@ class Lexicon:
         return frozenset(word.lower() for word in self.counts)
 
     @cached_property
+    def frequent(self) -> frozenset[str]:
+        """One word in 400, the most frequent ones: of a language about 200, which are half of any text in it."""
+        ranked = sorted(self.counts, key=lambda word: -self.counts[word])
+        return frozenset(word.lower() for word in ranked[: len(ranked) // 400])
+
+    @cached_property
     def total(self) -> float:
         """The sum of all counts."""
         return sum(self.counts.values())
@@ -82,7 +88,10 @@ class Lexicon:
     @cached_property
     def codes(self) -> NDArray[np.int64]:
         """(W, _LONGEST_WORD) letter codes of each word, −1 after its end."""
-        return np.array([encode_word(word) for word in self.words], np.int64).reshape(-1, _LONGEST_WORD)
+        text = np.array([word.lower()[:_LONGEST_WORD] for word in self.words], f"U{_LONGEST_WORD}")
+        points = text.view(np.uint32).reshape(-1, _LONGEST_WORD).astype(np.int64)  # 0 after the end
+        codes = points - ord(LETTERS[0])
+        return np.where(points == 0, -1, np.where((codes >= 0) & (codes < _OTHER_CHAR), codes, _OTHER_CHAR))
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
@@ -91,7 +100,8 @@ class Lexicon:
     @cached_property
     def _bags(self) -> NDArray[np.int8]:
         """(W, 27) counts of each letter in each word."""
-        return np.stack([(self.codes == letter).sum(1) for letter in range(_OTHER_CHAR + 1)], 1).astype(np.int8)
+        codes = self.codes.astype(np.int8)
+        return np.stack([(codes == letter).sum(1, dtype=np.int8) for letter in range(_OTHER_CHAR + 1)], 1)
 
     def near(self, spelling: str, edits: int = 2) -> NDArray[np.int64]:
         """Indices of all words within `edits` edits of a spelling, and some that are further away.
@@ -103,8 +113,20 @@ class Lexicon:
         close = np.flatnonzero(np.abs(self.lengths - len(spelling)) <= edits)
         return close[np.abs(self._bags[close] - bag).sum(1) <= 2 * edits]
 
+    def one_edit_from(self, spelling: str) -> list[str]:
+        """Known words one edit from a spelling: a letter or apostrophe dropped, swapped, replaced or added."""
+        return sorted(_one_edit_from(spelling) & self.counts.keys())
+
 
 def encode_word(word: str) -> list[int]:
     """The _LONGEST_WORD codes of a word in lower case, −1 after its end."""
     codes = [_CODE.get(letter, _OTHER_CHAR) for letter in word.lower()[:_LONGEST_WORD]]
     return codes + [-1] * (_LONGEST_WORD - len(codes))
+
+
+def _one_edit_from(word: str) -> set[str]:
+    letters, halves = f"{LETTERS}'", [(word[:i], word[i:]) for i in range(len(word) + 1)]
+    dropped = {a + b[1:] for a, b in halves if b}
+    swapped = {a + b[1] + b[0] + b[2:] for a, b in halves if len(b) > 1}
+    replaced = {a + c + b[1:] for a, b in halves if b for c in letters}
+    return (dropped | swapped | replaced | {a + c + b for a, b in halves for c in letters}) - {word}

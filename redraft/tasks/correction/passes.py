@@ -28,9 +28,15 @@ class _Choice:
     def text(self) -> str:
         return self.suspect.candidates[self.best].text
 
-    def replacement(self, text: str) -> _Replacement:
-        start, end, _ = self.suspect
-        return _Replacement(start, text[start:end], self.text, self.probability)
+    @property
+    def typed(self) -> str:
+        return self.suspect.candidates[0].text
+
+    def replacement(self, text: str, known: bool) -> _Replacement:
+        (start, end, _), now = self.suspect, self.text
+        why = "a known word, but" if known else "no known word, and"
+        reason = f"“{text[start:end]}” is {why} “{now}” is more likely in this context"
+        return _Replacement(start, text[start:end], now, self.probability, reason)
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class _CorrectionPasses:
             scores = iter(self.scorer(holes))
             state = [[self._decide(choice, next(scores)) for choice in choices] for choices in state]
         return [
-            [choice.replacement(text) for choice in choices if choice.best]
+            [choice.replacement(text, self.generator.knows(choice.typed)) for choice in choices if choice.best]
             for text, choices in zip(texts, state, strict=True)
         ]
 
@@ -67,7 +73,7 @@ class _CorrectionPasses:
         log_p = [score + c.channel + self._log_share(c.text) for score, c in zip(scores, candidates, strict=True)]
         top = max(log_p)
         probability = 1 / sum(math.exp(value - top) for value in log_p)
-        is_known = self.generator.knows(candidates[0].text)
+        is_known = self.generator.knows(choice.typed)
         odds = max(1.0, _ODDS_PER_NOISE * self.generator.noise) if is_known else 1.0
         threshold = 1 - (1 - self.confidence) / odds
         return replace(choice, best=log_p.index(top) if probability >= threshold else 0, probability=probability)

@@ -45,12 +45,13 @@ class _SuspectWord(NamedTuple):
 
 
 class _Replacement(NamedTuple):
-    """A change: start, old text, new text, and probability of the new text."""
+    """A change: start, old text, new text, probability of the new text, and why it is likelier."""
 
     start: int
     was: str
     now: str
     probability: float
+    reason: str
 
 
 @dataclass(frozen=True)

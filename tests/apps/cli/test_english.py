@@ -47,6 +47,18 @@ def test_the_guide_prints_what_it_says(say: Say) -> None:
 
 
 @needs_smol
+def test_english_is_corrected_without_a_flag(say: Say) -> None:
+    out, err = say("correct", "I relly like teh weather tody.", "--explain")
+    assert out == "I really like the weather today.\n"
+    assert "teh → the (99" in err
+    assert "“tody” is a word, but “today” fits the sentence" in err
+    out, _ = say("correct", "She put the keys on there table. Siobhan calls `git chekout` in Leeds.", "--diff")
+    assert out == "She put the keys on [-there-]{+their+} table. Siobhan calls `git chekout` in Leeds.\n"
+    _, err = say("correct", "Der Hund läuft im Park und spielt mit seinem Ball.", code=2)
+    assert "smol does not know the language of" in err
+
+
+@needs_smol
 def test_smol_writes_left_to_right(say: Say) -> None:
     words = ("generate", "The best way to learn a language is", "--new", "8", "--json")
     out, err = say(*words)

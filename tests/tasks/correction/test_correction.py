@@ -289,6 +289,7 @@ def test_the_verb(say: Say, stories: Path) -> None:
     assert "flet" in record["text"]
     assert record["changes"][0] | {"probability": 1.0} == {
         "start": 4, "original": "spirng", "replacement": "spring", "probability": 1.0,
+        "reason": "“spirng” is no known word, and “spring” is more likely in this context",
     }  # fmt: skip
 
 

@@ -33,7 +33,7 @@ class CorrectTexts(Checked):
     """Correct spelling: weigh how words are misspelled against the surrounding text.
 
     Everything else is kept byte for byte. So are words with a digit and, unless --names is given, capitalized words
-    within a sentence.
+    within a sentence. Texts in a language that the model does not know are refused.
     """
 
     model: str | None = model_setting(otherwise=f"{SMOL}, for English")
@@ -44,13 +44,16 @@ class CorrectTexts(Checked):
     words: Path | None = setting(
         None,
         "A text file with the known words; their frequencies are taken from it too.",
-        otherwise="the model's own words, or those of its training data",
+        otherwise=f"the model's own words, or those of its training data; English ones for {SMOL}",
         metavar="FILE",
         group="Text",
     )
     diff: bool = setting(False, "Show the changes, in color on a terminal, else as [-old-]{+new+}.", group="Output")
+    explain: bool = setting(False, "Also say on stderr why each word was changed.", group="Output")
     json: bool = setting(
-        False, "Print a JSON object per text: the text, and each change with its probability.", group="Output"
+        False,
+        "Print a JSON object per text: the text, and each change with its probability and reason.",
+        group="Output",
     )
     model_flags: ModelFlags = ModelFlags()
 
@@ -95,6 +98,8 @@ class CorrectTexts(Checked):
     def _print(self, results: CorrectionResults) -> None:
         for result, record in zip(results, results.to_json(), strict=True):
             emit(record, self.json, _format_diff(result, _wants_color()) if self.diff else result.text)
+            for change in result.changes if self.explain else ():
+                print_note(f"{change.was} → {change.now} ({change.probability:.1%}): {change.reason}")
 
 
 def _count_words(file: Path) -> Mapping[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -51,13 +51,6 @@ class WithRemasking(SamplerWrapper):
         return self.sampler(denoise, Remask(process, self.rate), canvas, rng=rng)
 
 
-@runtime_checkable
-class _HasParts(Protocol):
-    """A denoiser with modules beside its network, by name, such as a `DiffusionLM`."""
-
-    parts: Any
-
-
 class ErrorScore(Protocol):
     """A score of how likely each token of a finished text is wrong."""
 
@@ -71,12 +64,14 @@ class ErrorHeadScore:
     """The score by the model's own error head (`with_errors` makes the run that trains it)."""
 
     def __call__(self, denoise: Denoiser, text: Canvas) -> Tensor:
-        if not isinstance(denoise, _HasParts) or "errors" not in denoise.parts:
+        parts = getattr(denoise, "parts", {})  # modules beside the network, by name, as a `DiffusionLM` has
+        if "errors" not in parts:
             raise ValueError(
                 f"{type(denoise).__name__} has no error head; use a DiffusionLM with one (redraft train gstar_tiny "
                 "--base DIRECTORY trains it), or GuidedStar(guide=ConstantScore())"
             )
-        return denoise.parts["errors"].logits(denoise, text.z, text.context)
+        scores: Tensor = parts["errors"].logits(denoise, text.z, text.context)
+        return scores
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from redraft.core.ops import _map_tensors
 
 @dataclass(frozen=True)
 class BatchOrigin:
-    """Which samples the rows of a batch are, and which rows of the training step."""
+    """Where the rows of a batch come from: their samples in the data, and their place in the global batch of a step."""
 
     sample: Tensor | None = None  # (B,) int64: index of the sample, which keys its random numbers
     first: int = 0  # index of row 0 in the global batch, for stratified times
@@ -25,10 +25,10 @@ class BatchOrigin:
 
 @dataclass(frozen=True)
 class Batch:
-    """Clean sequences to learn from, what they depend on, and which samples they are."""
+    """Clean sequences to learn from, with their condition and their origin."""
 
     tokens: Tensor  # (B, L) int64: ids of the clean tokens
-    learn: Tensor  # (B, L) bool: tokens that enter the loss; False on prompts and padding
+    learn: Tensor  # (B, L) bool: tokens that count in the loss; False on prompts and padding
     pad: Tensor | None = None  # (B, L) bool: True on padding; None if there is no padding
     unknown: Tensor | None = None  # (B, L) bool: unknown tokens, treated as noise at all times
     condition: Condition = Condition()
@@ -36,7 +36,7 @@ class Batch:
 
     @classmethod
     def of(cls, tokens: Tensor, pad: Tensor | None = None) -> Batch:
-        """A batch in which every token but padding enters the loss."""
+        """A batch in which every token but padding counts in the loss."""
         return cls(tokens, torch.ones_like(tokens, dtype=torch.bool) if pad is None else ~pad, pad)
 
     def to(self, device: torch.device) -> Batch:
@@ -51,7 +51,7 @@ class CleanBatch(NamedTuple):
     """A batch as a model reads it: the tokens to be noised, or the codec's vectors for them. All fields are aligned."""
 
     x: Tensor  # (B, L) ids, or (B, N, D)
-    learn: Tensor  # (B, L) or (B, N) bool: positions that enter the loss
+    learn: Tensor  # (B, L) or (B, N) bool: positions that count in the loss
     pad: Tensor | None  # (B, L) or (B, N) bool; None if there is no padding
     context: Context = Context()  # padding, label, source, and the clean tokens for causal and block patterns
 

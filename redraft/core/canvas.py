@@ -52,8 +52,8 @@ class Constraints:
     """What the text must satisfy, where it must not end, and what ends it."""
 
     rules: PlacedRules | None = None  # rules on the text; None if it is unconstrained
-    no_end_token: Tensor | None = None  # (B, L) bool: no end token here, as given text follows; None if nowhere
-    stop_strings: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → columns after a stop
+    no_end_token: Tensor | None = None  # (B, L) bool: True where given text follows, so no end token may be written
+    stop_strings: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → mask after a stop
 
     def rows(self, index: Tensor) -> Constraints:
         """The constraints of the rows at `index`."""
@@ -106,7 +106,7 @@ class Canvas:
     context: Context = Context()
     future: Tensor | None = None  # (B, L) bool: fixed for now, but still noise (future blocks)
     confidence: Tensor | None = None  # (B, L) probability of each token when written, else 0; None if not tracked
-    open: Tensor | None = None  # (B, L + 1) bool: gaps open to insertion; padding that is not fixed is room
+    open: Tensor | None = None  # (B, L + 1) bool: gaps open to insertion; the room for it is padding that is not fixed
     ids: Tensor | None = None  # (B, L) ids of given tokens if z is vectors, −1 elsewhere; None if none is given
     start_time: float | None = None  # z is a draft, and sampling starts at this time; None to start from noise
 

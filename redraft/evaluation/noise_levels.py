@@ -48,7 +48,7 @@ def accuracy_by_noise(
 ) -> list[NoiseLevel]:
     """Measure how well tokens can be read at each time. It shows useless noise levels.
 
-    Near the clean end z alone gives every token away; near the noisy end even x̂ tells nothing. The model must be in
+    Near the clean end z alone gives every token away; near the noisy end even x̂ reveals nothing. The model must be in
     `eval` mode, as `load` returns it, so that every row is self-conditioned.
     """
     return [_level(model, batches, t, seed) for t in times]

@@ -165,5 +165,5 @@ class DiffusionLMConfig:
             raise ValueError(f"PredictTokens needs a codec with a vector per token, such as Embedding, not {name}")
         if self.network.tied or self.network.padded_vocab or self.network.pattern.causal:
             raise ValueError(
-                "a network for vectors reads no ids; use tied=False, padded_vocab=None and a pattern but Causal"
+                "a network for vectors reads no ids; use tied=False, padded_vocab=None and any pattern except Causal"
             )

@@ -42,7 +42,7 @@ def with_weight_format(model: DiffusionLM, weights: str) -> DiffusionLM:
 
 
 def weight_format(model: DiffusionLM) -> WeightFormat | None:
-    """The format of a model's large matrices; None if they are as trained."""
+    """The format of a model's large matrices; None if they have not been converted."""
     if isinstance(model.network.executor, Onnx):
         return "onnx"
     kinds = {type(module) for module in model.network.modules()}

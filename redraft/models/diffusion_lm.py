@@ -239,7 +239,7 @@ class DiffusionLM(nn.Module):
         return Canvas(z, torch.zeros_like(z[..., 0], dtype=torch.bool), context)
 
     def to_tokens(self, canvas: Canvas) -> Canvas:
-        """Decode the vectors of a canvas to tokens, which obey its constraints; a canvas of tokens is unchanged."""
+        """Decode the vectors of a canvas to tokens that satisfy its constraints; a canvas of tokens is unchanged."""
         if self.codec is None:
             return canvas
         rules = canvas.context.constraints.rules

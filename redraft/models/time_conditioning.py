@@ -41,7 +41,7 @@ class ConditionOnSigma(TimeConditioning):
     The published code for α = 1 − t keeps σ finite by conditioning on α = 1 − 0.999 t instead; set `schedule` for that.
     """
 
-    schedule: Schedule | None = None  # None for that of the process
+    schedule: Schedule | None = None  # schedule that gives σ; None for that of the process
 
     def __call__(self, t: Tensor, process: Process) -> Tensor:
         schedule = self.schedule or process.schedule

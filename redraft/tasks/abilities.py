@@ -26,7 +26,7 @@ _REQUIREMENTS: Mapping[str, Callable[[TextModel], object]] = {  # task → raise
 
 
 def abilities(model: TextModel) -> tuple[str, ...]:
-    """The tasks that a model can do; a model may be outlined without weights. A codec alone can do none.
+    """The tasks that a model can do; an outline of the model without weights is enough. A codec alone can do none.
 
     A task may still refuse an option, for example a rule that the model's noise cannot obey.
     """

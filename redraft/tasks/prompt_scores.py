@@ -31,7 +31,7 @@ class PromptScores:
 
 
 def scores_prompts(model: TextModel) -> bool:
-    """Whether the model reads left to right, token by token, or does so with its adapter off."""
+    """Whether the model can score prompts: it reads them left to right, if need be with its adapter off."""
     return (model.lm.block == 1 and model.lm.process.fills_masks) or is_adapted(model.lm)
 
 

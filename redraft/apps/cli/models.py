@@ -53,9 +53,9 @@ def open_model(path: str | Path, model_flags: ModelFlags = ModelFlags(), *, code
 
 
 def open_for(name: str | None, texts: Sequence[str], model_flags: ModelFlags = ModelFlags()) -> TextModel:
-    """Load a model for these texts. Without a name: STORY if it knows all their words, else SMOL, which knows English.
+    """Load the named model; without a name, STORY if it knows all words of the texts, else SMOL, which knows English.
 
-    Holes in the texts are left out.
+    The markers of holes do not count as words.
     """
     if name is not None:
         return open_model(name, model_flags)

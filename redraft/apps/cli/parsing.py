@@ -51,7 +51,7 @@ def verb_arguments(kind: type[Any]) -> Iterator[Argument]:
 
 @dataclass(frozen=True)
 class Option:
-    """An argument as the command line names it."""
+    """An argument of a command, with the flags that set it."""
 
     argument: Argument
     flags: tuple[str, ...]  # empty for a positional argument
@@ -87,7 +87,7 @@ class Option:
         return values[0] if count is None else tuple(values)
 
     def convert(self, word: str) -> Any:
-        """Convert a word to the type of the argument; one that cannot be converted stays text and fails the check."""
+        """Convert a word to the argument's type; a word that cannot be converted is returned and fails the check."""
         if self.argument.kind is Path:
             return Path(word)
         if self.argument.setting.objects and ".py:" in word:

@@ -20,7 +20,7 @@ _Summary: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ComparisonData:
-    """The content of the page."""
+    """The content of the page that compares methods."""
 
     rows: Sequence[Mapping[str, Any]]
     summaries: Sequence[_Summary]  # best first

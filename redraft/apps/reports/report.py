@@ -39,7 +39,7 @@ class ReportSizes:
 
 @dataclass(frozen=True)
 class RunReport:
-    """The content of the page of a run."""
+    """The content of the report on a run."""
 
     model: TextModel
     run: Run

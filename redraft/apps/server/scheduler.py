@@ -52,7 +52,7 @@ class _NetworkCall(ABC):
     network: Network
     each: Executor | None  # runs each call by itself; None if they can be packed into one
     cost: ClassVar[int] = 0  # number of tokens that the request pays for
-    at_once: ClassVar[bool] = False  # whether it runs before any pass, so that the requests are in step again
+    at_once: ClassVar[bool] = False  # whether it runs before the next pass, which its request can then join
 
     def count(self, counts: Sequence[Callable[[int], None]]) -> None:  # noqa: B027 - only a pass has rows
         """Call each of these functions with the number of rows of the pass."""

@@ -44,7 +44,7 @@ class EventStream(ABC):
 
     @abstractmethod
     def frame(self, event: _JsonObject) -> Iterator[bytes]:
-        """Yields the news of a frame."""
+        """Yields what is new in a frame."""
 
     @abstractmethod
     def finish(self, record: _JsonObject) -> Iterator[bytes]:

@@ -19,9 +19,10 @@ _LEAST = (1, 2, 16, 32)
 
 @torch.no_grad()
 def batch_invariant_rows(shapes: Iterable[tuple[int, int]]) -> int | None:
-    """The smallest number of rows from which products of these shapes (inputs, outputs) give each row the same bits.
+    """The smallest number of rows at which products of these shapes (inputs, outputs) become batch-invariant.
 
-    None if they never do. Measured in fp32 on the CPU, with the threads that torch has now.
+    With that many rows or more, the bits of a row do not depend on the others. None if that is never so. Measured in
+    fp32 on the CPU, with the threads that torch has now.
     """
     minimums = [_steady(*shape) for shape in sorted(set(shapes))]
     return None if None in minimums else max((rows for rows in minimums if rows is not None), default=1)
@@ -36,7 +37,7 @@ def _steady(inputs: int, outputs: int) -> int | None:
 
 @torch.no_grad()
 def least_invariant_rows(product: Callable[[Tensor], Tensor], inputs: int, most: int = 64) -> int | None:
-    """The smallest number of rows, up to 8, from which a product gives each of up to `most` rows the same bits.
+    """The smallest number of rows, up to 8, at which a product becomes batch-invariant; tested up to `most` rows.
 
     This must hold at any row index: rows are also compared as the first of `least` rows. None if it never holds.
     """

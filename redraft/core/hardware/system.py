@@ -39,7 +39,7 @@ class _CpuInfo:
     name: str
     cores: int
     allowed: int  # cores this process may use, by affinity
-    quota: float | None  # cores' worth of time that the container grants; None if unlimited
+    quota: float | None  # CPU quota of the container, in cores; None if unlimited
     threads: int  # threads torch starts
 
     @property

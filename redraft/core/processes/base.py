@@ -46,11 +46,11 @@ class Process(ABC):
     """
 
     vocab: Vocab  # vocabulary of the text, even if the process noises vectors
-    title: ClassVar[str] = "any noise"  # what it is called in messages
+    title: ClassVar[str] = "any noise"  # name of the noise in error messages
     vectors: ClassVar[bool] = False  # whether x and z are vectors that a codec makes
     grows: ClassVar[bool] = False  # whether a reverse step inserts tokens, so that later ones change their position
     moves: ClassVar[bool] = True  # whether a reverse step may change a visible token
-    schedule: Schedule | None = None  # keep(t) is the probability α_t that a token is kept; None if nothing says it
+    schedule: Schedule | None = None  # keep(t) is the probability α_t that a token is kept; None without one
     time_power = 1.0  # estimates draw t = u^power, u uniform; above 1 draws more times near 0
 
     @abstractmethod
@@ -117,7 +117,7 @@ class Process(ABC):
 
     @property
     def base(self) -> Process:
-        """The process without a change of its reverse steps; the process inside `Remask`."""
+        """The process without any change to its reverse steps: the one inside `Remask`, otherwise this one."""
         return self
 
     @property

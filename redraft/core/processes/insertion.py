@@ -160,9 +160,9 @@ class Insertion(TokenProcess):
     def log_missing(self, t: Tensor) -> Tensor:
         """(B, 1) log(1 − a_t), the log-fraction of missing tokens; for (B, L) times, that of their row.
 
-        Networks may predict counts relative to it (`TransformerConfig.gap_share`): the arrival rate is then −a'·e^raw,
-        without the pole at t = 0. So a gap to which the network gives a small count gains e^raw tokens in total, and
-        not log(1/t) times as many by the last step t.
+        Networks may predict counts relative to it (`TransformerConfig.gap_fraction`): the arrival rate is then
+        −a'·e^raw, without the pole at t = 0. A gap with a small predicted count then gains e^raw tokens in total;
+        with the pole it would gain log(1/t) times as many by the last step t.
         """
         return (1 - self.insert_schedule.kept(t.amax(-1, keepdim=True))).clamp(min=1e-12).log()
 

@@ -57,7 +57,9 @@ class NoiseDistribution(ABC):
 
     def limiting_distribution(self, vocab: Vocab) -> Tensor:
         """(V,) float64: b/(1 − α), if it is the same at all times."""
-        raise ValueError(f"{self} changes on the way; scores need mask or uniform noise: use Ancestral(steps)")
+        raise ValueError(
+            f"{self} has no fixed limiting distribution; scores need mask or uniform noise: use Ancestral(steps)"
+        )
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ def _decomposed(generator: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     values, vectors = torch.linalg.eig(generator)
     if float(values.imag.abs().max()) < 1e-9 and torch.linalg.cond(vectors) < 1e8:
         return values.real, vectors.real, torch.linalg.inv(vectors.real)
-    raise ValueError("these jumps run in circles or have too few eigenvectors; use symmetric rates")
+    raise ValueError("these rates have complex eigenvalues or too few eigenvectors; use symmetric rates")
 
 
 def _require_forgetting(spectrum: _Spectrum, vocab: Vocab) -> None:

@@ -19,7 +19,7 @@ _Ids = tuple[int, ...]
 
 @dataclass(frozen=True)
 class JointTokens:
-    """Texts that differ in one part, as tokens: common tokens before and after, and what is between them in each."""
+    """Tokenized texts with a common beginning and end: the common tokens, and those in between for each text."""
 
     before: _Ids
     inner: tuple[_Ids, ...]  # at least one token for each text
@@ -27,7 +27,7 @@ class JointTokens:
 
 
 def split_joint_tokens(texts: Sequence[_Ids]) -> JointTokens:
-    """Split tokenized texts at their longest common prefix and suffix; every text keeps at least one token between."""
+    """Split off the longest common prefix and suffix of tokenized texts, leaving each at least one token."""
     spare = min(map(len, texts)) - 1
     before = min(spare, _common_prefix(texts))
     after = min(spare - before, _common_prefix([ids[::-1] for ids in texts]))
@@ -42,7 +42,7 @@ def _common_prefix(texts: Sequence[_Ids]) -> int:
 
 @dataclass(frozen=True)
 class GivenTokens:
-    """Given text beside holes, as tokens. Its head belongs to the hole before it, its tail to the hole after it."""
+    """Given text between holes, as tokens, except for its ends, which may be part of tokens in the holes beside it."""
 
     head: str
     ids: _Ids

@@ -32,7 +32,7 @@ def split_words(text: str) -> tuple[str, ...]:
 
 
 def join_words(words: Iterable[str]) -> str:
-    """The text of some words: a space before each word, none before a punctuation mark."""
+    """Join words with spaces, but without a space before a punctuation mark."""
     text = " ".join(words)
     for mark in PUNCTUATION:
         text = text.replace(f" {mark}", mark)
@@ -128,7 +128,7 @@ class Tokenizer(ABC):
         return None
 
     def encode_before(self, text: str) -> list[int]:
-        """The ids of a text that a word follows, without a last space that would be part of the word's token."""
+        """Encode the text before a word, without a trailing space if tokens of words begin with their space."""
         return self.encode(text)
 
     def decode(self, ids: Iterable[int], mask: str = MASK_GLYPH) -> str:

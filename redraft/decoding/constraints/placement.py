@@ -224,7 +224,7 @@ def hole_indices(canvas: Canvas) -> Tensor:
 
 
 def can_constrain(tokenizer: Tokenizer) -> bool:
-    """Return whether rules can read the tokens of this tokenizer."""
+    """Return whether rules work with this tokenizer, which needs to know the bytes of each token."""
     try:
         return bool(_token_bytes(tokenizer))
     except ValueError:
@@ -232,7 +232,7 @@ def can_constrain(tokenizer: Tokenizer) -> bool:
 
 
 def possible_lengths(rule: Rule, tokenizer: Tokenizer, most: int, text_begins: bool = False) -> list[int]:
-    """Return all numbers of tokens, up to `most`, with which a hole can obey the rule."""
+    """Return every length, up to `most` tokens, at which a hole can satisfy the rule."""
     lengths = _program(rule, tokenizer, text_begins).automaton.lengths(most)
     limit = most if rule.length.most is None else rule.length.most
     return [length for length in lengths if rule.length.least <= length <= limit]

@@ -256,7 +256,7 @@ class Between(Rule):
     before: str
     rule: Rule | None
     after: str
-    tokens: int = 0  # how many tokens more than the rule allows
+    tokens: int = 0  # number of tokens allowed in addition to those of the rule
 
     def __str__(self) -> str:
         return f"{self.before!r} … {self.after!r}" if self.rule is None else str(self.rule)

@@ -131,7 +131,7 @@ class _ProjectingDenoiser(DenoiserWrapper):
 class DynamicThreshold:
     """Projection: dynamic thresholding (Saharia et al. 2022), for latents bounded by `limit`, as PLANNER's are by tanh.
 
-    Let q be the `share` quantile of |x̂|, but at least `limit`: coordinates are clipped to [−q, q] and scaled by
+    Let q be the `quantile` of |x̂|, but at least `limit`: coordinates are clipped to [−q, q] and scaled by
     limit/q. The quantile is taken over the coordinates of each position, so positions and rows do not affect each
     other.
     """

@@ -41,7 +41,7 @@ class Gibbs(SamplerWrapper):
 
     sampler: Sampler = Unmask(None, EntropyBound(0.1, temperature=1.0))
     steps: int = 64
-    tokens: int = 1  # redrawn per step
+    tokens: int = 1  # number of tokens redrawn per step
     positions: Literal["random", "unlikely"] = "random"
     writes_once = writes_every_step = False
 

@@ -35,7 +35,7 @@ class SelfCorrection(SamplerWrapper):
 
     sampler: Sampler = Ancestral()
     steps: int = 128
-    tokens: int = 1  # changed per step
+    tokens: int = 1  # number of tokens changed per step
     temperature: float = 0.1
     noise_level: float = 0.01
     patience: int = 32

@@ -27,15 +27,15 @@ _WARMUP_STEPS, TIMED_STEPS = 4, 20  # steps before the clock starts, and while i
 
 @dataclass(frozen=True)
 class Budget:
-    """What each training may cost: either CPU minutes of one core, or steps."""
+    """What each training run may cost: either CPU minutes on one core, or steps."""
 
-    minutes: float | None = None  # CPU minutes of one core; None for a budget in steps
+    minutes: float | None = None  # CPU minutes on one core; None for a budget in steps
     steps: int | None = None  # training steps; None for a budget in minutes
     device: str = "auto"  # where to train, see `redraft.fit`
 
     def __post_init__(self) -> None:
         if (self.minutes is None) == (self.steps is None):
-            raise ValueError("a budget is in minutes of one core or in steps; give exactly one of the two")
+            raise ValueError("a budget is either CPU minutes on one core or steps; give exactly one of the two")
 
     def __str__(self) -> str:
         return f"{self.steps:,} steps" if self.minutes is None else f"{self.minutes:g} CPU minutes"
@@ -54,7 +54,7 @@ class TrainedMethod:
 
     run: Run
     model: DiffusionLM
-    minutes: float | None  # CPU minutes of one core; None if the budget was in steps
+    minutes: float | None  # CPU minutes on one core; None if the budget was in steps
     precision: str  # name of the training precision, such as "fp32"
     earlier: tuple[dict[str, Any], ...] = ()  # records of earlier stages, such as the training of the codec
 

@@ -26,8 +26,8 @@ class Comparison:
 
     methods: tuple[Method, ...]
     budget: Budget  # cost of each training
-    seeds: int  # number of trainings of each method
-    size: MeasurementSize  # how much is measured of each model
+    seeds: int  # number of training runs per method
+    size: MeasurementSize  # numbers of rows and texts to measure for each model
     out: Path  # directory of the results
     judge: Judge | None = None  # model that scores the generated texts; None for none
     judge_name: str | None = None  # how the user named the judge

@@ -38,7 +38,7 @@ _NOISIER = (-3.0, -4.0, -5.0, -6.0, -8.0)  # further candidates, tried in order 
 
 @dataclass(frozen=True)
 class MeasurementSize:
-    """The numbers of rows and texts that are measured for each model."""
+    """How many rows and texts to measure for each model."""
 
     rows: int = 256  # rows of the test split
     draws: int = 4  # noise levels per row

@@ -37,7 +37,7 @@ class Method(Protocol):
         ...
 
     def seeds(self, count: int) -> Sequence[int]:
-        """The seeds to train with when `count` trainings are wanted."""
+        """The seeds of `count` training runs; a model that is already trained has one."""
         ...
 
     def train(self, out: Path, budget: Budget, seed: int, *, quiet: bool) -> TrainedMethod:

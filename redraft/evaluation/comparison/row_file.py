@@ -73,7 +73,9 @@ def require_units(row: Any) -> None:
     """Raise unless every standard error in the row, at any depth, is next to the figure it belongs to."""
     for key, value in row.items() if isinstance(row, dict) else ():
         if key.endswith("stderr") and key[: -len("_stderr")] not in row:
-            raise ValueError(f"{key!r} belongs to no figure in this row; name an error after its figure: share_stderr")
+            raise ValueError(
+                f"{key!r} belongs to no figure in this row; name an error after its figure, as in share_stderr"
+            )
         require_units(value)
 
 

@@ -26,7 +26,7 @@ class _Redraft(LM):
 
     Args:
         model: a model, or its directory; the run in the directory determines the layout of rows
-        draws: noise levels of a bound, each drawn twice; 64 gives the 128 network calls of LLaDA's protocol
+        draws: noise levels of a bound, with two noise samples each; 64 gives the 128 network calls of LLaDA's protocol
         seed: seed of the noise and of the texts; an answer does not depend on the other requests
         length: maximum number of tokens per row; None for that of training
         steps: sampling steps if the task does not set them; None for one per token with mask noise, else the

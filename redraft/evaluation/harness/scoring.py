@@ -57,7 +57,7 @@ class Scorer:
     """Scores requests. A score does not depend on what else is scored in the same call."""
 
     layout: RowLayout
-    draws: int = 16  # noise levels per answer, each drawn twice
+    draws: int = 16  # noise levels per answer, with two noise samples each
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -52,8 +52,8 @@ def _name_of(thing: Any) -> str:
 class _CallSample(NamedTuple):
     """The result of one call on many copies of every sequence, averaged over the copies."""
 
-    mean: Tensor  # (N,)
-    variance: Tensor  # (N,) between the copies
+    mean: Tensor  # (N,) mean over the copies
+    variance: Tensor  # (N,) variance between the copies
 
 
 def _sequence_calls(

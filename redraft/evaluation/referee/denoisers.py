@@ -35,7 +35,7 @@ class _AuditDenoiser:
     name: str = "exact"
     change: _Change | None = None
     ordinary: bool = False
-    queried: int = 0  # rows so far
+    queried: int = 0  # number of rows queried so far
     counts: Tensor | None = None  # (L + 1,) queried rows by their number of masks
 
     @property
@@ -73,7 +73,7 @@ class _AuditDenoiser:
         if z.dim() not in (1, 2) or z.shape[-1] != self.length or z.is_floating_point() or z.is_complex():
             raise ValueError(
                 f"denoise(z, t): z must hold integers of shape (B, {self.length}); got {z.dtype} of shape "
-                f"{tuple(z.shape)}; fill positions that nobody has seen with denoise.mask"
+                f"{tuple(z.shape)}; fill unknown positions with denoise.mask"
             )
         z = z.long().view(-1, self.length)
         if len(z) and not 0 <= int(z.min()) <= int(z.max()) < self.states:

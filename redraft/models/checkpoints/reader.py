@@ -266,9 +266,7 @@ def _manifest(path: Path) -> dict[str, Any]:
             or not isinstance(entry, dict)
             or entry.keys() != {"size", "sha256", "tensors"}
         ):
-            raise CheckpointError(
-                f"{file} lists {name!r}, which is not a valid name for a file of a checkpoint; remove this checkpoint"
-            )
+            raise CheckpointError(f"{file} has an invalid name or entry for a file, {name!r}; remove this checkpoint")
     return manifest
 
 

@@ -48,7 +48,7 @@ class Compressed(CodecConfig):
 
 
 class CompressedCodec(Codec):
-    """The codec that the configuration `Compressed` builds; see there."""
+    """The codec that `Compressed` configures; see its documentation."""
 
     frozen = True
     parallel = False

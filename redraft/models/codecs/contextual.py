@@ -60,7 +60,7 @@ class Contextual(CodecConfig):
 
 
 class ContextualCodec(Codec):
-    """The codec that the configuration `Contextual` builds; see there."""
+    """The codec that `Contextual` configures; see its documentation."""
 
     frozen = True
 

@@ -70,7 +70,7 @@ class Coordinates(CodecConfig):
 
 
 class CoordinatesCodec(Codec):
-    """The codec that the configuration `Coordinates` builds; see there."""
+    """The codec that `Coordinates` configures; see its documentation."""
 
     latents = 1
     parallel = False

@@ -50,7 +50,7 @@ class Embedding(CodecConfig):
 
 
 class EmbeddingCodec(Codec):
-    """The codec that the configuration `Embedding` builds; see there."""
+    """The codec that `Embedding` configures; see its documentation."""
 
     def __init__(self, config: Embedding, vocab: Vocab) -> None:
         super().__init__()

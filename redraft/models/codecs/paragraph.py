@@ -53,7 +53,7 @@ class Paragraph(CodecConfig):
 
 
 class ParagraphCodec(Codec):
-    """The codec that the configuration `Paragraph` builds; see there."""
+    """The codec that `Paragraph` configures; see its documentation."""
 
     frozen = True
     parallel = False

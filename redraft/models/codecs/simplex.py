@@ -33,7 +33,7 @@ class Simplex(CodecConfig):
 
 
 class SimplexCodec(Codec):
-    """The codec that the configuration `Simplex` builds; see there."""
+    """The codec that `Simplex` configures; see its documentation."""
 
     def __init__(self, config: Simplex, vocab: Vocab) -> None:
         super().__init__()

@@ -70,7 +70,7 @@ class Smooth(CodecConfig):
 
 
 class SmoothCodec(Codec):
-    """The codec that the configuration `Smooth` builds; see there."""
+    """The codec that `Smooth` configures; see its documentation."""
 
     frozen = True
 

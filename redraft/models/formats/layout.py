@@ -148,7 +148,7 @@ def _drop_tied_copy(state: Mapping[str, TensorSource], table: _NameTable) -> dic
     """
     (embedding,), (output,) = _foreign_names("embedding.weight", table), _foreign_names("output.weight", table)
     if output in state and embedding in state and not same_values(state[output], state[embedding]):
-        raise LayoutError(f"the settings tie {output} to {embedding}, yet the two differ; set the tying to false")
+        raise LayoutError(f"the settings tie {output} to {embedding}, but the two differ; untie them in the settings")
     if output in state and embedding not in state:
         return {embedding if name == output else name: tensor for name, tensor in state.items()}
     return {name: tensor for name, tensor in state.items() if name != output}

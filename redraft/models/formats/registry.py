@@ -105,8 +105,8 @@ def _import_tensors(
     """Import a model from its settings and weights; `where` names their source in error messages."""
     if (format_name := _detect_format(original.settings, weights)) is None:
         raise CheckpointError(
-            f"{where} is of no known format: its config.json has {_describe_settings(original.settings)}; known are "
-            f"{', '.join(_FORMATS)}"
+            f"{where} is not in a known format: its config.json has {_describe_settings(original.settings)}; the known "
+            f"formats are {', '.join(_FORMATS)}"
         )
     try:
         network, state = _FORMATS[format_name].layout(weights, original.settings, dtype)

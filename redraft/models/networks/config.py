@@ -66,7 +66,7 @@ class TransformerConfig:
         if (self.norm_bias and self.norm == "rms") or (self.head_bias and self.tied):
             raise ValueError("RMS norms and tied output layers have no bias; drop norm_bias or head_bias")
         if self.gap_fraction and (self.gap_counts or self.gaps is None):
-            raise ValueError("gap_fraction applies to the expected count of a gap; set gaps, and leave out gap_counts")
+            raise ValueError("gap_fraction scales predicted expected counts; set gaps, and leave out gap_counts")
         if self.gaps is not None and (self.gaps < 1 or self.pattern.block is not None):
             raise ValueError(f"gaps={self.gaps} with {self.pattern}; gaps must be at least 1 and need full attention")
 

@@ -128,7 +128,7 @@ class ForwardPass:
 
 
 class PassOutput(NamedTuple):
-    """The result of a pass; an executor's is before the last norm, that of `Transformer.run` after it."""
+    """The result of a pass. An executor returns it before the last norm, `Transformer.run` after it."""
 
     h: Tensor  # (B, L, D) hidden states, or (N, D) at the query positions
     time: _TimeEmbeddings | None  # times of these states; None if the network does not see the time
@@ -162,7 +162,7 @@ class Query(NamedTuple):
 
 @dataclass(frozen=True)
 class Stream:
-    """What answers a query: states that are known already, states of a pass, or both, one after the other."""
+    """The states that answer a query: states known already, states of a pass, or the former followed by the latter."""
 
     forward_pass: ForwardPass | None = None
     known: Tensor | None = None  # (B, n, D) the first states

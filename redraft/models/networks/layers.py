@@ -321,7 +321,7 @@ class _GapHead(nn.Module):
     """The head for gaps: predicts from a token's state how many tokens are missing right before it, in fp32.
 
     It has the two forms of FlexMDM: logits of the counts, or the expected count, softplus(output) · longest gap, given
-    here as its logarithm. With `gap_share` the output is itself a logarithm, relative to the fraction of tokens
+    here as its logarithm. With `gap_fraction` the output is itself a logarithm, relative to the fraction of tokens
     missing, which the process adds.
     """
 

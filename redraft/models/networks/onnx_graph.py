@@ -34,7 +34,7 @@ def require_exportable(network: Transformer) -> None:
     if not network.config.pattern.causal or network.io.cross is not None or network.io.vectors:
         raise ValueError("weights=onnx is for causal models of text; use fp16, int8 or packed, or leave it out")
     if network.config.head_width % 16:
-        raise ValueError(f"weights=onnx needs heads of 16, 32, … numbers, and these have {network.config.head_width}")
+        raise ValueError(f"weights=onnx needs a head width of 16, 32, …; this network has {network.config.head_width}")
 
 
 def write_graphs(network: Transformer, folder: Path) -> None:

@@ -38,7 +38,7 @@ class AttentionPattern(ABC):
         """Whether queries at positions first..end − 1 attend to all keys at 0..end − 1, so that no mask is needed."""
 
     def stream(self, query: Query) -> Stream:
-        """What answers the query: the states in the cache while nothing has changed, else a pass over its tokens."""
+        """How to answer the query: by the cached states while nothing has changed, else by a pass over its tokens."""
         cached, positions = query.past.outputs, query.context.positions
         if cached is not None and positions is not None:
             h = cached.reuse(query.tokens, query.level, positions)
@@ -47,7 +47,7 @@ class AttentionPattern(ABC):
         return read_plainly(query, self)
 
     def stream_with(self, query: Query, pattern: Visibility) -> Stream:
-        """What answers the query under another pattern of attention; no clean stream is read."""
+        """How to answer the query under another attention pattern; no clean stream is read."""
         query.require_whole()
         return read_plainly(query, pattern)
 
@@ -163,7 +163,7 @@ class BlockCausal(AttentionPattern):
         return row * 2 * length + column + clean * length
 
     def kept(self, read: ForwardPass, output: PassOutput, *, unfinished: bool) -> KeyValueCache:
-        """The cache of an unfinished block is approximate; its last state stays that of the finished tokens."""
+        """The cache of an unfinished block is approximate; `last_state` is still that of the last finished token."""
         if not unfinished:
             return super().kept(read, output, unfinished=False)
         outputs = _cached_states(read, output.h, 0)
@@ -235,7 +235,7 @@ class Causal(AttentionPattern):
         return Stream(ForwardPass.of(self, slots, None, shifted, KeyValueCache(), at))
 
     def absorbed(self, query: Query) -> Query:
-        """With a start token, which takes slot 0 (unless cached), so that token i takes slot i + 1."""
+        """Prepends the start token, if there is one and it is not cached: it takes slot 0, and token i slot i + 1."""
         if query.start is None:
             return query
         tokens, context, past = query.tokens, query.context, replace(query.past, start_columns=1)

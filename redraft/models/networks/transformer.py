@@ -119,7 +119,7 @@ class Transformer(nn.Module):
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether a token gets the same bits whatever is read with it, as with packed weights."""
+        """Whether the output for a token is bit-identical, whatever else is in the batch, as with packed weights."""
         return bool(getattr(self.output, "batch_invariant", False))
 
     def run(self, forward_pass: ForwardPass) -> PassOutput:
@@ -140,7 +140,7 @@ class Transformer(nn.Module):
         return self.executor.logits(self, h)
 
     def project(self, h: Tensor) -> Tensor:
-        """(…, D) states → (…, V) logits, without batching."""
+        """(…, D) states → (…, V) logits, computed at once, not together with other requests."""
         return F.linear(h, self.embedding.weight) if self.output is None else self.output(h)
 
     def replace_output(self, layer: nn.Module) -> None:

@@ -14,7 +14,7 @@ _P = TypeVar("_P", bound="Part")
 
 
 class WholeModel(Protocol):
-    """What a part may use of its model, a `DiffusionLM`."""
+    """The attributes of its model, a `DiffusionLM`, that a part may use."""
 
     network: Transformer
     codec: Codec | None

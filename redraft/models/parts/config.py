@@ -14,7 +14,7 @@ from redraft.models.networks.config import NetworkIO, TransformerConfig
 
 
 class WholeConfig(Protocol):
-    """What a part may know of the config of its model, a `DiffusionLMConfig`."""
+    """The attributes of its model's config, a `DiffusionLMConfig`, that a part may use."""
 
     @property
     def network(self) -> TransformerConfig: ...
@@ -37,7 +37,7 @@ class WholeConfig(Protocol):
 class PartConfig(ABC):
     """The configuration of a part, a frozen dataclass in `DiffusionLMConfig.parts`."""
 
-    name: ClassVar[str]  # that of the part it builds
+    name: ClassVar[str]  # name of the part that it builds
     owns_adapter: ClassVar[bool] = False  # the network's LoRA adapter acts only where this part switches it on
 
     @property

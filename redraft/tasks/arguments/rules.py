@@ -24,7 +24,7 @@ class RowRules:
     """The rules of a row: one that each of its holes obeys, or one for each hole."""
 
     rule: Rule | None = None
-    holes: tuple[tuple[int, Rule | None], ...] | None = None  # number of tokens, and rule; None: all obey `rule`
+    holes: tuple[tuple[int, Rule | None], ...] | None = None  # (tokens, rule) of each; None if `rule` holds for all
 
     def of_hole(self, index: int) -> Rule | None:
         """The rule of one hole; None if it has none."""

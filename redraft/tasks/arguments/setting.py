@@ -41,7 +41,7 @@ class Setting:
 
     about: str  # one or more sentences for --help, OpenAPI and the docs
     least: float | None = None  # smallest valid number
-    most: float | None = None  # largest valid number; of a list of texts, the largest number of them
+    most: float | None = None  # largest valid number; for a list of texts, their largest number
     above: float | None = None  # the number must be larger than this
     otherwise: str = ""  # what is used by default, in words; "" to show the default itself
     choices: tuple[str, ...] = ()  # the valid texts, if the type does not list them
@@ -70,7 +70,7 @@ class Argument:
 
     name: str
     setting: Setting
-    kind: Any  # bool, int, float, str or Path; of each item, if there are many
+    kind: Any  # bool, int, float, str or Path: the type of the value, or of each item of a list
     choices: tuple[Any, ...]  # the valid values; empty if any value of the type is valid
     optional: bool  # None is valid
     count: int | None  # None for a single value, 0 for any number of them, n for exactly n
@@ -78,7 +78,7 @@ class Argument:
 
     @property
     def flag(self) -> str:
-        """The flag on the command line; of a positional argument its metavar."""
+        """The flag on the command line; for a positional argument, its metavar."""
         if self.setting.positional:
             return self.setting.metavar.strip("[]") or self.name.upper()
         return self.setting.flag or f"--{self.name.replace('_', '-')}"
@@ -190,7 +190,7 @@ def nested_settings(kind: type[Any]) -> Mapping[str, type[Any]]:
 
 
 def argument_of(name: str, about: Setting, hint: Any, default: Any) -> Argument:
-    """Take the type of a field apart."""
+    """Build the argument for a field: analyze its type into kind, choices and number of values."""
     choices = get_args(hint)
     optional = NoneType in choices
     if optional:

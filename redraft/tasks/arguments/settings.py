@@ -126,8 +126,8 @@ class DecodingSettings(_RuleSettings):
     )
     frequency_penalty: float | None = setting(
         None,
-        "Subtract this from a token's logit for each time it was already written, without the prompt. A step that "
-        "writes several tokens counts those of earlier steps.",
+        "Subtract this from a token's logit for each time it was already written; the prompt does not count. A step "
+        "that writes several tokens counts only those of earlier steps.",
         least=-2,
         most=2,
         otherwise="none",
@@ -136,7 +136,7 @@ class DecodingSettings(_RuleSettings):
     )
     presence_penalty: float | None = setting(
         None,
-        "Subtract this from a token's logit if it was already written, without the prompt.",
+        "Subtract this from a token's logit if it was already written; the prompt does not count.",
         least=-2,
         most=2,
         otherwise="none",
@@ -145,7 +145,7 @@ class DecodingSettings(_RuleSettings):
     )
     logit_bias: str | None = setting(
         None,
-        'Added to the logits of tokens, by their ids: {"42": -100}. From -100 (never) to 100 (almost always).',
+        'Values to add to the logits, by token id: {"42": -100}. From -100 (never) to 100 (almost always).',
         metavar="JSON",
         mapping=True,
         otherwise="none",
@@ -316,7 +316,7 @@ class InfillSettings(DecodingSettings):
     """Settings of `infill`."""
 
     room: int = setting(
-        32, "Maximum number of tokens in a hole of any length, [[*]].", least=1, most=_MOST_ROWS, group="Text"
+        32, "Maximum number of tokens in a hole of unspecified length, [[*]].", least=1, most=_MOST_ROWS, group="Text"
     )
     draws: int = setting(
         4,

@@ -141,7 +141,7 @@ def choose_next(
 ) -> ChoiceResult:
     """Compute the probability of each answer in the hole of `before` [[?]] `after`, which follows the ids of a prompt.
 
-    The text is cut into tokens as in `choose`.
+    The text is tokenized as in `choose`.
     """
     _require_masks(model)
     joint = split_joint_tokens([tuple(model.tokenizer.encode_inside(f"{before}{text}{after}")) for text in answers])

@@ -20,7 +20,7 @@ _Ids = tuple[int, ...]
 class _MaskedRow(NamedTuple):
     """A row in which every hole is masked, one of them for the answer."""
 
-    pieces: list[_Ids | int]  # as `DiffusionLM.compose` takes them
+    pieces: list[_Ids | int]  # the row as an argument of `DiffusionLM.compose`
     length: int  # tokens in the row
     before: int  # masked tokens before those of the answer
     size: int  # masked tokens of the answer

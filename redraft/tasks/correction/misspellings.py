@@ -88,7 +88,7 @@ class CorruptedText:
 
 @dataclass(frozen=True)
 class ErrorGenerator:
-    """Makes an error at each letter with probability `rate`; digits and punctuation stay.
+    """Makes an error at each letter with probability `rate`; digits and punctuation never change.
 
     The kind of an error is drawn uniformly from those possible at the letter. keyboard: a neighboring key; phonetic:
     another spelling of the sound; swap: exchanged with the next letter; drop: missing; double: written twice; space:
@@ -106,7 +106,7 @@ class ErrorGenerator:
             raise ValueError(f"kinds={self.kinds}; choose from {', '.join(ERROR_KINDS)}")
 
     def __call__(self, text: str, index: int = 0) -> CorruptedText:
-        """Makes errors in a text; each `index`, say of a text in a corpus, gives other errors."""
+        """Makes errors in a text; another `index`, such as that of the text in a corpus, gives other errors."""
         draws = randomness.rng(self.seed).fold(index).uniform(len(text), 3)[0].tolist()
         pieces, errors, letters, at = [], [], 0, 0
         while at < len(text):

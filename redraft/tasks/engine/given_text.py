@@ -17,7 +17,7 @@ class GivenText:
 
     tokenizer: Tokenizer
     parts: tuple[str, ...]  # given text before, between and after the holes
-    given: tuple[GivenTokens, ...]  # tokens of each part, and its text in the tokens of holes
+    given: tuple[GivenTokens, ...]  # tokens of each part, and the text of its ends that tokens of holes contain
     holes: tuple[int | None, ...]  # maximum number of tokens of each hole; None for any number
 
     def text(self, ids: Sequence[int], given: Sequence[bool]) -> str:

@@ -45,7 +45,7 @@ class TextModel:
     """The directory it was loaded from."""
 
     def __repr__(self) -> str:
-        """Its size, process and tokenizer, and where it came from, on one line."""
+        """The model's size, process, tokenizer and origin, on one line."""
         tokenizer, device = self.lm.tokenizer, next(self.lm.parameters()).device
         size = sum(p.numel() for p in self.lm.parameters())
         facts = [

@@ -32,7 +32,7 @@ class Profile:
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
-        """Counts the time inside the `with` block for this kind of work."""
+        """Adds the time spent inside the `with` block to this kind of work."""
         self.parts.setdefault(name, _ProfileEntry()).calls += 1
         self._pause()
         self._running.append((name, self.clock()))

@@ -101,7 +101,7 @@ def _texts(path: Path) -> list[str]:
     if path.suffix not in (".txt", ".jsonl"):
         raise ArgumentError("draft", f"draft={path}: a file of texts must end in .txt or .jsonl")
     if not path.is_file():
-        raise ArgumentError("draft", f"draft={path}: there is no such file; recipes/drafts.py own writes one")
+        raise ArgumentError("draft", f"draft={path}: there is no such file; `python recipes/drafts.py own` writes one")
     name = str(path)
     readers = [TextFiles((name,))] if path.suffix == ".txt" else [Jsonl((name,)), Jsonl((name,), field="target")]
     readings = [list(reader.read(name)) for reader in readers]

@@ -20,7 +20,7 @@ from redraft.training.data.sources import InfiniteCorpus
 
 
 class SourceCoverage(NamedTuple):
-    """How much of its source a text fulfills: for one text, or the mean over several."""
+    """How much of its source a text states correctly: for one text, or the mean over several."""
 
     share: float  # fraction of the facts that are correct
     exact: float  # 1 if all facts are correct and the text is grammatical
@@ -73,7 +73,7 @@ class AnnotatedCorpus:
         return ()
 
     def check(self, source: str, text: str) -> SourceCoverage | None:
-        """Returns how much of a source a text fulfills; None if unknown."""
+        """Returns how many facts of its source (a condition or summary) a text states correctly; None if unknown."""
         return None
 
     def judge(self, text: str) -> Judgment | None:

@@ -73,9 +73,9 @@ class Framing(ABC):
 class DocumentRows(Framing):
     """One document per row: [bos] document [eos] padding, with bos and eos if the vocabulary has them.
 
-    A document that does not fit is cut, without eos since it has not ended, or left out; both are counted. With `tail`
-    the rest of a row is filled with eos instead of padding and learned like any token, so the model learns where texts
-    end on a canvas of fixed length (LLaDA). The tail follows from the text, so it adds no bits.
+    A document that does not fit is cut, without eos since it has not ended, or left out; both are counted. With
+    `fill_with_eos` the rest of a row is eos instead of padding and learned like any token, so the model learns where
+    texts end on a canvas of fixed length (LLaDA). These end tokens follow from the text, so they add no bits.
     """
 
     length: int
@@ -139,7 +139,7 @@ class DocumentRows(Framing):
 class PackedRows(Framing):
     """Rows cut from all documents, joined with eos between them; tokens after the last full row are only counted.
 
-    Of an infinite corpus, each row has documents of its own and begins at another place of them.
+    Each row of an infinite corpus has its own documents and begins at a different position in them.
     """
 
     length: int

@@ -35,8 +35,8 @@ class PairRows(Framing):
     """Source and target in one row: source [bos] target [eos] …; the source and bos are given.
 
     The given part stays clean while the target is noised: the partial noising of DiffuSeq (Gong et al. 2023, §3.1).
-    With `tail` the rest of the row is eos, learned like any token, which models the length. With `joint` the source is
-    noised and learned as well, and given only in sampling: the ablation of partial noising.
+    With `fill_with_eos` the rest of the row is eos, learned like any token, which models the length. With `joint` the
+    source is noised and learned as well, and given only in sampling: the ablation of partial noising.
     """
 
     length: int
@@ -197,8 +197,8 @@ class LabeledRows(Framing):
 class SpanRows(Framing):
     """A span of each document is the target; the source is the document with a single mask in place of the span.
 
-    Continuous paragraph denoising, the pre-training of GENIE (Lin et al. 2023, §3.3). The span, a fraction `share` of
-    the document, starts at a random position, fixed for each document.
+    Continuous paragraph denoising, the pre-training of GENIE (Lin et al. 2023, §3.3). The span, the fraction
+    `span_fraction` of the document, starts at a random position, fixed for each document.
     """
 
     length: int

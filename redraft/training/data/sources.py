@@ -34,7 +34,7 @@ class DataStats:
     tail: int = 0  # tokens after the last full packed row
 
     def skip(self, problem: str) -> None:
-        """Counts a skipped record."""
+        """Counts a skipped record, and keeps its problem if it is among the first ten."""
         self.bad += 1
         if len(self.problems) < 10:
             self.problems.append(problem)

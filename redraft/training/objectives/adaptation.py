@@ -52,7 +52,7 @@ class AdaptationObjective:
             )
         adapters = lora_parameters(model)
         if self.align and model.config.network.pattern.columns_before:
-            raise ValueError(f"align={self.align} compares states of rows without a start token; leave it out here")
+            raise ValueError(f"align={self.align} does not support models with a start token; leave it out")
         if self.align and not adapters:
             raise ValueError(
                 "align needs an adapter: without one the model would be its own teacher; also give --lora RANK"

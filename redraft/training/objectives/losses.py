@@ -40,7 +40,7 @@ class BoundWeight(ABC):
 
 @dataclass(frozen=True)
 class ClippedWeight(BoundWeight):
-    """w = r_t[z]/q_t(z | x) of interpolating noise, clipped to [low, high] (GIDD's "clip")."""
+    """Clips the bound's weight for interpolating noise, (rate into z)/q_t(z | x), to [low, high] (GIDD's "clip")."""
 
     low: float = 0.0
     high: float = 2.0

@@ -398,9 +398,9 @@ def test_a_manifest_that_leads_out(name: str, run: Path, capsys: pytest.CaptureF
     manifest.pop("digest")
     manifest["files"][name] = {"size": 2, "sha256": hashlib.sha256(b"{}").hexdigest(), "tensors": {}}
     (path / "manifest.json").write_text(json.dumps(manifest | {"digest": _manifest_digest(manifest)}))
-    with pytest.raises(CheckpointError, match="not a valid name for a file of a checkpoint"):
+    with pytest.raises(CheckpointError, match="has an invalid name or entry for a file"):
         read_checkpoint(path)
-    assert "not a valid name for a file of a checkpoint" in refused(["generate", path], capsys)
+    assert "has an invalid name or entry for a file" in refused(["generate", path], capsys)
 
 
 @pytest.mark.parametrize("file", ["run.json", "metrics.jsonl", ".lock"])

@@ -204,7 +204,7 @@ class Circle(JumpRates):
         (NeighborRates(((1,), (0,), (4,), (3,), (3,))), "words in separate groups"),
         (NeighborRates(((1,), (0,))), "2 lists of neighbors for 5 words"),
         (NeighborRates(((1,), (MASK,), (4,), (5,), (0,))), r"word 1 has the neighbors \[2\], which are not words"),
-        (Circle(), "run in circles"),
+        (Circle(), "complex eigenvalues"),
     ],
 )
 def test_jumps_that_cannot_be_are_refused(jumps: JumpRates, says: str) -> None:

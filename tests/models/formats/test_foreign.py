@@ -441,10 +441,10 @@ def test_a_tokenizer_of_another_model_is_refused(folder: Path, tmp_path: Path) -
 
 def test_unknown_formats_are_named(folder: Path, tmp_path: Path) -> None:
     weights = load_file(folder / "diffugpt" / "model.safetensors")
-    known = r"; known are MDLM, SEDD, UDLM, GIDD, FlexMDM, BD3-LM, LLaDA, Dream, DiffuLLaMA, A2D"
-    with pytest.raises(CheckpointError, match=r"no known format: its config\.json has model_type='bert'" + known):
+    known = r"; the known formats are MDLM, SEDD, UDLM, GIDD, FlexMDM, BD3-LM, LLaDA, Dream, DiffuLLaMA, A2D"
+    with pytest.raises(CheckpointError, match=r"not in a known format: its config\.json has model_type='bert'" + known):
         load(put(tmp_path / "bert", {"model_type": "bert", "vocab_size": 40}, weights))
-    with pytest.raises(CheckpointError, match=r"no known format: its config\.json has the keys a, b"):
+    with pytest.raises(CheckpointError, match=r"not in a known format: its config\.json has the keys a, b"):
         load(put(tmp_path / "keys", {"b": 1, "a": 2}, weights))
     with pytest.raises(CheckpointError, match="parameterization='ar'"):
         load(put(tmp_path / "ar", {"backbone": "dit", "parameterization": "ar"}, weights))

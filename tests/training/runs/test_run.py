@@ -129,7 +129,7 @@ def test_wrong_places_are_named(trained: tuple[Run, Path, DiffusionLM], tmp_path
         load(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     save_file({n: p.detach().clone() for n, p in model.named_parameters()}, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"is of no known format: its config\.json has model_type='bert'"):
+    with pytest.raises(CheckpointError, match=r"is not in a known format: its config\.json has model_type='bert'"):
         load(tmp_path)
     with pytest.raises(CheckpointError, match="exists already"):
         export(tmp_path, model, run)

@@ -22,7 +22,7 @@ _Origin = Literal["shipped", "cached", "trained"]
 class _ListedModel:
     """A line of the list."""
 
-    name: str  # what to give as MODEL
+    name: str  # the name or path to give as MODEL
     origin: _Origin
     tasks: tuple[str, ...] = ()
     needs: str | None = None  # source or label, if it writes nothing without one

@@ -20,7 +20,9 @@ class ReportRun(Checked):
         None, "File of the report.", otherwise="run.html in the run's directory", metavar="FILE.html", group="Output"
     )
     rows: int = setting(256, "Maximum number of held-out rows.", least=1, most=1_000_000)
-    draws: int = setting(4, "Noise levels per row, each drawn twice. More give a smaller error.", least=1, most=4096)
+    draws: int = setting(
+        4, "Noise levels per row, with two noise samples each. More give a smaller error.", least=1, most=4096
+    )
     samples: int = setting(32, "Number of texts to generate.", least=1, most=1000)
     seed: int = setting(0, "Seed of the noise and the texts.", least=0, most=MOST_SEED)
     json: bool = setting(False, "Print a JSON object with the path of the report.", group="Output")

@@ -86,7 +86,7 @@ class Function(StrictModel):
 
 
 class FunctionTool(StrictModel):
-    """A tool of the type function."""
+    """A tool of type "function", the only supported type."""
 
     type: Literal["function"]
     function: Function

@@ -25,9 +25,9 @@ def _schema_formula(node: _Node) -> _Formula:
 
 
 class _Atom:
-    """A statement about an object or an array. The answers here are those of most atoms."""
+    """A statement about an object or an array. The defaults here fit most atoms."""
 
-    vacuous: ClassVar[bool] = True  # true if nothing follows; what counts says False
+    vacuous: ClassVar[bool] = True  # whether it holds if nothing more is written; False for minimum counts
 
     def of_value(self) -> _Implied | None:
         """Return what follows for a property or an item that it applies to; None if it is not about values."""
@@ -183,7 +183,7 @@ class _PropertyCount(_ObjectAtom):
 class _Item:
     """An item that was read."""
 
-    truth: Mapping[_Formula, bool]  # of the formulas that are uncertain
+    truth: Mapping[_Formula, bool]  # whether it satisfies each uncertain formula
     matches: frozenset[int]  # indices of the listed values that it equals
     in_order: bool  # unique items are written in the order of the listed values
 

@@ -10,12 +10,12 @@ class _Limits:
     """Texts beyond these limits are not written."""
 
     recursion: int = 4  # levels of objects and arrays that contain themselves
-    untyped: int = 2  # levels of values of which the schema says nothing
-    characters: int = 64  # of strings whose length is counted
-    items: int = 8  # of arrays whose length is counted
-    optional_depth: int | None = None  # optional properties are written above this level; None: everywhere
+    untyped: int = 2  # levels of values about which the schema says nothing
+    characters: int = 64  # characters of a string whose length is counted
+    items: int = 8  # items of an array whose length is counted
+    optional_depth: int | None = None  # level above which optional properties are written; None for all levels
     largest: int = 20_000  # states of the automaton
-    work: int = 80_000  # of the compiler, in units of its budget
+    work: int = 80_000  # steps of the compiler, in units of its budget
 
 
 _TIERS = (

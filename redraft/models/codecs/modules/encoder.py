@@ -73,7 +73,7 @@ class MaskedLM(EncoderConfig):
 
 
 class MaskedEncoder(Encoder):
-    """The encoder that the configuration `MaskedLM` builds; see there."""
+    """The encoder that `MaskedLM` configures; see its documentation."""
 
     def __init__(self, config: MaskedLM, vocab: Vocab) -> None:
         super().__init__()

@@ -27,7 +27,7 @@ class Network(Protocol):
 
     @property
     def batch_invariant(self) -> bool:
-        """Whether a token gets the same bits whatever is read with it."""
+        """Whether the output for a token is bit-identical, whatever else is in the batch."""
 
     def embed(self, tokens: Tensor, position: Tensor) -> Tensor:
         """Tokens at learnable positions of the same shape, or one that broadcasts → their embeddings (…, D)."""
@@ -36,7 +36,7 @@ class Network(Protocol):
         """Noise levels and labels → their embeddings; None if the network does not see the time."""
 
     def encoded_source(self, context: Context, like: Tensor) -> _EncodedSource | None:
-        """What cross attention reads, for rows like these; None without cross attention."""
+        """The encoder states that cross attention reads, for rows like these; None without cross attention."""
 
     def project(self, h: Tensor) -> Tensor:
         """(…, D) states → (…, V) logits."""
@@ -50,7 +50,7 @@ class Executor(ABC):
 
     @abstractmethod
     def trunk(self, network: Network, forward_pass: ForwardPass) -> PassOutput:
-        """All layers but the last norm."""
+        """Run all layers but the last norm."""
 
     def logits(self, network: Network, h: Tensor) -> Tensor:
         """(…, D) → (…, V): the output layer."""

@@ -18,7 +18,7 @@ from redraft.models.networks.layers import Block, LayerInputs
 
 @dataclass(frozen=True)
 class Dense(Executor):
-    """All rows of a pass as one rectangle.
+    """Runs all rows of a pass as one rectangle.
 
     recompute: gradient checkpointing; the backward pass computes each block again instead of storing its activations.
     """

@@ -26,10 +26,11 @@ _MOST_BINDINGS = 64
 
 @dataclass(frozen=True, eq=False)
 class Onnx(Executor):
-    """The tokens right after those cached, row by row; `inner` runs all other passes, with the network's own weights.
+    """Runs the tokens right after the cached ones, row by row, in onnxruntime; `inner` runs all other passes.
 
-    A token gets the same bits whatever is read with it, so drafts and batches change no text. Where a trial at opening
-    shows that several tokens round differently on this CPU, they are read one by one.
+    The other passes use the network's own weights. The bits of a token do not depend on what is read with it, so drafts
+    and batches change no text. If a trial at opening shows that several tokens round differently on this CPU, they are
+    read one by one.
     """
 
     layers: Any  # InferenceSession of all layers
@@ -133,7 +134,7 @@ class _Binding:
     io: Any
     last: Tensor  # (1,) int32: the last position
     total: Tensor  # int32: number of keys
-    tables: tuple[Tensor, ...]  # bound, so kept
+    tables: tuple[Tensor, ...]  # tensors bound to the session, kept alive here
 
     @classmethod
     def of(cls, session: Any, keys: Tensor, values: Tensor, tables: tuple[Tensor, ...]) -> _Binding:

@@ -30,10 +30,10 @@ class Scheduler(Protocol):
     """Collects the network calls of concurrent requests and answers each."""
 
     def run_pass(self, network: Network, forward_pass: ForwardPass, each: Executor | None) -> PassOutput:
-        """The output of a pass, run together with others, or by the executor `each`."""
+        """Run a pass in one batch with those of other requests, or alone on the executor `each`; return its output."""
 
     def project(self, network: Network, states: Tensor, each: Executor | None) -> Tensor:
-        """The logits of states (…, D), computed together with others, or by the executor `each`."""
+        """Logits of states (…, D), computed in one batch with other requests, or alone on the executor `each`."""
 
     def counting(self, count: Callable[[int], None]) -> AbstractContextManager[None]:
         """Call `count` with the number of rows of each pass of the current request, while the context is open."""
@@ -41,7 +41,7 @@ class Scheduler(Protocol):
 
 @dataclass(frozen=True)
 class Packed(Executor):
-    """Passes of many requests as one; the scheduler decides when.
+    """Runs the passes of many requests as one; the scheduler decides when.
 
     each: runs each pass by itself, if they cannot be packed into one.
     """

@@ -27,7 +27,7 @@ def _buffer_after(past: KeyValueCache, config: TransformerConfig, h: Tensor) -> 
 
 @dataclass(frozen=True)
 class Row(Executor):
-    """The next tokens of a single row of a plain causal network on a CPU; `inner` runs all other passes."""
+    """Runs the next tokens of a single row of a plain causal network on a CPU; `inner` runs all other passes."""
 
     inner: Executor
 

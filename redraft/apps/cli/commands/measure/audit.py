@@ -25,7 +25,7 @@ class Audit(Checked):
 
     subject: str = setting(
         REQUIRED,
-        "A Python file, and which function in it; without :NAME, all that can be judged.",
+        "A Python file, and which function in it; without :NAME, every function that can be audited.",
         metavar="FILE.py:NAME",
         positional=True,
     )
@@ -37,7 +37,7 @@ class Audit(Checked):
     )
     resolution: float = setting(
         0.05,
-        "Nats per row. A loss is undecided if it could be further below the entropy than this.",
+        "Nats per row. The verdict is undecided if a violation larger than this cannot be ruled out.",
         least=1e-4,
         most=100,
     )

@@ -41,13 +41,13 @@ class Compare(Checked):
     )
     minutes: float | None = setting(
         None,
-        "Budget per training in CPU minutes of one core; it includes the training of a codec or base model.",
+        "Budget per training in CPU minutes on one core; it includes the training of a codec or base model.",
         least=0.001,
         most=1_000_000,
         metavar="MINUTES",
     )
     steps: int | None = setting(None, "Budget per training in steps, instead of minutes.", least=1, most=10**9)
-    seeds: int = setting(3, "Number of trainings per method, with seeds 0, 1, 2 …", least=1, most=1000)
+    seeds: int = setting(3, "Number of training runs per method, with seeds 0, 1, 2 …", least=1, most=1000)
     out: Path = setting(Path("runs/compare"), "Directory for all results.", group="Output")
     data: tuple[str, ...] = setting(
         (), "Text to train all presets on, as for redraft train.", otherwise="the presets'", metavar=DATA
@@ -60,7 +60,9 @@ class Compare(Checked):
     )
     length: int | None = setting(None, "Tokens per row.", otherwise="the presets'")
     rows: int = setting(256, "Maximum number of test rows per model.", least=2, most=1_000_000)
-    draws: int = setting(4, "Noise levels per row, each drawn twice. More give a smaller error.", least=1, most=4096)
+    draws: int = setting(
+        4, "Noise levels per row, with two noise samples each. More give a smaller error.", least=1, most=4096
+    )
     samples: int = setting(64, "Number of texts to generate per model and number of steps.", least=1, most=100_000)
     write_steps: tuple[int, ...] = setting(
         (8, 16, 32, 64),

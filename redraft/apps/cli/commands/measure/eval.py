@@ -47,7 +47,8 @@ class Eval(Checked):
     rows: int = setting(256, "Maximum number of held-out rows.", least=1, most=1_000_000)
     draws: int | None = setting(
         None,
-        "Noise levels per row, each drawn twice. More give a smaller error; 64 is LLaDA's protocol for tasks.",
+        "Noise levels per row, with two noise samples each. More give a smaller error; LLaDA's protocol for tasks "
+        "uses 64.",
         least=1,
         most=4096,
         otherwise="4, with --tasks 16",

@@ -43,14 +43,14 @@ class Probe(Checked):
     test: int = setting(512, "Number of held-out texts to test on.", least=2, most=1_000_000)
     first: int | None = setting(
         None,
-        "Read only the first tokens of each text, this many; the class must then be predicted from the beginning.",
+        "Read only this many tokens at the start of each text; the class must then be predicted from the beginning.",
         least=1,
         most=1_000_000,
         otherwise="all",
     )
     last: int | None = setting(
         None,
-        "Read only the last tokens of each text, this many; the class must then be inferred from the end.",
+        "Read only this many tokens at the end of each text; the class must then be inferred from the end.",
         least=1,
         most=1_000_000,
         otherwise="all",

@@ -89,9 +89,9 @@ def _number_fragment(words: _LabeledStrings, budget: _Budget) -> _Fragment:
 
 @dataclass(frozen=True)
 class _Utf8Layout:
-    """The classes of an alphabet by UTF-8 bytes: tables of last bytes, of the bytes before them, and so on."""
+    """Lookup tables from the UTF-8 bytes of a character to its class in the alphabet, starting at the last byte."""
 
-    ascii: NDArray[np.int64]  # (128,) classes, −1 for none
+    ascii: NDArray[np.int64]  # (128,) class of each ASCII character, −1 for none
     last: NDArray[np.int64]  # (n, 64) classes by the last byte
     third: NDArray[np.int64]  # (m, 64) rows of `last` by the byte before it
     lead: NDArray[np.int64]  # (30,) rows of `last` for the leads C2 …

@@ -27,8 +27,8 @@ from spelling import MEANT, MEXICO
 from tables import markdown
 
 from redraft.tasks import TextModel, correct, open_model
-from redraft.tasks.correction.english import english_lexicon
-from redraft.tasks.correction.typed_words import _typed_words
+from redraft.tasks.correction.english.typed_words import _typed_words
+from redraft.tasks.correction.english.words import english_lexicon
 
 FOLDER = Path(__file__).parent
 FILES = {"hidden": "typos.txt", "tuning": "typos_tuning.txt"}

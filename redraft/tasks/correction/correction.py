@@ -17,17 +17,17 @@ from redraft.models.diffusion_lm import DiffusionLM, eval_mode
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import CorrectSettings, require_texts
-from redraft.tasks.correction.causal_correction import _CausalCorrection
-from redraft.tasks.correction.causal_reader import _CausalReader
 from redraft.tasks.correction.edit_channel import EditChannel
-from redraft.tasks.correction.english import english_lexicon
-from redraft.tasks.correction.language import require_language
+from redraft.tasks.correction.english.candidates import _WordCandidates
+from redraft.tasks.correction.english.correction import _CausalCorrection
+from redraft.tasks.correction.english.language import require_language
+from redraft.tasks.correction.english.reader import _CausalReader
+from redraft.tasks.correction.english.words import english_lexicon
 from redraft.tasks.correction.letters import _is_letter_channel, _letter_changes
 from redraft.tasks.correction.lexicon import WORD, Lexicon
 from redraft.tasks.correction.passes import _CorrectionPasses
 from redraft.tasks.correction.scorers import _hole_scorer, _require_unconditional
 from redraft.tasks.correction.suspects import _CandidateGenerator, _Replacement
-from redraft.tasks.correction.word_candidates import _WordCandidates
 from redraft.tasks.engine.model import ModelOrPath, TextModel, as_text_model
 from redraft.tasks.engine.result import Results
 from redraft.tasks.engine.trace import count_calls

@@ -10,12 +10,12 @@ import torch
 import redraft
 from redraft.models import Causal
 from redraft.tasks import ArgumentError, EditChannel, Lexicon
-from redraft.tasks.correction.causal_correction import _CausalCorrection, _times, _windows
-from redraft.tasks.correction.causal_reader import _CausalReader
-from redraft.tasks.correction.english import confused_words, english_lexicon
-from redraft.tasks.correction.language import require_language
-from redraft.tasks.correction.typed_words import _typed_words, _TypedWord
-from redraft.tasks.correction.word_candidates import _WordCandidates
+from redraft.tasks.correction.english.candidates import _WordCandidates
+from redraft.tasks.correction.english.correction import _CausalCorrection, _times, _windows
+from redraft.tasks.correction.english.language import require_language
+from redraft.tasks.correction.english.reader import _CausalReader
+from redraft.tasks.correction.english.typed_words import _typed_words, _TypedWord
+from redraft.tasks.correction.english.words import confused_words, english_lexicon
 from tests.tasks.test_generate import WORDS, model_of
 
 needs_list = pytest.mark.skipif(importlib.util.find_spec("symspellpy") is None, reason="needs redraft[smol]")

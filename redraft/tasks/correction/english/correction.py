@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from redraft.tasks.correction.causal_reader import _CausalReader, _Reading
+from redraft.tasks.correction.english.candidates import _WordCandidates
+from redraft.tasks.correction.english.reader import _CausalReader, _Reading
+from redraft.tasks.correction.english.typed_words import _typed_words, _TypedWord
 from redraft.tasks.correction.suspects import _Candidate, _Replacement
-from redraft.tasks.correction.typed_words import _typed_words, _TypedWord
-from redraft.tasks.correction.word_candidates import _WordCandidates
 
 # chosen on recipes/typos_tuning.txt and on text without errors
 _NEW_WORD = -3.0  # log odds that an unknown spelling was meant to be typed, before the model reads it

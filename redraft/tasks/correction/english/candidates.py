@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from redraft.tasks.correction.edit_channel import EditChannel
-from redraft.tasks.correction.english import confused_words
+from redraft.tasks.correction.english.typed_words import _TypedWord
+from redraft.tasks.correction.english.words import confused_words
 from redraft.tasks.correction.lexicon import Lexicon, encode_word
 from redraft.tasks.correction.suspects import _Candidate
-from redraft.tasks.correction.typed_words import _TypedWord
 
 _NEAR = 5  # candidates of an unknown spelling
 _APOSTROPHE = 1.5  # rate of lost apostrophes, per unit of noise

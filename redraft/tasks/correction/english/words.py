@@ -24,7 +24,7 @@ def _additions() -> dict[str, list[str]]:
     contractions (frequent ones first), American spellings (British part, American part), recent words, and groups of
     words that writers confuse.
     """
-    text = (resources.files("redraft.tasks.correction") / "english.json").read_text("utf-8")
+    text = (resources.files("redraft.tasks.correction.english") / "additions.json").read_text("utf-8")
     additions: dict[str, list[str]] = json.loads(text)
     return additions
 

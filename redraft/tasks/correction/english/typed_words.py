@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from redraft.tasks.correction.lexicon import _LONGEST_WORD
+from redraft.tasks.correction.suspects import _SENTENCE
 
 _CODE = re.compile(r"```.*?(```|$)|`[^`\n]*`", re.DOTALL)
 _CHUNK = re.compile(r"[^\s—–]+")
 _AROUND = "()[]{}\"'“”‘’«»…,;:!?.*"  # punctuation before and after a word
 _WORDS = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*['’]?")  # words joined by hyphens; a chunk with other marks is code
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_SENTENCE = re.compile(r"(^|[.!?:]|\n)[\s\"'“”‘’(—-]*$")  # text right before the first word of a sentence
 
 
 class _TypedWord(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from redraft.tasks.arguments.setting import ArgumentError
+from redraft.tasks.correction.english.typed_words import _typed_words
 from redraft.tasks.correction.lexicon import Lexicon
-from redraft.tasks.correction.typed_words import _typed_words
 
 _LEAST_FOREIGN = 2
 _MOST_FOREIGN = 1 / 6  # share of foreign words in a text of this language with many errors

@@ -1,0 +1,1 @@
+"""Correction of English, or another language with a list of words, by a causal model."""

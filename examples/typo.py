@@ -76,7 +76,7 @@ class Typo(redraft.TokenProcess):
         return self._walked(torch.eye(self.vocab.size)[None], (after / before).view(1, 1))[0]
 
     @property
-    def jump(self) -> bool:
+    def leaves_noise(self) -> bool:
         return self.schedule.start < 1
 
     def _posterior(self, z: Tensor, clean: Tensor, s: Tensor, t: Tensor) -> Tensor:

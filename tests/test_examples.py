@@ -104,8 +104,8 @@ def test_what_is_left_at_the_end_is_stated() -> None:
     stated = process.prior_kl(torch.arange(5)[None])[0]
     assert stated.tolist() == pytest.approx((end * (5 * end).log()).sum(-1).tolist())
     assert stated.max() > 0.1
-    assert process.jump
-    assert not typo.Typo(Vocab(5)).jump
+    assert process.leaves_noise
+    assert not typo.Typo(Vocab(5)).leaves_noise
 
 
 @pytest.mark.parametrize("letters", ["qp", "abcd"])

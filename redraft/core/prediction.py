@@ -109,12 +109,12 @@ class Prediction(ABC):
 
     @property
     def steers(self) -> bool:
-        """Whether guidance acts on the distribution of z_s instead of x̂ (UDLM); `next_law` then computes it."""
+        """Whether guidance acts on the distribution of z_s instead of x̂ (UDLM); `next_log_probs` then computes it."""
         return False
 
-    def next_law(self, law: Callable[[Tensor], Tensor], where: Tensor) -> Tensor:
-        """(N, V) log-probabilities of z_s at the marked positions; `law` computes them from x̂ without guidance."""
-        return law(self.at(where))
+    def next_log_probs(self, state_log_probs: Callable[[Tensor], Tensor], where: Tensor) -> Tensor:
+        """(N, V) log-probabilities of z_s at the marked positions; unguided, they are `state_log_probs` of x̂."""
+        return state_log_probs(self.at(where))
 
     def after(self, z: Tensor) -> Prediction:
         """The prediction once z is written, from the same network call; it changes only under rules."""

@@ -41,7 +41,7 @@ def _hold_lock(out: Path, team: _Workers) -> Iterator[None]:
 def _claim_directory(run: Run, out: Path, team: _Workers) -> None:
     """Makes `out` the directory of this run; raises if it already holds another run."""
     file = out / "run.json"
-    if file.exists() and not run.is_held((held := reader.read_run_file(file)).get("run")):
+    if file.exists() and not run.matches((held := reader.read_run_file(file)).get("run")):
         other = held.get("hash")
         raise TrainingError(f"{out} holds another run ({other}, this one is {run.digest}); choose another directory")
     team.wait()

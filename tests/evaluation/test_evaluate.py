@@ -196,7 +196,7 @@ def disguised(inner: TokenProcess) -> TokenProcess:
         return lambda self, *args, **kwargs: getattr(inner, name)(*args, **kwargs)
 
     methods: dict[str, Any] = {name: call(name) for name in TokenProcess.__abstractmethods__}
-    return type("Disguised", (TokenProcess,), methods | {"jump": inner.jump, "vocab": inner.vocab})()
+    return type("Disguised", (TokenProcess,), methods | {"leaves_noise": inner.leaves_noise, "vocab": inner.vocab})()
 
 
 @pytest.mark.parametrize("pattern", [Full(), BlockCausal(2)])

@@ -794,7 +794,7 @@ def test_certainty_is_learned_on_canvases_of_the_trajectory(run: Run, tmp_path: 
     assert (plain.count > 0).all()
 
 
-def test_control_fulfils_what_is_demanded() -> None:
+def test_control_fulfills_what_is_demanded() -> None:
     assert rows.Rows(RESULTS / "control.jsonl").read()["mdlm_tiny, demanded"]["success"] == 1.0
     held = rows.Rows(RESULTS / "control_wishes.jsonl").read()
     assert held["who, demanded"]["grammatical"] > held["who, demanded in any order"]["grammatical"]

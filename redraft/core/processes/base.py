@@ -127,8 +127,8 @@ class Process(ABC):
 
     @property
     @abstractmethod
-    def jump(self) -> bool:
-        """True if noise remains as t → 0, so that the bound needs a reconstruction term."""
+    def leaves_noise(self) -> bool:
+        """Whether noise remains as t → 0, so that the bound needs a reconstruction term."""
 
 
 class TokenProcess(Process):

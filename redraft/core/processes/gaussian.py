@@ -331,7 +331,7 @@ class Gaussian(Process):
         return self.variance.bound_converges
 
     @property
-    def jump(self) -> bool:
+    def leaves_noise(self) -> bool:
         return True
 
     def _rate(self, t: Tensor) -> Tensor:

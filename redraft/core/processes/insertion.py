@@ -194,9 +194,9 @@ class Insertion(TokenProcess):
         arrived = pred.gaps.draw(self.insert_schedule.share(s, t), rng=for_insertion)
         return revealed._replace(canvas=_insert_masks(revealed.canvas, arrived * (canvas.open & (s > 0)), self.vocab))
 
-    def moment(self, hidden: Tensor) -> Tensor:
-        """`hidden` itself: time falls evenly, since tokens arrive by one schedule and are revealed by another."""
-        return hidden
+    def time_when_masked(self, fraction: Tensor) -> Tensor:
+        """`fraction` itself: time falls evenly, since tokens arrive by one schedule and are revealed by another."""
+        return fraction
 
     def nelbo(self, pred: Prediction, noised: NoisySample, s: Tensor | None = None) -> Tensor:
         """(B, L + 1) nats: column i is gap i plus token i; the last column is the last gap alone."""
@@ -239,7 +239,7 @@ class Insertion(TokenProcess):
         return table
 
     @property
-    def jump(self) -> bool:
+    def leaves_noise(self) -> bool:
         return False
 
     def _occupied(self, t: float) -> tuple[Tensor, Tensor, Tensor]:

@@ -41,11 +41,11 @@ class _MixWeights(NamedTuple):
 StateLogProbs: TypeAlias = Callable[[Tensor], Tensor]  # (N, V) log x̂ → (N, V) log-probabilities of z_s
 
 
-def reverse_log_probs(pred: Prediction, law: StateLogProbs, where: Tensor) -> Tensor:
+def reverse_log_probs(pred: Prediction, state_log_probs: StateLogProbs, where: Tensor) -> Tensor:
     """(N, V) log-probabilities of z_s at the marked positions: guided, if guidance acts on z_s, else from x̂."""
     if pred.steers:
-        return pred.next_law(law, where)
-    return law(pred.at(where))
+        return pred.next_log_probs(state_log_probs, where)
+    return state_log_probs(pred.at(where))
 
 
 class NoiseDistribution(ABC):
@@ -216,7 +216,7 @@ class Interpolating(TokenProcess):
         return not self.direct  # the cost of a last step that draws x̂ depends on where that step starts
 
     @property
-    def jump(self) -> bool:
+    def leaves_noise(self) -> bool:
         return self.schedule.start < 1
 
     # --- Bayes ---
@@ -275,7 +275,7 @@ class Interpolating(TokenProcess):
             posterior = self.posterior(log_x, canvas.z[where], *at)
             return torch.where(last, log_x.to(posterior.dtype), posterior) if self.direct else posterior
 
-        log_p = pred.next_law(state_log_probs, where)
+        log_p = pred.next_log_probs(state_log_probs, where)
         tokens = randomness.sample_categorical(log_p, rng.uniform(where.shape[1])[where])
         return canvas.write(canvas.z.masked_scatter(where, tokens))
 

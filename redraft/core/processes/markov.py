@@ -284,7 +284,7 @@ class Markov(TokenProcess):
         return not self.direct  # the cost of a last step that draws x̂ depends on where that step starts
 
     @property
-    def jump(self) -> bool:
+    def leaves_noise(self) -> bool:
         return self.schedule.start < 1
 
     # --- tables in the widest float, one row per position ---

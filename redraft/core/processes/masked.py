@@ -201,9 +201,9 @@ class Masked(TokenProcess):
         """(B, L) bool: masked positions that may be revealed."""
         return (canvas.z == self.vocab.masked) & ~canvas.fixed
 
-    def moment(self, hidden: Tensor) -> Tensor:
-        """The time at which this fraction of tokens is expected to be masked; above 0, the time of given tokens."""
-        kept = (1 - hidden).clamp(self.schedule.end, self.schedule.start)
+    def time_when_masked(self, fraction: Tensor) -> Tensor:
+        """The time at which this fraction of tokens is expected to be masked; never 0, the time of given tokens."""
+        kept = (1 - fraction).clamp(self.schedule.end, self.schedule.start)
         return self.schedule.inverse(kept).clamp(1e-12, 1)
 
     def hit(self, canvas: Canvas, t: Tensor, *, rng: Rng) -> Tensor:
@@ -307,7 +307,7 @@ class Masked(TokenProcess):
         return self._table(kept_t / kept_s)
 
     @property
-    def jump(self) -> bool:
+    def leaves_noise(self) -> bool:
         return self.schedule.start < 1
 
     def _table(self, keep: Tensor) -> Tensor:

@@ -221,8 +221,8 @@ class Remask(TokenProcess):
         )
 
     @property
-    def jump(self) -> bool:
-        return self.process.jump
+    def leaves_noise(self) -> bool:
+        return self.process.leaves_noise
 
     @property
     def continuous(self) -> bool:

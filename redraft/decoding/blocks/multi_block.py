@@ -103,7 +103,7 @@ class MultiBlock(Sampler):
         """Predict all active blocks in one network call. masked: (B, blocks) fraction of each block still masked."""
         here = active.gather(1, block)
         others_fixed = replace(canvas, fixed=canvas.fixed | ~here, future=process.hidden(canvas) & ~here)
-        t = process.moment(masked.to(ops.widest_float(masked.device))).gather(1, block)
+        t = process.time_when_masked(masked.to(ops.widest_float(masked.device))).gather(1, block)
         pred, hidden = denoise.predict(canvas.z, others_fixed.time(t), canvas.context), process.hidden(others_fixed)
         return pred.evaluated(hidden)
 

@@ -69,8 +69,10 @@ class _MixedPrediction(Prediction):
     def steers(self) -> bool:
         return self.posteriors
 
-    def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
-        start, end = (reverse_log_probs(pred, law, where) for pred in (self.unconditional, self.conditional))
+    def next_log_probs(self, state_log_probs: StateLogProbs, where: Tensor) -> Tensor:
+        start, end = (
+            reverse_log_probs(pred, state_log_probs, where) for pred in (self.unconditional, self.conditional)
+        )
         return ops.extrapolate(start, end, self.scale)
 
     @property

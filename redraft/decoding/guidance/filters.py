@@ -166,9 +166,9 @@ class _FilteredPrediction(Prediction):
     def steers(self) -> bool:
         return self.inner.steers
 
-    def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
+    def next_log_probs(self, state_log_probs: StateLogProbs, where: Tensor) -> Tensor:
         """Filter x̂ of every branch before the process turns it into a distribution of z_s."""
-        return reverse_log_probs(self.inner, lambda log_x: law(self._apply(log_x, where)), where)
+        return reverse_log_probs(self.inner, lambda log_x: state_log_probs(self._apply(log_x, where)), where)
 
     def _apply(self, log_p: Tensor, where: Tensor) -> Tensor:
         rows, size = where.nonzero()[:, 0], log_p.shape[-1]

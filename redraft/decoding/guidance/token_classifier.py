@@ -147,8 +147,8 @@ class _ClassifierGuidedPrediction(Prediction):
     def at(self, where: Tensor) -> Tensor:
         return self._reweight(self.inner.at(where), where)
 
-    def next_law(self, law: StateLogProbs, where: Tensor) -> Tensor:
-        return self._reweight(reverse_log_probs(self.inner, law, where), where)
+    def next_log_probs(self, state_log_probs: StateLogProbs, where: Tensor) -> Tensor:
+        return self._reweight(reverse_log_probs(self.inner, state_log_probs, where), where)
 
     def _reweight(self, log_p: Tensor, where: Tensor) -> Tensor:
         log_odds = self.guidance.log_odds(self.guidance.log_prob, self.z, self.t, self.context, where, log_p)

@@ -34,7 +34,7 @@ class Gibbs(SamplerWrapper):
     tokens that depend on each other get a small bias. Positions are redrawn in random order, each once before any of
     them twice. With positions="unlikely" they are drawn with weights 1/p, where p is the probability that a token had
     when it was written. This sharpens: rare words are redrawn more often than common ones, so the distribution tends
-    towards p².
+    toward p².
 
     Tokens are drawn at the temperature of the inner sampler. For mask noise only.
     """
@@ -99,7 +99,7 @@ class Gibbs(SamplerWrapper):
         """Mask the chosen tokens and draw them again, at the time at which this fraction of a row is masked."""
         masked = canvas.write(canvas.z.masked_fill(chosen, process.vocab.masked))
         fraction = chosen.sum(-1, keepdim=True, dtype=torch.float64) / free.sum(-1, keepdim=True).clamp(min=1)
-        t = process.moment(fraction)
+        t = process.time_when_masked(fraction)
         pred, temperature = (
             denoise.predict(masked.z, masked.time(t), masked.context),
             self.sampler.setting("temperature"),

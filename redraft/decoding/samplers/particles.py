@@ -49,7 +49,7 @@ class ParticleSampler(Sampler):
         particles, keys = initial_canvas(denoise, process, particles, rng=rng), _particle_keys(rng, self.count)
         yield particles.rows(self._first(rows))
         log_weight, expected = torch.zeros(rows, self.count, dtype=torch.float64), None
-        for i, (t, s) in enumerate(pairwise(map(process.moment, _time_grid(particles, self.steps)))):
+        for i, (t, s) in enumerate(pairwise(map(process.time_when_masked, _time_grid(particles, self.steps)))):
             with torch.no_grad():
                 pred = denoise.predict(particles.z, particles.time(t), particles.context)
                 if not isinstance(pred, ConstrainedPrediction):

@@ -43,7 +43,7 @@ class PathPlanning(Sampler):
         for i in range(self.steps):
             if not bool(process.hidden(canvas).any()):
                 return
-            t = process.moment(time_column(canvas, 1 - i / self.steps))
+            t = process.time_when_masked(time_column(canvas, 1 - i / self.steps))
             with torch.no_grad():
                 pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
                 pick = _MostConfident(i + 1, self.steps, self.temperature)

@@ -106,9 +106,11 @@ class Unmask(Sampler):
         dtype, device = ops.widest_float(hidden.device), hidden.device
         if not self._time_by_count:
             steps = self.steps or 1
-            return process.moment(torch.tensor([1 - i / steps for i in range(steps)], dtype=dtype, device=device))
+            return process.time_when_masked(
+                torch.tensor([1 - i / steps for i in range(steps)], dtype=dtype, device=device)
+            )
         most = int(hidden.max()) if hidden.numel() else 0
-        return process.moment(torch.arange(most + 1, dtype=dtype, device=device) / hidden.clamp(min=1))
+        return process.time_when_masked(torch.arange(most + 1, dtype=dtype, device=device) / hidden.clamp(min=1))
 
     def _share(self, hidden: Tensor, step: int) -> Tensor:
         """(B, 1) fraction of the masked tokens to reveal; with steps=None half a token, which rounds up to one."""
@@ -124,7 +126,7 @@ class Unmask(Sampler):
             )
         canvas, pick = initial_canvas(denoise, process, canvas, rng=rng), self.pick
         yield canvas
-        for i, (t, s) in enumerate(pairwise(map(process.moment, _time_grid(canvas, self.steps)))):
+        for i, (t, s) in enumerate(pairwise(map(process.time_when_masked, _time_grid(canvas, self.steps)))):
             with torch.no_grad():
                 pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
                 canvas, pick = process.reveal(pred, canvas, s, t, pick, rng=rng.fold(i))

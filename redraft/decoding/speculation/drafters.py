@@ -107,7 +107,7 @@ class DiffusionDraft(Drafter):
 
         hidden: fraction of the draft that is still masked
         """
-        t = self.process.moment(
+        t = self.process.time_when_masked(
             torch.full((1, 1), hidden, dtype=ops.widest_float(canvas.z.device), device=canvas.z.device)
         )
         where = torch.zeros_like(canvas.fixed).index_fill(1, columns, True)

@@ -99,7 +99,7 @@ class _AnswerWriter:
     def _write(
         self, prompts: Sequence[AnswerRequest], earlier: Sequence[int], new: int, generation: _TaskGeneration
     ) -> list[str]:
-        """Write the answers to a batch of prompts, of which `earlier` have occurred before."""
+        """Write the answers to a batch of prompts; `earlier` of them have occurred before."""
         lm, tokenizer = self.layout.lm, self.layout.model.tokenizer
         canvas = with_stop_strings(self._canvas(prompts, new), generation.until, tokenizer)
         canvas = forbid_end_token(canvas) if generation.decoding.end_token == "never" else canvas

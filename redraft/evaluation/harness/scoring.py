@@ -131,7 +131,7 @@ def _is_greedy(model: DiffusionLM, batch: Batch) -> Tensor:
     unknown = torch.zeros_like(hidden) if batch.unknown is None else batch.unknown
     learned = hidden.sum(-1, keepdim=True).clamp(min=1)
     while bool(hidden.any()):
-        t = process.moment(hidden.sum(-1, keepdim=True) / learned)
+        t = process.time_when_masked(hidden.sum(-1, keepdim=True) / learned)
         times = torch.where(batch.learn, t, unknown.to(t.dtype))
         z = batch.tokens.masked_fill(hidden | unknown, process.vocab.masked)
         best = model.predict(z, times, model.read(batch).context).at(hidden).max(-1)

@@ -167,7 +167,7 @@ def _integrated_bound(process: TokenProcess, oracle: Oracle) -> _Integral:
     """Return the expected bound in continuous time, in nats per sequence, with the error of the integral."""
     result = _integrate(lambda t: _mean_bound_terms(process, oracle, t))
     ends, zero = _prior_kl(process, oracle.toy), torch.zeros(1, dtype=torch.float64)
-    if process.jump:
+    if process.leaves_noise:
         ends = ends + _mean_bound_terms(process, oracle, zero + 1e-12, zero).squeeze()
     return result._replace(value=result.value + ends)
 

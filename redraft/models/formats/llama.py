@@ -55,7 +55,7 @@ def _read_config(
 ) -> TransformerConfig:
     """Read the config.
 
-    qkv_bias: queries, keys and values have a bias and the output of attention has none; None: the setting
+    qkv_bias: queries, keys and values have a bias and the output of attention has none; None reads the setting
         attention_bias decides for all four.
     """
     _require_supported_settings(config)

@@ -55,11 +55,11 @@ class AttentionPattern(ABC):
         """(N,) indices row · length + column → indices of their states in a training pass of the network."""
         return at
 
-    def absorbed(self, query: Query) -> Query:
+    def cache_query(self, query: Query) -> Query:
         """The query whose pass adds these tokens to the cache."""
         return query
 
-    def kept(self, read: ForwardPass, output: PassOutput, *, unfinished: bool) -> KeyValueCache:
+    def next_cache(self, read: ForwardPass, output: PassOutput, *, unfinished: bool) -> KeyValueCache:
         """The cache after a pass that extends it; the states of its output are normed.
 
         unfinished: whether the tokens will still change.
@@ -78,12 +78,14 @@ class Full(AttentionPattern):
     def sees_all(self, first: int, end: int) -> bool:
         return True
 
-    def kept(self, read: ForwardPass, output: PassOutput, *, unfinished: bool) -> KeyValueCache:
+    def next_cache(self, read: ForwardPass, output: PassOutput, *, unfinished: bool) -> KeyValueCache:
         """The cache is approximate: its tokens do not attend to tokens that are read later."""
         whole = read.context.positions is None and read.tokens.dim() == 2
         level = None if output.time is None else read.level
         outputs = _CachedStates(read.tokens, level, output.h) if whole else None
-        return replace(super().kept(read, output, unfinished=unfinished), start_columns=0, exact=False, outputs=outputs)
+        return replace(
+            super().next_cache(read, output, unfinished=unfinished), start_columns=0, exact=False, outputs=outputs
+        )
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class FullAfterStart(Full):
         read = ForwardPass.of(pattern, slots, None, context, KeyValueCache(), at + at // L)
         return Stream(read, shape=(B, L) if query.at is None else None)
 
-    def absorbed(self, query: Query) -> Query:
+    def cache_query(self, query: Query) -> Query:
         raise ValueError("a network with full attention after a start token reads whole rows; decode without blocks")
 
 
@@ -162,10 +164,10 @@ class BlockCausal(AttentionPattern):
         clean = (column % self.block == self.block - 1) if clean_first else torch.zeros_like(at)
         return row * 2 * length + column + clean * length
 
-    def kept(self, read: ForwardPass, output: PassOutput, *, unfinished: bool) -> KeyValueCache:
+    def next_cache(self, read: ForwardPass, output: PassOutput, *, unfinished: bool) -> KeyValueCache:
         """The cache of an unfinished block is approximate; `last_state` is still that of the last finished token."""
         if not unfinished:
-            return super().kept(read, output, unfinished=False)
+            return super().next_cache(read, output, unfinished=False)
         outputs = _cached_states(read, output.h, 0)
         outputs = outputs and replace(outputs, level=read.level)
         return KeyValueCache(output.layers(), read.missing, read.past.last_state, exact=False, outputs=outputs)
@@ -234,7 +236,7 @@ class Causal(AttentionPattern):
         shifted = replace(context, pad=None if pad is None else F.pad(pad[:, :-1], (1, 0)), cache=None)
         return Stream(ForwardPass.of(self, slots, None, shifted, KeyValueCache(), at))
 
-    def absorbed(self, query: Query) -> Query:
+    def cache_query(self, query: Query) -> Query:
         """Prepends the start token, if there is one and it is not cached: it takes slot 0, and token i slot i + 1."""
         if query.start is None:
             return query
@@ -246,8 +248,8 @@ class Causal(AttentionPattern):
             pad = None if pad is None else F.pad(pad, (1, 0))
         return query._replace(tokens=tokens, context=replace(context, pad=pad, positions=slot), past=past)
 
-    def kept(self, read: ForwardPass, output: PassOutput, *, unfinished: bool) -> KeyValueCache:
-        cache, buffer = super().kept(read, output, unfinished=unfinished), output.buffer
+    def next_cache(self, read: ForwardPass, output: PassOutput, *, unfinished: bool) -> KeyValueCache:
+        cache, buffer = super().next_cache(read, output, unfinished=unfinished), output.buffer
         outputs = _cached_states(read, output.h, cache.start_columns)
         return replace(cache, outputs=outputs, buffer=buffer, crops=0 if buffer is None else buffer.crops)
 

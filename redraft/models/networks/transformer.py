@@ -93,12 +93,12 @@ class Transformer(nn.Module):
         """
         level = torch.zeros(tokens.shape[0], 1, device=tokens.device) if level is None else level
         pattern = self.config.pattern
-        query = pattern.absorbed(self._query(tokens, level, context))
+        query = pattern.cache_query(self._query(tokens, level, context))
         if query.tokens.shape[1] == 0:
             return query.past
         read = ForwardPass.of(pattern, query.tokens, level, query.context, query.past)
         read = replace(read, extends_cache=True)
-        return pattern.kept(read, self.run(read), unfinished=unfinished)
+        return pattern.next_cache(read, self.run(read), unfinished=unfinished)
 
     def extend(self, tokens: Tensor, past: KeyValueCache = KeyValueCache()) -> tuple[Tensor, KeyValueCache]:
         """(B, L) tokens right after those of a cache → (B, L, D) states, and the cache with these tokens added.

@@ -52,7 +52,7 @@ class GivenText:
                 yield from zip(self._hole(texts, runs, k), hole, strict=True)
 
     def _part(self, k: int, texts: Sequence[str]) -> list[str]:
-        """A given part, cut where its tokens end; what is in the tokens of holes is added at its ends."""
+        """A given part, cut where its tokens end; text that belongs to tokens of holes is added at its ends."""
         part, head, tail = self.parts[k], self.given[k].head, self.given[k].tail
         first, *rest = _aligned(part[len(head) : len(part) - len(tail)], texts)
         *pieces, last = head + first, *rest

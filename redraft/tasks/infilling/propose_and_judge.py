@@ -91,7 +91,7 @@ class ProposeAndJudge(Sampler):
             where = torch.zeros_like(masked)
             where[:, column] = True
             fraction = masked.double().mean(-1, keepdim=True)
-            t = torch.where(masked, process.moment(fraction), 0.0)
+            t = torch.where(masked, process.time_when_masked(fraction), 0.0)
             context = canvas.context.rows(torch.zeros(len(candidates.z), dtype=torch.int64, device=canvas.z.device))
             log_q = denoise.predict(candidates.z, t, context).at(where).double()
             log_p = 0.0 if self.next_token is None else self.next_token(candidates.z, column).double()

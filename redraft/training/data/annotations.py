@@ -37,7 +37,7 @@ class AnnotatedCorpus:
     """A corpus that knows something about its texts. By default nothing is known; override what your corpus knows."""
 
     text_unit: ClassVar[str | None] = None
-    """What a whole text is called if its characters mean nothing by themselves, such as "point"; None for prose."""
+    """Name of a whole text if its characters mean nothing by themselves, such as "point"; None for prose."""
 
     def attributes(self) -> Mapping[str, tuple[str, ...]]:
         """Returns all values of each attribute, such as {"mood": ("happy", "sad")}; {} if texts have no attributes."""

@@ -48,7 +48,7 @@ def make_tokenizer(choice: str, text: Corpus | InfiniteCorpus) -> Tokenizer:
 
 
 def training_texts(text: Corpus | InfiniteCorpus) -> Iterable[str]:
-    """Returns texts to train a tokenizer on: the training split; of an infinite corpus its word list and 4096 texts."""
+    """Returns texts to train a tokenizer on: the training split, or an infinite corpus's word list and 4096 texts."""
     if isinstance(text, PairCorpus):
         return chain.from_iterable(text.pairs("train", DataStats()))
     if not isinstance(text, InfiniteCorpus):

@@ -61,7 +61,7 @@ class Objective:
             "diffusion": _sum_rows(nats, clean.learn if noised.open is None else noised.open),
             "prior": _sum_rows(process.prior_kl(clean.x), clean.learn),
         }
-        if process.jump and (times.s is None or model.codec is not None) and not _skips_reconstruction(model):
+        if process.leaves_noise and (times.s is None or model.codec is not None) and not _skips_reconstruction(model):
             nats = _reconstruction(model, batch, clean, rng=for_reconstruction)
             parts["reconstruction"] = _sum_rows(nats, batch.learn)
         if self.anchor and model.codec is not None:

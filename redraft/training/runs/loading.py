@@ -252,7 +252,7 @@ def preferred_checkpoint(path: Path) -> Path:
 
 
 def _other_names(path: str) -> str:
-    """What to give instead of a path that does not exist."""
+    """What to name instead of a path that does not exist."""
     if close := get_close_matches(path, shipped.NAMES, n=1):
         return f"did you mean {close[0]}, a model that ships with Redraft?"
     models = f"a model that ships with Redraft ({', '.join(shipped.NAMES)})"

@@ -142,10 +142,10 @@ class Run:
         """Twelve hexadecimal digits that identify the run by what determines its weights, not by its monitoring."""
         return serialization.digest(self, besides=_MONITORING)
 
-    def is_held(self, described: serialization.JSON) -> bool:
-        """Whether a saved config describes this run, up to monitoring."""
+    def matches(self, saved: serialization.JSON) -> bool:
+        """Whether a saved config describes this run; settings that only monitor the training may differ."""
         try:
-            other = serialization.from_json(described, serialization.external_modules(serialization.to_json(self)))
+            other = serialization.from_json(saved, serialization.external_modules(serialization.to_json(self)))
         except serialization.ConfigError:
             return False
         return isinstance(other, Run) and other.digest == self.digest

@@ -271,7 +271,7 @@ def test_mask_noise_is_masked(mixing: NoiseDistribution, schedule: Schedule) -> 
         assert torch.allclose(ours.marginal(t), theirs.marginal(t))
     assert torch.allclose(ours.transition(0.2, 0.7), theirs.transition(0.2, 0.7))
     assert torch.equal(ours.prior_kl(x), theirs.prior_kl(x))
-    assert ours.jump == theirs.jump
+    assert ours.leaves_noise == theirs.leaves_noise
 
 
 # --- the network is asked where it matters ---
@@ -382,7 +382,7 @@ def test_float32_gives_the_loss_and_its_gradient(t: float) -> None:
     assert torch.allclose(slope, right, rtol=2e-3, atol=1e-5 * float(right.abs().max()) + 1e-6)
 
 
-@pytest.mark.parametrize("process", [p for p in PROCESSES if not p.jump], ids=repr)
+@pytest.mark.parametrize("process", [p for p in PROCESSES if not p.leaves_noise], ids=repr)
 @pytest.mark.parametrize("t", [1e-6, 1.0])
 def test_the_ends_of_time_are_finite(process: Interpolating, t: float) -> None:
     noised = pairs(process, min(t, 0.5))._replace(t=column(t).float())

@@ -194,7 +194,7 @@ def test_noise_that_does_not_forget_has_no_finite_prior(schedule: Schedule) -> N
     process, x = Masked(VOCAB, schedule), random_tokens(0, 2, 3)
     expected = 0.0 if schedule.end == 0 else torch.inf
     assert torch.equal(process.prior_kl(x), torch.full((2, 3), expected))
-    assert process.jump == (schedule.start < 1) == isinstance(schedule, Exponential | Geometric)
+    assert process.leaves_noise == (schedule.start < 1) == isinstance(schedule, Exponential | Geometric)
 
 
 @pytest.mark.parametrize("n", [1, 2, 7])

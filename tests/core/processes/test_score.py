@@ -295,7 +295,7 @@ def test_both_steps_agree_when_they_are_short() -> None:
 def test_a_geometric_schedule_pays_for_both_ends() -> None:
     """e^{−20} of the signal is left at t = 1 and 10⁻⁴ of the tokens are wrong at t = 0: little, but accounted for."""
     toy, process = tokens.ToyLanguage.of(), Interpolating(tokens.VOCAB, Geometric(1e-4, 20.0))
-    assert process.jump
+    assert process.leaves_noise
     prior = float(process.prior_kl(torch.zeros(1, 1, dtype=torch.int64)))
     assert 0 < prior < 1e-7
     assert tokens._enumerated_bound(process, tokens.Oracle(toy, process)) == pytest.approx(toy.entropy, abs=2e-3)

@@ -354,7 +354,7 @@ def test_the_rest_is_the_process_s() -> None:
     for base in BASES:
         process, x = Remask(base, StarRate()), torch.randint(0, 4, (2, 5), generator=torch.Generator().manual_seed(0))
         assert process.vocab is base.vocab
-        assert process.jump == base.jump
+        assert process.leaves_noise == base.leaves_noise
         assert torch.equal(process.marginal(0.3), base.marginal(0.3))
         assert torch.equal(process.prior_kl(x), base.prior_kl(x))
         for ours, theirs in zip(*(p.noise(x, at(0.5, 2), rng=rng(0, 2)) for p in (process, base)), strict=True):

@@ -193,8 +193,8 @@ def distance(process: Interpolating, steps: int) -> float:
         )
         early, late = (process.mix(time.expand(-1, 2).flatten()) for time in (s, t))
         pred = guided.predict(states, t.expand(-1, 2), Context())
-        law = partial(process.posterior, z=states.flatten(), early=early, late=late)
-        log_p = pred.next_law(law, torch.ones_like(states, dtype=torch.bool))  # type: ignore[attr-defined]
+        state_log_probs = partial(process.posterior, z=states.flatten(), early=early, late=late)
+        log_p = pred.next_log_probs(state_log_probs, torch.ones_like(states, dtype=torch.bool))  # type: ignore[attr-defined]
         kernel = log_p.exp().view(len(states), 2, size)
         p = p @ (kernel[:, 0, :, None] * kernel[:, 1, None, :]).flatten(1)
     wanted = torch.zeros(size, size, dtype=torch.float64)
@@ -218,17 +218,19 @@ def test_filters_act_on_every_branch_and_rules_on_x() -> None:
     t, where = torch.full((1, 1), T), torch.ones(1, 2, dtype=torch.bool)
     early, late = (UNIFORM.mix(torch.full((2,), time)) for time in (S, T))
 
-    def law(log_x: Tensor) -> Tensor:
+    def state_log_probs(log_x: Tensor) -> Tensor:
         return UNIFORM.posterior(log_x, canvas.z[0], early, late)
 
     def asked(denoise: Denoiser) -> Tensor:
         pred = denoise.predict(canvas.z, canvas.time(t), canvas.context)
-        return pred.next_law(law, where)  # type: ignore[attr-defined]
+        return pred.next_log_probs(state_log_probs, where)  # type: ignore[attr-defined]
 
     free, filtering, judged = ClassifierFree(2.0), LogitFilter(top_k=2), TokenClassifier(linear, 0.5)
-    kept = [law(filtering.apply(said.table(flag), None)) for flag in (False, True)]
+    kept = [state_log_probs(filtering.apply(said.table(flag), None)) for flag in (False, True)]
     assert torch.allclose(asked(filtering(free(said))), (2 * kept[1] - kept[0]).log_softmax(-1))
-    whole = (2 * law(said.table(True)) - law(said.table(False)) + 0.5 * odds(3, canvas.z[0])).log_softmax(-1)
+    whole = (
+        2 * state_log_probs(said.table(True)) - state_log_probs(said.table(False)) + 0.5 * odds(3, canvas.z[0])
+    ).log_softmax(-1)
     assert torch.allclose(asked(judged(free(said))), whole, atol=1e-6)
     letters = CharTokenizer("ab", ("eos",))
     ruled = constrain(canvas_of([0, 0], 50), Regex("ab|b"), letters)

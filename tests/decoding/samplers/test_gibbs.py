@@ -65,7 +65,7 @@ def test_the_kernel_of_a_step_is_invariant_by_enumeration() -> None:
         z[:, l] = VOCAB.masked
         x = (
             Oracle(toy, MASKED)
-            .predict(z, MASKED.moment(torch.tensor([[1 / 3]]).double()), Context())
+            .predict(z, MASKED.time_when_masked(torch.tensor([[1 / 3]]).double()), Context())
             .x[:, l, :WORDS]
             .exp()
         )

@@ -56,7 +56,7 @@ class Wrong(redraft.TokenProcess):
     def undetermined(self, noised): return self._inner().undetermined(noised)
     def marginal(self, t): return self._inner().marginal(t)
     def transition(self, s, t): return self._inner().transition(s, t)
-    jump = False
+    leaves_noise = False
 '''
 
 
@@ -131,7 +131,7 @@ def test_a_jump_at_the_clean_end_is_paid_for() -> None:
     bounds = []
     for low in (0.2, 0.01):
         process = Masked(tokens.VOCAB, Exponential(low, 12.0))
-        assert process.jump
+        assert process.leaves_noise
         # e^-12 is not zero: the prior is not reached, and the bound says so
         assert tokens._enumerated_bound(process, tokens.Oracle(toy, process)) == float("inf")
         bounds.append(tokens._enumerated_bound(_Forgetful(process), tokens.Oracle(toy, process)))
@@ -170,8 +170,8 @@ class _Forgetful(TokenProcess):
         return self.inner.transition(s, t)
 
     @property
-    def jump(self) -> bool:
-        return self.inner.jump
+    def leaves_noise(self) -> bool:
+        return self.inner.leaves_noise
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_chi_square_knows_right_from_wrong() -> None:
     ("text", "says"),
     [
         ("x = 1\n", "defines no subclass of redraft.TokenProcess"),
-        ("import redraft\nclass P(redraft.TokenProcess):\n    pass\n", "does not define jump, marginal"),
+        ("import redraft\nclass P(redraft.TokenProcess):\n    pass\n", "does not define leaves_noise, marginal"),
         ("x = (\n", "line 1"),
         (broken().replace("    def _inner", "    size: int\n    def _inner"), "cannot make Wrong"),
     ],

@@ -79,7 +79,7 @@ class Completion(Checked):
 
 
 class _CompletedVerb(NamedTuple):
-    """What can stand after a verb."""
+    """The words that can follow a verb."""
 
     name: str
     flags: tuple[str, ...]

@@ -25,7 +25,7 @@ class _ListedModel:
     name: str  # the name or path to give as MODEL
     origin: _Origin
     tasks: tuple[str, ...] = ()
-    needs: str | None = None  # source or label, if it writes nothing without one
+    needs: str | None = None  # source or label, if it cannot write without one
     process: str | None = None
     parameters: int | None = None
     step: int | None = None
@@ -129,7 +129,7 @@ def _outlined(name: str, path: Path, origin: _Origin) -> _ListedModel:
 
 
 def _condition(model: TextModel) -> str | None:
-    """What the model writes nothing without; None if it needs no condition."""
+    """The condition that the model cannot write without, source or label; None if it needs none."""
     if model.classes and not model.condition_optional:
         return "label"
     return "source" if model.needs_source and "attributes" not in model.lm.parts else None

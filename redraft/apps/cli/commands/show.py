@@ -32,7 +32,9 @@ class Show(Checked):
         metavar="[PRESET|FILE.py:FN|DIR]",
         positional=True,
     )
-    json: bool = setting(False, "Print a JSON object per preset, or one for what is described.", group="Output")
+    json: bool = setting(
+        False, "Print a JSON object per preset, or one for the run or model described.", group="Output"
+    )
     model_flags: ModelFlags = ModelFlags()
 
     def _require_agreement(self) -> None:

@@ -160,7 +160,7 @@ def _require_same(run: Run, out: Path) -> None:
     if not file.exists():
         return
     stored = reader.read_run_file(file)
-    if not run.is_held(stored.get("run")):
+    if not run.matches(stored.get("run")):
         config = serialization.to_json(run)
         differences = list(_differences(_normalized(stored.get("run"), config), config))
         more = f" and {len(differences) - 3} more" if len(differences) > 3 else ""

@@ -18,7 +18,7 @@ _SAME = (  # have the same names in OpenAI's API
     *("frequency_penalty", "presence_penalty", "logit_bias"),
 )
 _TOP = (*_SAME, "stop", "max_new_tokens")  # at the top level, as in OpenAI's API
-_IGNORED = (  # these change nothing: nothing is stored, nobody is billed, and models do not reason
+_IGNORED = (  # these change nothing: nothing is stored or billed, and models do not reason
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
     *("reasoning_effort", "verbosity", "parallel_tool_calls"),
 )

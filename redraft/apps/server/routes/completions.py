@@ -203,7 +203,7 @@ def _echo(model: TextModel, arguments: _JsonObject) -> _Work:
 
 
 def _prompt_scores(model: TextModel, prompts: Sequence[Any], top: int | None) -> list[_JsonObject]:
-    """Scores the tokens of each prompt with their `top` alternatives; None: returns an empty list."""
+    """Scores the tokens of each prompt with their `top` alternatives; an empty list if `top` is None."""
     from redraft.tasks.prompt_scores import score_prompt, scores_prompts
 
     if top is None:

@@ -78,7 +78,7 @@ class _ObjectAtom(_Atom):
         return True
 
     def after_property(self, repeated: bool) -> _Formula | None:
-        """Return what it requires after any property, whose name may be `repeated`; None: the same as before."""
+        """Return what it requires after any property, whose name may be `repeated`; None if that is unchanged."""
         return None
 
 

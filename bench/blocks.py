@@ -52,10 +52,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--length", type=int, default=512)
     parser.add_argument("--pairs", type=int, default=2, help="timed rounds; the best counts")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
-    sys.exit(tell(rows(asked.length, asked.pairs), RESULTS))
+    sys.exit(tell(rows(args.length, args.pairs), RESULTS))
 
 
 if __name__ == "__main__":

@@ -105,10 +105,10 @@ def cost(model: DiffusionLM, words: Tokenizer, pairs: int = 9) -> Iterator[Row]:
         ruled = constrain(free, rule, words)
         for sampler, goal in ((Unmask(STEPS, Confidence()), COST_GOAL), (Unmask(STEPS, AnyOrder()), None)):
             guided = GuidedSampler(sampler, Constrained(model.process))
-            found = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs)
+            times = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs)
             pick = type(sampler.pick).__name__
             yield report(
-                f"{name} / no pattern, {pick}, vocabulary {words.vocab.size}, {LENGTH} positions", goal, **found
+                f"{name} / no pattern, {pick}, vocabulary {words.vocab.size}, {LENGTH} positions", goal, **times
             )
 
 
@@ -124,13 +124,13 @@ def sizes(model: DiffusionLM, words: Tokenizer, pairs: int = 7) -> Iterator[Row]
     for name, schema in SCHEMAS.items():
         ruled = constrain(free, Json(schema), words)
         program = placement._program(Json(schema), words, True)
-        found = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs)
+        times = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs)
         with profile_model(model) as profile:
             taken = seconds(partial(run, model, guided, ruled))
         yield report(
             f"JSON: {name} / no rule, {SIZED_LENGTH} positions",
             next((goal for most, goal in SIZE_GOALS.items() if program.edges <= most), None),
-            **found,
+            **times,
             states=program.automaton.states,
             edges=program.edges,
             share_of_step=profile.parts["constraint"].seconds / taken,

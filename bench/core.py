@@ -115,16 +115,16 @@ def training(precision: str, limit: float, pairs: int = 9) -> Iterator[Row]:
         products = recorded(ours)
         times = rounds([ours, repeated(products), plain], pairs if batch == 8 else 5)
         first = vocab == 8192 and batch == 8
-        found, name = compared(times), f"vocabulary {vocab}, batch {batch}, {precision}"
+        speed, name = compared(times), f"vocabulary {vocab}, batch {batch}, {precision}"
         gflop = flops(products) / 1e9
         more = {
             "gflop": gflop,
-            "gflops": gflop / found["ours_seconds"],
-            "products_gflops": gflop / found["theirs_seconds"],
-            "ratio_at_best_speed": found["ours_seconds"] * limit / gflop,
-            "tokens_per_second": batch * LENGTH / found["ours_seconds"],
+            "gflops": gflop / speed["ours_seconds"],
+            "products_gflops": gflop / speed["theirs_seconds"],
+            "ratio_at_best_speed": speed["ours_seconds"] * limit / gflop,
+            "tokens_per_second": batch * LENGTH / speed["ours_seconds"],
         }
-        yield report(f"training step / its matrix products, {name}", PRODUCTS_GOAL if first else None, **found, **more)
+        yield report(f"training step / its matrix products, {name}", PRODUCTS_GOAL if first else None, **speed, **more)
         yield report(f"training step / plain loop, {name}", PLAIN_GOAL if first else None, **compared(times, 2))
 
 

@@ -40,17 +40,17 @@ BOUNDS = (0.05, 0.1, 0.2, 0.3, 0.5)  # of `EntropyBound`, which keeps the divers
 # --- what the engine costs ---
 
 
-def overhead(it: TextModel, tries: int = 7) -> Iterator[Row]:
+def overhead(loaded: TextModel, tries: int = 7) -> Iterator[Row]:
     """What the engine adds to its network calls, the record included: the median of some texts."""
     for name, model, canvas, again in (
-        ("2 × 128, 68 tokens", it.lm, blank(it, 1), tries),
-        ("2 × 128, 68 tokens, batch 16", it.lm, blank(it, 16), tries),
+        ("2 × 128, 68 tokens", loaded.lm, blank(loaded, 1), tries),
+        ("2 × 128, 68 tokens, batch 16", loaded.lm, blank(loaded, 16), tries),
         ("6 × 384, 256 tokens, vocabulary 8192", build(8192), empty(256), 1),
     ):
         for pick, sampler in (("any-order", Unmask(32, AnyOrder())), ("entropy-bound", Unmask(None, EntropyBound()))):
             sample_canvases(model, sampler, canvas)
-            found = sorted(_spent(model, sampler, canvas) for _ in range(again))
-            known, engine, calls = found[len(found) // 2]
+            spent = sorted(_spent(model, sampler, canvas) for _ in range(again))
+            known, engine, calls = spent[len(spent) // 2]
             allowed = max(OVERHEAD_GOAL, 1000 * OVERHEAD_SHARE * known / calls)
             name_of_row = f"engine overhead in ms per call, {pick}, {name}"
             more = {"share": engine / known, "calls": calls, "network_ms": 1000 * known / calls}
@@ -163,12 +163,12 @@ def full(contest: Contest, judged: Judged, pairs: int) -> Iterator[Row]:
 
 def _jobs(contest: Contest, sampler: Sampler) -> list[Job]:
     """Ours, the reference, the reference with fewer draws, ours with as many calls, the autoregressive model."""
-    it, reference = contest.ours, contest.reference
+    ours, reference = contest.ours, contest.reference
     return [
-        timed(it, sampler),
-        timed_reference(it, reference),
-        timed_reference(it, replace(reference, draws_everywhere=False)),
-        timed(it, contest.exact),
+        timed(ours, sampler),
+        timed_reference(ours, reference),
+        timed_reference(ours, replace(reference, draws_everywhere=False)),
+        timed(ours, contest.exact),
         timed(contest.ar, contest.ar.sampler),
     ]
 
@@ -182,13 +182,13 @@ def _parts(median: Sequence[float]) -> Iterator[Row]:
 
 def throughput(contest: Contest, sampler: Sampler, rows: int = 16) -> Iterator[Row]:
     """The same for many texts at a time."""
-    it, ar = contest.ours, contest.ar
-    jobs = [timed(it, sampler, rows), timed_reference(it, contest.reference, rows), timed(ar, ar.sampler, rows)]
+    ours, ar = contest.ours, contest.ar
+    jobs = [timed(ours, sampler, rows), timed_reference(ours, contest.reference, rows), timed(ar, ar.sampler, rows)]
     times = rounds(jobs, 4)
     for name, other in (("LLaDA's decoder", 1), ("autoregressive model", 2)):
-        found = compared(times, other)
+        figures = compared(times, other)
         what = f"{name} / ours, {contest.name}, batch {rows}"
-        yield report(what, None, ratio=1 / found.pop("ratio"), at_most=False, **found)
+        yield report(what, None, ratio=1 / figures.pop("ratio"), at_most=False, **figures)
 
 
 def same_calls(length: int = 256, steps: int = 64) -> Iterator[Row]:
@@ -196,18 +196,19 @@ def same_calls(length: int = 256, steps: int = 64) -> Iterator[Row]:
     model, sampler, reference = build(8192), Unmask(steps, AnyOrder()), Reference(steps, length)
     canvas = empty(length)
     times = rounds([partial(sample_canvases, model, sampler, canvas), partial(reference, model, canvas, 0)], 1, warm=0)
-    found = compared(times)
+    figures = compared(times)
     name = f"LLaDA's decoder / ours, as many calls, 6 × 384, vocabulary 8192, {length} tokens, batch 1"
-    yield report(name, None, ratio=1 / found.pop("ratio"), at_most=False, **found)
+    yield report(name, None, ratio=1 / figures.pop("ratio"), at_most=False, **figures)
 
 
-def blocks(it: TextModel, texts: int) -> Iterator[Row]:
+def blocks(model: TextModel, texts: int) -> Iterator[Row]:
     """The trained block-causal model: quality with the exact cache and without it is the same, text by text."""
     sampler = Blocks(Unmask(None, EntropyBound(0.1, 1.0)), stop=True)
     same = [
-        sample_canvases(it.lm, replace(sampler, cache=cache), blank(it, 16), seed=2).texts for cache in (True, False)
+        sample_canvases(model.lm, replace(sampler, cache=cache), blank(model, 16), seed=2).texts
+        for cache in (True, False)
     ]
-    quality, record = by_sampler(it, sampler, texts)
+    quality, record = by_sampler(model, sampler, texts)
     more = {"nfe": record.nfe, "tokens_per_forward": quality.tokens / record.nfe} | quality.row
     equal = sum(a == b for a, b in zip(*same, strict=True)) / len(same[0])
     yield report("block-causal texts equal with the exact cache and without", 1.0, ratio=equal, at_most=False, **more)
@@ -233,10 +234,10 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=RUNS, help="directory of the trained models")
     parser.add_argument("--texts", type=int, default=1024, help="texts to score")
     parser.add_argument("--pairs", type=int, default=16, help="timed rounds")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     torch.set_grad_enabled(False)
     torch.set_num_threads(1)
-    sys.exit(tell(rows(asked.runs, asked.texts, asked.pairs), RESULTS))
+    sys.exit(tell(rows(args.runs, args.texts, args.pairs), RESULTS))
 
 
 if __name__ == "__main__":

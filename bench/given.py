@@ -65,30 +65,30 @@ def parts(draw: Random, alphabet: str | None) -> list[str]:
     return [text() for _ in range(draw.randint(2, 4))]
 
 
-def outcome(it: TextModel, given: Sequence[str], draw: Random, seed: int) -> str:
+def outcome(model: TextModel, given: Sequence[str], draw: Random, seed: int) -> str:
     """kept, refused, or what is wrong."""
     holes = [f"[[{draw.randint(1, 3)}]]" if draw.random() < 0.9 else "[[0-2]]" for _ in given[1:]]
     template = "".join(part + hole for part, hole in zip(given, [*holes, ""], strict=True))
     try:
-        (found,) = infill(it, template, seed=seed, steps=1, draws=1)
+        (result,) = infill(model, template, seed=seed, steps=1, draws=1)
     except ValueError as error:
         return "refused" if "does not know" in str(error) or "need a word between" in str(error) else str(error)
-    whole = "".join(part + fill for part, fill in zip(given, [*found.fills, ""], strict=True))
-    return "kept" if found.text.encode() == whole.encode() else f"changed: {given!r} -> {found.text!r}"
+    whole = "".join(part + fill for part, fill in zip(given, [*result.fills, ""], strict=True))
+    return "kept" if result.text.encode() == whole.encode() else f"changed: {given!r} -> {result.text!r}"
 
 
 def rows(cases: int) -> Iterator[Row]:
     torch.set_num_threads(1)
     yield limit.machine("python -m bench.given")
-    for name, it, alphabet in (
+    for name, model, alphabet in (
         ("BPE", opened(train_bpe([SEED_TEXT], 320)), None),
         ("WordPiece", opened(wordpiece()), KNOWN),
         ("bytes", opened(ByteTokenizer(("bos", "eos", "pad", "mask"))), None),
     ):
         draw = Random(name)
-        found = [outcome(it, parts(draw, alphabet), draw, seed) for seed in range(cases)]
-        wrong = [each for each in found if each not in ("kept", "refused")]
-        counts = {"cases": len(found), "kept": found.count("kept"), "refused": found.count("refused")}
+        outcomes = [outcome(model, parts(draw, alphabet), draw, seed) for seed in range(cases)]
+        wrong = [each for each in outcomes if each not in ("kept", "refused")]
+        counts = {"cases": len(outcomes), "kept": outcomes.count("kept"), "refused": outcomes.count("refused")}
         yield report(
             f"infilled texts that changed what was given, {name}", 0.0, ratio=len(wrong), **counts, wrong=wrong[:3]
         )

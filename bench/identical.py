@@ -67,29 +67,29 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=24)
     parser.add_argument("--length", type=int, default=4)
     parser.add_argument("--out", type=Path, default=RESULTS)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
     draft: Drafter = PromptLookup()
-    if asked.draft is not None:
-        other = open_model(asked.draft)
+    if args.draft is not None:
+        other = open_model(args.draft)
         draft = DiffusionDraft(other.lm.eval(), other.lm.process, row_length=other.full_row_length)  # type: ignore[arg-type]
-    of = {"model": asked.model.name, "weights": asked.weights, "draft": getattr(asked.draft, "name", "lookup")}
-    known = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
+    of = {"model": args.model.name, "weights": args.weights, "draft": getattr(args.draft, "name", "lookup")}
+    known = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     rows = [row for row in known if all(row[k] == v for k, v in of.items()) and "prompt" in row]
     done = {row["prompt"] for row in rows}
-    model = load(asked.model, weights=asked.weights).eval()
-    for number, prompt in enumerate(prompts(asked.prompts)):
+    model = load(args.model, weights=args.weights).eval()
+    for number, prompt in enumerate(prompts(args.prompts)):
         if number in done:
             continue
-        row = {**of, "prompt": number, **compared(model, draft, prompt, asked.new, asked.length)}
+        row = {**of, "prompt": number, **compared(model, draft, prompt, args.new, args.length)}
         row |= machine("python -m bench.identical") if number == 0 else {}
         rows.append(row)
-        with asked.out.open("a") as file:
+        with args.out.open("a") as file:
             file.write(json.dumps(row) + "\n")
     same, accepted, drafted = (sum(row[name] for row in rows) for name in ("same", "accepted", "drafted"))
     print(f"{same} of {len(rows)} texts the same; {accepted} of {drafted} drafted tokens accepted")
     summed = {"name": ", ".join(of.values()), **of, "texts": len(rows), "same": same}
-    sum_up(asked.out, summed | {"accepted": accepted, "drafted": drafted})
+    sum_up(args.out, summed | {"accepted": accepted, "drafted": drafted})
 
 
 def sum_up(file: Path, row: dict[str, Any]) -> None:

@@ -41,8 +41,8 @@ def learned(run: Run) -> tuple[float, float]:
     """Bits per character of unseen text: of the trained model, and of words by their frequency there."""
     unseen = first_batches(load_rows(run.data, "test", run.tokenizer, run.framing), ROWS)
     with tempfile.TemporaryDirectory() as folder:
-        found = redraft.training.likelihood(fit(run, Path(folder), quiet=True), unseen)
-    return found.bits_per_char, by_frequency(unseen) / float(found.row_chars.sum())
+        bound = redraft.training.likelihood(fit(run, Path(folder), quiet=True), unseen)
+    return bound.bits_per_char, by_frequency(unseen) / float(bound.row_chars.sum())
 
 
 def by_frequency(batches: Sequence[Batch]) -> float:

@@ -32,20 +32,20 @@ def trained(name: str, runs: Path = RUNS) -> TextModel:
     return open_model(out)
 
 
-def widened(it: TextModel, size: int = VOCAB) -> TextModel:
+def widened(source: TextModel, size: int = VOCAB) -> TextModel:
     """The same model with a vocabulary of `size` ids, the rest of which never occur.
 
     It says of every text what it said before, but output layer and draws cost what they cost with a real vocabulary.
     """
-    assert it.run is not None
-    assert isinstance(it.run.tokenizer, WordTokenizer)
-    words, spare = it.run.tokenizer, size - it.run.tokenizer.vocab.size
+    assert source.run is not None
+    assert isinstance(source.run.tokenizer, WordTokenizer)
+    words, spare = source.run.tokenizer, size - source.run.tokenizer.vocab.size
     tokenizer = replace(words, words=(*words.words, *(f"never{i}" for i in range(spare))))
-    run = variations.with_network(it.run.with_tokenizer(tokenizer), head_bias=True)
+    run = variations.with_network(source.run.with_tokenizer(tokenizer), head_bias=True)
     model = DiffusionLM(run.model, tokenizer)
     number = torch.arange(words.vocab.size)
     number = torch.where(number < len(words.words), number, number + spare)  # the special ids come last
-    held = it.lm.state_dict() | {"network.output.bias": torch.zeros(words.vocab.size)}
+    held = source.lm.state_dict() | {"network.output.bias": torch.zeros(words.vocab.size)}
     model.load_state_dict({name: _spread(held[name], value, number) for name, value in model.state_dict().items()})
     return TextModel(model.eval(), run)
 

@@ -31,11 +31,11 @@ PARTS = {  # by the beginning of an operation's name, the first that fits
 
 def shares(spent: Mapping[str, float]) -> dict[str, float]:
     """The share of each part in the time of all operations; what fits nowhere is the rest."""
-    found = dict.fromkeys([*PARTS, "the rest"], 0.0)
+    seconds = dict.fromkeys([*PARTS, "the rest"], 0.0)
     for name, time in spent.items():
-        found[next((part for part, begins in PARTS.items() if name.startswith(begins)), "the rest")] += time
-    whole = sum(found.values())
-    return {part: time / whole for part, time in found.items()}
+        seconds[next((part for part, begins in PARTS.items() if name.startswith(begins)), "the rest")] += time
+    whole = sum(seconds.values())
+    return {part: time / whole for part, time in seconds.items()}
 
 
 def profiled(vocab: int = VOCAB, batch: int = BATCH, steps: int = STEPS, **sizes: int) -> dict[str, float]:

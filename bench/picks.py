@@ -51,27 +51,27 @@ CURVES: dict[str, list[tuple[str, Sampler]]] = {
 }
 
 
-def point(it: TextModel, pick: str, setting: str, sampler: Sampler, texts: int) -> Row:
+def point(model: TextModel, pick: str, setting: str, sampler: Sampler, texts: int) -> Row:
     """One setting of a pick. Tokens per forward count the words of a text, not the end tokens behind it."""
-    quality, record = by_sampler(it, sampler, texts)
+    quality, record = by_sampler(model, sampler, texts)
     cost = {"nfe": round(record.nfe, 2), "tokens_per_forward": round(quality.tokens / record.nfe, 3)}
     return {"curve": pick, "setting": setting} | cost | quality.row
 
 
 def rows(runs: Path, texts: int) -> Iterator[Row]:
     yield machine("python -m bench.picks") | {"precision": "fp32", "texts": texts}
-    it = trained("mdlm_tiny", runs)
+    model = trained("mdlm_tiny", runs)
     for pick, settings in CURVES.items():
-        yield from (point(it, pick, setting, sampler, texts) for setting, sampler in settings)
+        yield from (point(model, pick, setting, sampler, texts) for setting, sampler in settings)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=RUNS, help="directory of the trained models")
     parser.add_argument("--texts", type=int, default=128, help="texts per point")
-    asked = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    sys.exit(tell(rows(asked.runs, asked.texts), RESULTS))
+    sys.exit(tell(rows(args.runs, args.texts), RESULTS))
 
 
 if __name__ == "__main__":

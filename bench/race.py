@@ -48,14 +48,14 @@ def report(bench: str, goal: float | None, *, ratio: float, at_most: bool = True
 
 def tell(rows: Iterable[Row], file: Path | None = None) -> int:
     """Prints each row as it comes; a file gets all of them at the end. The exit code: 1 if a goal was missed."""
-    told = []
+    printed = []
     for row in rows:
-        told.append(row)
+        printed.append(row)
         print(_json(row), flush=True)
     if file is not None:
         file.parent.mkdir(exist_ok=True)
-        file.write_text("".join(_json(row) + "\n" for row in told), encoding="utf-8")
-    return int(any(row.get("ok") is False for row in told))
+        file.write_text("".join(_json(row) + "\n" for row in printed), encoding="utf-8")
+    return int(any(row.get("ok") is False for row in printed))
 
 
 def _json(row: Row) -> str:

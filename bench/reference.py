@@ -49,8 +49,8 @@ class Reference:
         logits = model.network.logits(model.network(z))[..., : model.config.vocab.size]
         logits[..., mask] = -torch.inf
         hidden = z == mask
-        said = logits if self.draws_everywhere else logits[hidden]
-        drawn, sure = self._drawn(said, generator)
+        queried = logits if self.draws_everywhere else logits[hidden]
+        drawn, sure = self._drawn(queried, generator)
         if not self.draws_everywhere:
             drawn, sure = (torch.zeros(z.shape, dtype=a.dtype).masked_scatter(hidden, a) for a in (drawn, sure))
         sure[:, hi:] = -torch.inf

@@ -44,8 +44,8 @@ class Serving:
     client: Client
 
     async def book(self) -> Plain:
-        found: Plain = (await self.client.send("/health/ready", None)).json
-        return found.get("request_counts", {})
+        status: Plain = (await self.client.send("/health/ready", None)).json
+        return status.get("request_counts", {})
 
     async def settled(self, seconds: float = 30) -> tuple[Plain, float]:
         """The ledger once nothing is open any more, and how long that took."""
@@ -58,8 +58,8 @@ class Serving:
 
     @property
     def worker(self) -> int:
-        said = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False)
-        return int((said.stdout.split() or ["0"])[0])
+        children = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True, check=False)
+        return int((children.stdout.split() or ["0"])[0])
 
 
 @contextmanager
@@ -69,24 +69,24 @@ def serving(*words: object, **environment: str) -> Iterator[Serving]:
     assert process.stderr is not None
     try:
         for line in process.stderr:
-            if found := re.search(r"listening on http://([\d.]+):(\d+)", line):
+            if address := re.search(r"listening on http://([\d.]+):(\d+)", line):
                 break
         else:
             raise RuntimeError("the server did not start")
-        yield Serving(process, Client(found[1], int(found[2])))
+        yield Serving(process, Client(address[1], int(address[2])))
     finally:
         process.kill()
         process.wait()
 
 
-async def at_once(client: Client, asked: Sequence[tuple[str, Any]], width: int) -> list[Answer]:
+async def at_once(client: Client, requests: Sequence[tuple[str, Any]], width: int) -> list[Answer]:
     gate = asyncio.Semaphore(width)
 
     async def one(path: str, body: Any) -> Answer:
         async with gate:
             return await client.send(path, body)
 
-    return await asyncio.gather(*(one(path, body) for path, body in asked))
+    return await asyncio.gather(*(one(path, body) for path, body in requests))
 
 
 def balanced(book: Plain) -> bool:
@@ -105,26 +105,28 @@ async def l2(server: Serving, size: float) -> Plain:
     seconds = max(3.0, 60 * size)
 
     async def flood(width: int, seconds: float) -> list[Answer]:
-        end, found = time.monotonic() + seconds, list[Answer]()
+        end, answers = time.monotonic() + seconds, list[Answer]()
 
         async def client(number: int) -> None:
             await asyncio.sleep(number / 100)
             while time.monotonic() < end:
-                found.append(answer := await server.client.send("/v1/completions", SHORT))
+                answers.append(answer := await server.client.send("/v1/completions", SHORT))
                 if answer.status == 429:  # as OpenAI's clients, which read the milliseconds first
                     await asyncio.sleep(float(answer.headers["retry-after-ms"]) / 1000)
 
         await asyncio.gather(*map(client, range(width)))
-        return found
+        return answers
 
     capacity = sum(a.status == 200 for a in await flood(8, seconds / 3)) / (seconds / 3)
-    found = await flood(200, seconds)
-    done, kinds = sum(a.status == 200 for a in found), Counter(a.status for a in found)
-    rejects = quantile([a.seconds for a in found if a.status == 429], 0.99)
+    answers = await flood(200, seconds)
+    done, kinds = sum(a.status == 200 for a in answers), Counter(a.status for a in answers)
+    rejects = quantile([a.seconds for a in answers if a.status == 429], 0.99)
     goodput = done / seconds / capacity
     ok = set(kinds) <= {200, 429} and goodput >= 0.9 and rejects <= 0.1
-    said = f"{done / seconds:.0f}/s done, {goodput:.0%} of capacity; rejects p99 {rejects * 1000:.0f} ms; {dict(kinds)}"
-    return {"ok": ok, "measured": said, "count": len(found)}
+    measured = (
+        f"{done / seconds:.0f}/s done, {goodput:.0%} of capacity; rejects p99 {rejects * 1000:.0f} ms; {dict(kinds)}"
+    )
+    return {"ok": ok, "measured": measured, "count": len(answers)}
 
 
 async def l5(server: Serving, size: float) -> Plain:
@@ -170,9 +172,9 @@ async def f6(server: Serving, size: float) -> Plain:
 async def i1(server: Serving, size: float) -> Plain:
     openapi = (await server.client.send("/openapi.json", None)).json
     count = max(200, int(20_000 * size))
-    found = await at_once(server.client, list(bodies(openapi, count, seed=3)), 6)
-    kinds = Counter(answer.status for answer in found)
-    refused = [a for a in found if 400 <= a.status < 500 and a.status != 429]
+    answers = await at_once(server.client, list(bodies(openapi, count, seed=3)), 6)
+    kinds = Counter(answer.status for answer in answers)
+    refused = [a for a in answers if 400 <= a.status < 500 and a.status != 429]
     named = sum(bool(a.json["error"]["param"]) for a in refused)
     ok = not any(kind == 0 or kind >= 500 for kind in kinds) and named == len(refused)
     return {
@@ -183,14 +185,14 @@ async def i1(server: Serving, size: float) -> Plain:
 
 
 async def i2(server: Serving, size: float) -> Plain:
-    found = await at_once(server.client, cost_bombs(), 1)
-    slowest = max(answer.seconds for answer in found if answer.status)
-    kinds = Counter(answer.status for answer in found)
+    answers = await at_once(server.client, cost_bombs(), 1)
+    slowest = max(answer.seconds for answer in answers if answer.status)
+    kinds = Counter(answer.status for answer in answers)
     ok = set(kinds) <= {0, 400, 413} and slowest < 2
     return {
         "ok": ok,
         "measured": f"{dict(kinds)} (0: not read to the end); slowest {slowest:.2f} s",
-        "count": len(found),
+        "count": len(answers),
     }
 
 
@@ -202,16 +204,16 @@ async def i3(server: Serving, size: float) -> Plain:
     chance, count = random.Random(0), max(50, int(500 * size))
     prompts = ["".join(chance.choice((*SPECIALS, "a", " ", "é")) for _ in range(4)) for _ in range(count)]
     more = {"max_tokens": 1, "echo": True, "diffusion": {"steps": 1}}
-    found = await at_once(server.client, [("/v1/completions", {"prompt": p} | more) for p in prompts], 6)
-    right = sum(_kept(answer, prompt) for answer, prompt in zip(found, prompts, strict=True))
+    answers = await at_once(server.client, [("/v1/completions", {"prompt": p} | more) for p in prompts], 6)
+    right = sum(_kept(answer, prompt) for answer, prompt in zip(answers, prompts, strict=True))
     return {"ok": right == count, "measured": f"{right} of {count} prompts came back as they were", "count": count}
 
 
 def _kept(answer: Answer, prompt: str) -> bool:
     if answer.status != 200:
         return False
-    said = answer.json
-    return said["choices"][0]["text"].startswith(prompt) and said["usage"]["prompt_tokens"] == len(prompt.encode())
+    body = answer.json
+    return body["choices"][0]["text"].startswith(prompt) and body["usage"]["prompt_tokens"] == len(prompt.encode())
 
 
 async def i4(server: Serving, size: float) -> Plain:
@@ -230,9 +232,9 @@ async def i4(server: Serving, size: float) -> Plain:
         return "".join(chr(chance.randint(*chance.choice(ranges))) for _ in range(chance.randint(1, 6)))
 
     pairs = [(text(), text()) for _ in range(count)]
-    asked = [("/v1/infill", {"pieces": [a, 2, b], "diffusion": {"steps": 1}}) for a, b in pairs]
+    requests = [("/v1/infill", {"pieces": [a, 2, b], "diffusion": {"steps": 1}}) for a, b in pairs]
     right = 0
-    for answer, (a, b) in zip(await at_once(server.client, asked, 6), pairs, strict=True):
+    for answer, (a, b) in zip(await at_once(server.client, requests, 6), pairs, strict=True):
         choice = answer.json["choices"][0] if answer.status == 200 else {"text": "", "holes": [""]}
         right += choice["text"] == a + choice["holes"][0] + b and bool(choice["text"])
     return {"ok": right == count, "measured": f"{right} of {count} byte for byte", "count": count}
@@ -248,15 +250,15 @@ def mixed(count: int) -> list[tuple[str, Plain]]:
 
 
 async def q3(server: Serving, size: float) -> Plain:
-    asked = mixed(max(14, int(100 * size)))
+    requests = mixed(max(14, int(100 * size)))
 
-    def texts(found: list[Answer]) -> list[Any]:
-        return [[choice["text"] for choice in a.json["choices"]] if a.status == 200 else None for a in found]
+    def texts(answers: list[Answer]) -> list[Any]:
+        return [[choice["text"] for choice in a.json["choices"]] if a.status == 200 else None for a in answers]
 
-    runs = [texts(await at_once(server.client, asked, width)) for width in (1, 3, 8)]
+    runs = [texts(await at_once(server.client, requests, width)) for width in (1, 3, 8)]
     same = sum(a == b == c and a is not None for a, b, c in zip(*runs, strict=True))
-    said = f"{same} of {len(asked)} the same with 1, 3 and 8 at once"
-    return {"ok": same == len(asked), "measured": said, "count": len(asked), "texts": runs[0]}
+    measured = f"{same} of {len(requests)} the same with 1, 3 and 8 at once"
+    return {"ok": same == len(requests), "measured": measured, "count": len(requests), "texts": runs[0]}
 
 
 async def trace(server: Serving, size: float, body: Plain = SHORT) -> Plain:
@@ -288,13 +290,13 @@ async def l7(server: Serving, size: float) -> Plain:
 
 
 def _held(server: Serving) -> dict[str, int]:
-    found = Counter[str]()
+    counts = Counter[str]()
     for pid in (server.process.pid, server.worker):
         status = Path(f"/proc/{pid}/status").read_text()
-        found["megabytes"] += int(re.search(r"VmRSS:\s+(\d+)", status)[1]) >> 10  # type: ignore[index]
-        found["threads"] += int(re.search(r"Threads:\s+(\d+)", status)[1])  # type: ignore[index]
-        found["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
-    return dict(found)
+        counts["megabytes"] += int(re.search(r"VmRSS:\s+(\d+)", status)[1]) >> 10  # type: ignore[index]
+        counts["threads"] += int(re.search(r"Threads:\s+(\d+)", status)[1])  # type: ignore[index]
+        counts["descriptors"] += len(os.listdir(f"/proc/{pid}/fd"))
+    return dict(counts)
 
 
 async def l6(server: Serving, size: float) -> Plain:
@@ -303,9 +305,9 @@ async def l6(server: Serving, size: float) -> Plain:
     while (await server.book()).get("open", 0) < 6:
         await asyncio.sleep(0.01)
     server.process.send_signal(signal.SIGTERM)
-    found = await asyncio.gather(*running)
+    answers = await asyncio.gather(*running)
     code = await asyncio.to_thread(server.process.wait, 60)
-    good = sum(answer.status == 200 or b'"error"' in answer.body for answer in found)
+    good = sum(answer.status == 200 or b'"error"' in answer.body for answer in answers)
     return {"ok": code == 0 and good == 6, "measured": f"exit {code}, {good} of 6 answered", "count": 1}
 
 
@@ -329,21 +331,21 @@ def rows(names: Sequence[str], model: str, size: float) -> Iterator[Plain]:
         with serving(model, "--queue", 32) as server:
             for name in usual:
                 goal, check = CHECKS[name]
-                found = asyncio.run(check(server, size))
+                result = asyncio.run(check(server, size))
                 book = asyncio.run(server.settled())[0]
-                found.pop("texts", None)
-                yield {"id": name, "goal": goal, **found, "n1": balanced(book)}
+                result.pop("texts", None)
+                yield {"id": name, "goal": goal, **result, "n1": balanced(book)}
     if "l6" in names:
-        count, all_well, said = max(2, int(20 * size)), True, ""
+        count, all_well, measured = max(2, int(20 * size)), True, ""
         for _ in range(count):
             with serving(model) as server:
-                found = asyncio.run(l6(server, size))
-                all_well, said = all_well and found["ok"], found["measured"]
+                result = asyncio.run(l6(server, size))
+                all_well, measured = all_well and result["ok"], result["measured"]
         yield {
             "id": "l6",
             "goal": "SIGTERM under load: answered, exit 0",
             "ok": all_well,
-            "measured": said,
+            "measured": measured,
             "count": count,
         }
     if "threads" in names:
@@ -352,19 +354,19 @@ def rows(names: Sequence[str], model: str, size: float) -> Iterator[Plain]:
             with serving(model, "--threads", threads) as server:
                 texts.append(asyncio.run(q3(server, size))["texts"])
         same = sum(a == b for a, b in zip(*texts, strict=True))
-        said = f"{same} of {len(texts[0])} the same with one thread and two"
+        measured = f"{same} of {len(texts[0])} the same with one thread and two"
         yield {
             "id": "threads",
             "goal": "identical text by 1 and 2 threads",
             "ok": same == len(texts[0]),
-            "measured": said,
+            "measured": measured,
         }
     if "f7" in names:
         yield f7(model, size)
     if "story" in names:
         with serving() as server:
-            found = asyncio.run(trace(server, size, {"prompt": "One day", "diffusion": {"alternatives": 5}}))
-        yield {"id": "story", "goal": "first frame of a trace < 150 ms, shipped model, with alternatives", **found}
+            result = asyncio.run(trace(server, size, {"prompt": "One day", "diffusion": {"alternatives": 5}}))
+        yield {"id": "story", "goal": "first frame of a trace < 150 ms, shipped model, with alternatives", **result}
 
 
 def f7(model: str, size: float) -> Plain:
@@ -381,16 +383,22 @@ def f7(model: str, size: float) -> Plain:
         place = redraft.export(Path(folder) / "broken", broken)
         with serving(place) as server:
             count = max(6, int(30 * size))
-            asked = [
+            requests = [
                 ("/v1/completions", SHORT | {"prompt": "abcZ" if i % 2 else "abcd", "seed": i})
                 for i in range(2 * count)
             ]
-            found = asyncio.run(at_once(server.client, asked, 8))
-    bad = [answer.json["error"]["code"] for answer in found[1::2] if answer.status == 500]
-    good = sum(answer.status == 200 for answer in found[::2])
+            answers = asyncio.run(at_once(server.client, requests, 8))
+    bad = [answer.json["error"]["code"] for answer in answers[1::2] if answer.status == 500]
+    good = sum(answer.status == 200 for answer in answers[::2])
     ok = bad == ["numerical_error"] * count and good == count
-    said = f"{len(bad)} of {count} ended with numerical_error, {good} of {count} beside them were written"
-    return {"id": "f7", "goal": "numbers that are not finite: contained", "ok": ok, "measured": said, "count": count}
+    measured = f"{len(bad)} of {count} ended with numerical_error, {good} of {count} beside them were written"
+    return {
+        "id": "f7",
+        "goal": "numbers that are not finite: contained",
+        "ok": ok,
+        "measured": measured,
+        "count": count,
+    }
 
 
 def trained(folder: str) -> str:
@@ -414,10 +422,10 @@ def trained(folder: str) -> str:
     return place
 
 
-def keep(found: Sequence[Plain]) -> None:
+def keep(rows: Sequence[Plain]) -> None:
     """Rows replace those of the same id."""
     old = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
-    new = {row["id"]: row for row in (*old, *found)}
+    new = {row["id"]: row for row in (*old, *rows)}
     RESULTS.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in new.values()), encoding="utf-8")
 
 
@@ -432,13 +440,13 @@ def main() -> int:
     given = parser.parse_args()
     names = given.ids or [*CHECKS, "l6", "threads", "f7", "story"]
     with tempfile.TemporaryDirectory() as folder:
-        found = []
+        results = []
         for row in rows(names, given.model or trained(folder), given.size):
             print(json.dumps(row, ensure_ascii=False), flush=True)
-            found.append(row | {"size": given.size, "load": round(os.getloadavg()[0], 1)})
+            results.append(row | {"size": given.size, "load": round(os.getloadavg()[0], 1)})
             if not given.no_file:
-                keep(found)
-    return int(any(row["ok"] is False for row in found))
+                keep(results)
+    return int(any(row["ok"] is False for row in results))
 
 
 if __name__ == "__main__":

@@ -62,10 +62,10 @@ def from_schema(schema: Plain, chance: random.Random, name: str = "", depth: int
 def _object(schema: Plain, chance: random.Random, depth: int) -> Plain:
     known, needed = schema.get("properties", {}), schema.get("required", [])
     few = [name for name in known if chance.random() < (0.25 if depth == 0 else 0.12)]
-    found = {name: from_schema(known[name], chance, name, depth + 1) for name in {*needed, *few}}
+    values = {name: from_schema(known[name], chance, name, depth + 1) for name in {*needed, *few}}
     if chance.random() < 0.03:
-        found[chance.choice(("foo", "", "stepz"))] = chance.choice(STRANGE)
-    return found
+        values[chance.choice(("foo", "", "stepz"))] = chance.choice(STRANGE)
+    return values
 
 
 def _text(chance: random.Random) -> str:
@@ -97,18 +97,18 @@ def bodies(openapi: Plain, count: int, seed: int = 0) -> Iterator[tuple[str, byt
 
 def cost_bombs() -> list[tuple[str, Plain | bytes]]:
     """Requests that would keep a machine busy for hours, if somebody tried."""
-    found: list[tuple[str, Plain | bytes]] = []
+    bombs: list[tuple[str, Plain | bytes]] = []
     for steps in (10**5, 10**9, 10**18, 10**40):
-        found += [
+        bombs += [
             ("/v1/completions", {"prompt": "a", "diffusion": {name: steps}})
             for name in ("steps", "diffusion_max_steps")
         ]
-    found += [("/v1/completions", {"prompt": "a", "max_tokens": n}) for n in (10**4, 10**9, 10**18)]
-    found += [("/v1/completions", {"prompt": "a", "n": n}) for n in (129, 10**6, 10**18)]
-    found += [("/v1/completions", {"prompt": ["a"] * n}) for n in (65, 10_000)]
-    found += [("/v1/completions", {"prompt": "a" * n}) for n in (200_001, 900_000)]
-    found += [("/v1/infill", {"template": f"a [[{n}]]"}) for n in (10**5, 10**8, 10**12)]
-    found += [("/v1/infill", {"template": "[[9]] " * n}) for n in (2000, 20_000)]
+    bombs += [("/v1/completions", {"prompt": "a", "max_tokens": n}) for n in (10**4, 10**9, 10**18)]
+    bombs += [("/v1/completions", {"prompt": "a", "n": n}) for n in (129, 10**6, 10**18)]
+    bombs += [("/v1/completions", {"prompt": ["a"] * n}) for n in (65, 10_000)]
+    bombs += [("/v1/completions", {"prompt": "a" * n}) for n in (200_001, 900_000)]
+    bombs += [("/v1/infill", {"template": f"a [[{n}]]"}) for n in (10**5, 10**8, 10**12)]
+    bombs += [("/v1/infill", {"template": "[[9]] " * n}) for n in (2000, 20_000)]
     patterns = [
         "(a{1,999}){1,999}",
         "((a{99}){99}){99}",
@@ -118,24 +118,24 @@ def cost_bombs() -> list[tuple[str, Plain | bytes]]:
     ]
     patterns += ["((a|b){1,300}c){1,300}d", "a" * 3000, "(.{1,999}|b){1,99}"]
     for pattern in patterns:
-        found += [
+        bombs += [
             ("/v1/completions", {"prompt": "a", "diffusion": {name: pattern}}) for name in ("pattern", "guided_regex")
         ]
-    found += [("/v1/completions", {"prompt": "a", "diffusion": {"pattern": "(" * n + ")" * n}}) for n in (500, 900)]
+    bombs += [("/v1/completions", {"prompt": "a", "diffusion": {"pattern": "(" * n + ")" * n}}) for n in (500, 900)]
     for depth in (30, 50, 90):
         schema: Plain = {"type": "string"}
         for _ in range(depth):
             schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
-        asked = {"type": "json_schema", "json_schema": {"name": "deep", "schema": schema}}
-        found += [("/v1/completions", {"prompt": "a", "response_format": asked})]
-        found += [("/v1/completions", {"prompt": "a", "diffusion": {"schema": json.dumps(schema)}})]
-    found += [("/v1/completions", b"[" * n) for n in (1000, 10**5, 10**6)]
-    found += [("/v1/completions", b'{"a":' * n) for n in (1000, 10**5)]
-    found += [("/v1/completions", b" " * n) for n in (2 << 20, 4 << 20, 64 << 20)]
-    found += [("/v1/choose", {"template": "[[?]]", "answers": [str(i) for i in range(n)]}) for n in (257, 20_000)]
-    found += [("/v1/score", {"texts": ["a"] * 65}), ("/v1/score", {"texts": "a", "draws": 10**9})]
-    found += [("/v1/correct", {"texts": ["a"] * 65}), ("/v1/correct", {"texts": "a b " * 60_000})]
-    return found
+        deep = {"type": "json_schema", "json_schema": {"name": "deep", "schema": schema}}
+        bombs += [("/v1/completions", {"prompt": "a", "response_format": deep})]
+        bombs += [("/v1/completions", {"prompt": "a", "diffusion": {"schema": json.dumps(schema)}})]
+    bombs += [("/v1/completions", b"[" * n) for n in (1000, 10**5, 10**6)]
+    bombs += [("/v1/completions", b'{"a":' * n) for n in (1000, 10**5)]
+    bombs += [("/v1/completions", b" " * n) for n in (2 << 20, 4 << 20, 64 << 20)]
+    bombs += [("/v1/choose", {"template": "[[?]]", "answers": [str(i) for i in range(n)]}) for n in (257, 20_000)]
+    bombs += [("/v1/score", {"texts": ["a"] * 65}), ("/v1/score", {"texts": "a", "draws": 10**9})]
+    bombs += [("/v1/correct", {"texts": ["a"] * 65}), ("/v1/correct", {"texts": "a b " * 60_000})]
+    return bombs
 
 
 @dataclass
@@ -194,10 +194,10 @@ class Client:
 
 
 def _unchunked(raw: bytes) -> bytes:
-    found = b""
+    content = b""
     while raw:
         size, _, raw = raw.partition(b"\r\n")
         if not (length := int(size, 16)):
-            return found
-        found, raw = found + raw[:length], raw[length + 2 :]
+            return content
+        content, raw = content + raw[:length], raw[length + 2 :]
     raise ValueError("the stream ended early")

@@ -65,13 +65,13 @@ class Walk:
         target, source = pairs // count, pairs % count
         begin = np.searchsorted(target, np.arange(count + 1)).tolist()
         queue = np.flatnonzero(self.dfa.final).tolist()
-        found = dict.fromkeys(queue, 0)
+        distance = dict.fromkeys(queue, 0)
         for state in queue:  # grows while it is read
             for before in source[begin[state] : begin[state + 1]].tolist():
-                if before not in found:
-                    found[before] = found[state] + 1
+                if before not in distance:
+                    distance[before] = distance[state] + 1
                     queue.append(before)
-        return np.array([found.get(state, 10**9) for state in range(count)])
+        return np.array([distance.get(state, 10**9) for state in range(count)])
 
     def text(self, draw: random.Random, length: int) -> bytes:
         state, text = 0, bytearray()
@@ -140,7 +140,7 @@ def scalar(value: Any) -> bytes:
 
 
 @dataclass
-class Found:
+class Findings:
     """What came of a part of the schemas."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -178,29 +178,29 @@ class Found:
     def compiled(self, case: dict[str, Any]) -> _CompiledSchema | None:
         begin = time.process_time()
         try:
-            found = compile_schema(json.dumps(case["schema"]))
-            self.counts["in part" if found.left_out else "in full"] += 1
+            schema = compile_schema(json.dumps(case["schema"]))
+            self.counts["in part" if schema.left_out else "in full"] += 1
         except ValueError as error:
-            found = None
+            schema = None
             self.counts["too large" if isinstance(error, AutomatonTooLarge) else "refused"] += 1
         self.seconds.append(time.process_time() - begin)
-        return found
+        return schema
 
 
 def _unrepeated(pairs: list[tuple[str, Any]], repeated: list[str]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         repeated.append("")
-    return found
+    return members
 
 
 def rows(sample: Path) -> Iterator[Row]:
     yield limit.machine("python -m bench.schemas SAMPLE")
     draw = random.Random(0)
-    whole, parts = Found(), {}
+    whole, parts = Findings(), {}
     for line in sample.read_text(encoding="utf-8").splitlines():
         case = json.loads(line)
-        part = parts.setdefault(case["name"].partition("---")[0], Found())
+        part = parts.setdefault(case["name"].partition("---")[0], Findings())
         part.add(case, draw)
     for name, part in parts.items():
         whole.counts += part.counts
@@ -210,8 +210,8 @@ def rows(sample: Path) -> Iterator[Row]:
     yield from goals(whole)
 
 
-def goals(found: Found) -> Iterator[Row]:
-    counts, total = found.counts, found.counts["schemas"]
+def goals(findings: Findings) -> Iterator[Row]:
+    counts, total = findings.counts, findings.counts["schemas"]
     share = lambda name, of: counts[name] / max(1, counts[of])  # noqa: E731
     compiled = (counts["in full"] + counts["in part"]) / total
     yield report("schemas compiled, in full or in part", 0.97, ratio=compiled, at_most=False, of=total)
@@ -220,10 +220,10 @@ def goals(found: Found) -> Iterator[Row]:
     yield report("the same, of schemas in full", None, ratio=share("accepted, in full", "valid, in full"))
     yield report("invalid texts", 0, ratio=counts["invalid texts"], of=counts["texts"])
     yield report("invalid instances accepted", 0, ratio=counts["wrongly accepted"], of=counts["invalid"])
-    yield report("CPU seconds to compile, median", 0.3, ratio=statistics.median(found.seconds))
-    yield report("CPU seconds to compile, ninth decile", 2.0, ratio=float(np.quantile(found.seconds, 0.9)))
-    yield report("CPU seconds to compile, most", 10.0, ratio=max(found.seconds))
-    sizes = np.quantile(found.states, [0.5, 0.9, 1]).astype(int).tolist()
+    yield report("CPU seconds to compile, median", 0.3, ratio=statistics.median(findings.seconds))
+    yield report("CPU seconds to compile, ninth decile", 2.0, ratio=float(np.quantile(findings.seconds, 0.9)))
+    yield report("CPU seconds to compile, most", 10.0, ratio=max(findings.seconds))
+    sizes = np.quantile(findings.states, [0.5, 0.9, 1]).astype(int).tolist()
     yield report("states of bytes, median", None, ratio=sizes[0], ninth_decile=sizes[1], most=sizes[2])
 
 

@@ -35,7 +35,8 @@ from redraft.decoding import (
     Unmask,
     final_canvas,
 )
-from redraft.models import BlockCausal, DiffusionLM, KeyValueCache, Transformer
+from redraft.models import BlockCausal, DiffusionLM, KeyValueCache
+from redraft.models.networks.executors.base import Executor, Network
 from redraft.models.networks.executors.packed import Packed
 from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.kv_cache import TokenPositions
@@ -65,19 +66,19 @@ def alone(model: DiffusionLM, requests: Sequence[Request], least: int) -> list[T
 
 
 def together(model: DiffusionLM, requests: Sequence[Request], least: int) -> list[Tensor]:
-    found: dict[int, Tensor] = {}
+    written: dict[int, Tensor] = {}
     board = BatchScheduler(min_rows=least)
     shared = model.on(Packed(board))
 
     def work(i: int) -> Callable[[], None]:
         def run() -> None:
-            found[i] = one(shared, requests[i])
+            written[i] = one(shared, requests[i])
 
         return run
 
     board.run([work(i) for i in range(len(requests))])
     board.close()
-    return [found[i] for i in range(len(requests))]
+    return [written[i] for i in range(len(requests))]
 
 
 def gain(name: str, goal: float, model: DiffusionLM, requests: Sequence[Request], least: int, count: int) -> Row:
@@ -96,22 +97,22 @@ def gains(width: int, layers: int, least: int, count: int) -> Iterator[Row]:
     for window in (8, 32):
         model = build(VOCAB, width, layers, BlockCausal(window)).eval()
         sampler = Blocks(Unmask(window, AnyOrder()))
-        asked = [(sampler, blank(64, 2 * window), seed) for seed in range(WRITERS)]
-        yield gain(f"windows of {window} behind a cache, {shape}", WINDOW_GOAL, model, asked, least, count)
+        requests = [(sampler, blank(64, 2 * window), seed) for seed in range(WRITERS)]
+        yield gain(f"windows of {window} behind a cache, {shape}", WINDOW_GOAL, model, requests, least, count)
     model = build(VOCAB, width, layers).eval()
-    asked = [(Unmask(16, AnyOrder()), blank(32, 96), seed) for seed in range(WRITERS)]
-    yield gain(f"full canvases of 128, {shape}", FULL_GOAL, model, asked, least, count)
+    requests = [(Unmask(16, AnyOrder()), blank(32, 96), seed) for seed in range(WRITERS)]
+    yield gain(f"full canvases of 128, {shape}", FULL_GOAL, model, requests, least, count)
     lengths = (16, 32, 48, 64, 96, 128, 192, 256)
-    asked = [(Unmask(12, AnyOrder()), blank(4, length - 4), seed) for seed, length in enumerate(lengths)]
-    yield gain(f"mixed lengths 16 to 256, {shape}", MIXED_GOAL, model, asked, least, count)
+    requests = [(Unmask(12, AnyOrder()), blank(4, length - 4), seed) for seed, length in enumerate(lengths)]
+    yield gain(f"mixed lengths 16 to 256, {shape}", MIXED_GOAL, model, requests, least, count)
 
 
 class Idle(BatchScheduler):
     """One whose network takes no time."""
 
-    def _pass(self, network: Transformer, asked: Sequence[ForwardPass]) -> list[PassOutput]:
+    def _pass(self, network: Network, each: Executor | None, passes: Sequence[ForwardPass]) -> list[PassOutput]:
         self.passes += 1
-        return [NOTHING] * len(asked)
+        return [NOTHING] * len(passes)
 
 
 NOTHING = PassOutput(torch.zeros(0), None, [])
@@ -121,12 +122,12 @@ def overhead(count: int) -> Row:
     """What the switchboard itself costs a pass of eight writers."""
     model = build(VOCAB, 64, 1).eval()
     z = torch.zeros(1, 16, dtype=torch.int64)
-    asked = ForwardPass(z, None, TokenPositions.of(None, z, KeyValueCache()), None)
+    forward = ForwardPass(z, None, TokenPositions.of(None, z, KeyValueCache()), None)
     board = Idle()
 
     def work() -> None:
         for _ in range(count):
-            board.run_pass(model.network, asked)
+            board.run_pass(model.network, forward, None)
 
     begin = time.perf_counter()
     board.run([work] * WRITERS)
@@ -179,10 +180,10 @@ def company(least: int, requests: int) -> Row:
         Blocks(Unmask(4), decode_block=8),
         Blocks(Unmask(4), decode_block=8, cache=DualCache()),
     ]
-    asked = [(samplers[i % len(samplers)], blank(i % 5, 8 + 7 * (i % 11)), i) for i in range(requests)]
-    lone = alone(model, asked, least)
-    found = [z for i in range(0, requests, WRITERS) for z in together(model, asked[i : i + WRITERS], least)]
-    same = sum(torch.equal(a, b) for a, b in zip(lone, found, strict=True))
+    wanted = [(samplers[i % len(samplers)], blank(i % 5, 8 + 7 * (i % 11)), i) for i in range(requests)]
+    lone = alone(model, wanted, least)
+    shared = [z for i in range(0, requests, WRITERS) for z in together(model, wanted[i : i + WRITERS], least)]
+    same = sum(torch.equal(a, b) for a, b in zip(lone, shared, strict=True))
     return report("texts that are the same alone and in company, share", 1.0, ratio=same / requests, at_most=False)
 
 

@@ -73,19 +73,19 @@ def reading(model: DiffusionLM, held: int = 64, rounds: int = 5) -> dict[int, fl
 
     def read(n: int) -> None:
         cache = model.absorb(ids[:, :held], Context(positions=place[:, :held])).cache
-        found.setdefault(n, []).append(seconds(lambda: logits(n, cache)))
+        times.setdefault(n, []).append(seconds(lambda: logits(n, cache)))
 
     def logits(n: int, cache: Any) -> object:
         window = slice(held, held + n)
         after = model.absorb(ids[:, window], Context(positions=place[:, window], cache=cache)).cache
         return model.network.logits(after.outputs.states)  # type: ignore[union-attr]
 
-    found: dict[int, list[float]] = {}
+    times: dict[int, list[float]] = {}
     with torch.no_grad():
         for _ in range(rounds + 1):
             for n in SIZES:
                 read(n)
-    return {n: median(each[1:]) for n, each in found.items()}
+    return {n: median(each[1:]) for n, each in times.items()}
 
 
 def ordinary() -> Any:
@@ -115,11 +115,11 @@ class TimedDraft(Drafter):
     def costs(self) -> DraftCosts:
         return self.inner.costs()
 
-    def __call__(self, asked: DraftRequest) -> Proposal:
-        found: list[Proposal] = []
-        self.clock.seconds += seconds(lambda: found.append(self.inner(asked)))
-        self.clock.drafts += found[0].tokens.shape[1] > 0
-        return found[0]
+    def __call__(self, request: DraftRequest) -> Proposal:
+        proposals: list[Proposal] = []
+        self.clock.seconds += seconds(lambda: proposals.append(self.inner(request)))
+        self.clock.drafts += proposals[0].tokens.shape[1] > 0
+        return proposals[0]
 
 
 @dataclass(frozen=True)
@@ -172,19 +172,19 @@ def as_question(model: DiffusionLM, prompt: str, new: int) -> Canvas:
 def questions(path: Path, count: int) -> list[str]:
     """The first questions of a file of JSON lines, in their field source or src."""
     with path.open(encoding="utf-8") as file:
-        found = (json.loads(line) for line in file)
-        return [each.get("source") or each["src"] for each in islice(found, count)]
+        lines = (json.loads(line) for line in file)
+        return [each.get("source") or each["src"] for each in islice(lines, count)]
 
 
 def raced(
-    sides: dict[str, Side], texts: Iterable[str], new: int, asked: Callable[[DiffusionLM, str, int], Canvas] = as_text
+    sides: dict[str, Side], texts: Iterable[str], new: int, compose: Callable[[DiffusionLM, str, int], Canvas] = as_text
 ) -> dict[str, tuple[float, list[Any]]]:
     """CPU seconds of each side, and the ids it wrote."""
     spent = dict.fromkeys(sides, 0.0)
     wrote: dict[str, list[Any]] = {name: [] for name in sides}
     for number, prompt in enumerate(texts):
         for name, (model, sampler) in sides.items():
-            canvas = asked(model, prompt, new)
+            canvas = compose(model, prompt, new)
 
             def write(model: DiffusionLM = model, sampler: Sampler = sampler, canvas: Any = canvas) -> None:
                 wrote[name].append(final_canvas(sampler(model, model.process, canvas, rng=rng(number))).z[0].tolist())  # noqa: B023
@@ -207,7 +207,7 @@ def plain_sides(models: dict[str, DiffusionLM], temperature: float, slow: bool) 
     return sides
 
 
-def told(sampler: SpeculativeSampler, spent: float, tokens: int, one: float, alone: float) -> dict[str, Any]:
+def draft_figures(sampler: SpeculativeSampler, spent: float, tokens: int, one: float, alone: float) -> dict[str, Any]:
     """What a side with a drafter did; one: seconds of a pass over one token, alone: tokens per second without."""
     clock, speed = getattr(sampler.draft, "clock", None), tokens / spent
     return {
@@ -219,13 +219,13 @@ def told(sampler: SpeculativeSampler, spent: float, tokens: int, one: float, alo
     }
 
 
-def measured(asked: argparse.Namespace) -> dict[str, Any]:
-    models = {form: load(asked.model).eval() for form in asked.forms}
+def measured(args: argparse.Namespace) -> dict[str, Any]:
+    models = {form: load(args.model).eval() for form in args.forms}
     for form, model in models.items():
         if form != "own":
             with_weight_format(model, form)
-    row: dict[str, Any] = {"name": asked.name, "model": asked.model.name, "temperature": asked.temperature}
-    row |= {"new": asked.new, "prompts": asked.rounds, **machine(asked.command)}
+    row: dict[str, Any] = {"name": args.name, "model": args.model.name, "temperature": args.temperature}
+    row |= {"new": args.new, "prompts": args.rounds, **machine(args.command)}
     first = {}
     for form, model in models.items():
         cost = reading(model)
@@ -233,37 +233,37 @@ def measured(asked: argparse.Namespace) -> dict[str, Any]:
         row[f"c(n)/c(1) {form}"] = {n: round(cost[n] / cost[1], 2) for n in SIZES}
         row[f"c(1) ms {form}"] = round(1e3 * cost[1], 2)
         print(form, f"c(1) = {1e3 * cost[1]:.2f} ms,", "c(n)/c(1):", row[f"c(n)/c(1) {form}"], flush=True)
-    target = models[asked.weights]
-    sides = plain_sides(models, asked.temperature, asked.ordinary)
+    target = models[args.weights]
+    sides = plain_sides(models, args.temperature, args.ordinary)
     drafted: dict[str, tuple[str, str]] = {}
-    for name in asked.draft:
-        at = row[f"c(n)/c(1) {asked.weights}"]
-        for length in asked.lengths:
+    for name in args.draft:
+        at = row[f"c(n)/c(1) {args.weights}"]
+        for length in args.lengths:
             side = f"draft {Path(name).name}, {length}"
-            fixed = SpeculativeSampler(timed(_as(asked.weights, drafter(name, target))), length=length, costs=None)
-            sides[side] = (target, _at(fixed, asked.temperature))
+            fixed = SpeculativeSampler(timed(_as(args.weights, drafter(name, target))), length=length, costs=None)
+            sides[side] = (target, _at(fixed, args.temperature))
             drafted[side] = (Path(name).name, str(length))
-        side, draft = f"draft {Path(name).name}, adaptive", _as(asked.weights, drafter(name, target))
-        costs = _costs(draft, max(0.0, (at[5] - 1) / 4), asked.cost)
-        free = SpeculativeSampler(timed(draft), length=max(asked.lengths), costs=costs)
-        sides[side] = (target, _at(free, asked.temperature))
+        side, draft = f"draft {Path(name).name}, adaptive", _as(args.weights, drafter(name, target))
+        costs = _costs(draft, max(0.0, (at[5] - 1) / 4), args.cost)
+        free = SpeculativeSampler(timed(draft), length=max(args.lengths), costs=costs)
+        sides[side] = (target, _at(free, args.temperature))
         drafted[side] = (Path(name).name, "adaptive")
-    if asked.chat is not None:
-        found = raced(sides, questions(asked.chat, asked.rounds), asked.new, as_question)
+    if args.chat is not None:
+        results = raced(sides, questions(args.chat, args.rounds), args.new, as_question)
     else:
-        texts = prompts(asked.rounds) if asked.stories else [PROMPTS[i % len(PROMPTS)] for i in range(asked.rounds)]
-        found = raced(sides, texts, asked.new)
-    tokens = asked.rounds * asked.new
-    row["plain"] = {name: round(tokens / found[name][0], 1) for name in sides if name not in drafted}
+        texts = prompts(args.rounds) if args.stories else [PROMPTS[i % len(PROMPTS)] for i in range(args.rounds)]
+        results = raced(sides, texts, args.new)
+    tokens = args.rounds * args.new
+    row["plain"] = {name: round(tokens / results[name][0], 1) for name in sides if name not in drafted}
     best = max(row["plain"], key=row["plain"].__getitem__)
     row["fastest"], row["fastest plain"] = best, row["plain"][best]
-    alone = found[f"plain, {asked.weights}"][1]
+    alone = results[f"plain, {args.weights}"][1]
     for side, (name, length) in drafted.items():
         sampler = sides[side][1]
         assert isinstance(sampler, SpeculativeSampler)
-        said = told(sampler, found[side][0], tokens, first[asked.weights], tokens / found[best][0])
-        said["same"] = sum(a == b for a, b in zip(alone, found[side][1], strict=True))
-        row.setdefault("draft", {}).setdefault(name, {})[length] = said
+        figures = draft_figures(sampler, results[side][0], tokens, first[args.weights], tokens / results[best][0])
+        figures["same"] = sum(a == b for a, b in zip(alone, results[side][1], strict=True))
+        row.setdefault("draft", {}).setdefault(name, {})[length] = figures
     return row
 
 
@@ -312,14 +312,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, help="number of prompts")
     parser.add_argument("--name", help="name of the row; without it no row is written")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
-    asked.command = " ".join(["python -m bench.speculation", *words])
+    args.command = " ".join(["python -m bench.speculation", *words])
     torch.set_num_threads(1)
-    row = measured(asked)
+    row = measured(args)
     print(json.dumps(row, indent=1))
-    if asked.name:
-        with asked.out.open("a") as file:
+    if args.name:
+        with args.out.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
 

@@ -18,19 +18,19 @@ def tables(results: Path) -> dict[str, str]:
     return {**ratios, "reliability": reliability(read(folder / "reliability.jsonl"))}
 
 
-def reliability(found: Sequence[Row]) -> str:
+def reliability(rows: Sequence[Row]) -> str:
     lines = ["| id | what | measured | count | size | load | met | ledger |", "|---|---|---|---|---|---|---|---|"]
-    for row in found:
+    for row in rows:
         met, book = ("yes" if row.get(name) else "**no**" if row.get(name) is False else "–" for name in ("ok", "n1"))
-        said = [row.get(name, "") for name in ("id", "goal", "measured", "count", "size", "load")]
-        lines.append(f"| {' | '.join(map(str, said))} | {met} | {book} |")
+        cells = [row.get(name, "") for name in ("id", "goal", "measured", "count", "size", "load")]
+        lines.append(f"| {' | '.join(map(str, cells))} | {met} | {book} |")
     return "\n".join(lines)
 
 
 def table(rows: Sequence[Row]) -> str:
     """Markdown: where it was measured, the limit, and a line per ratio."""
-    found = [line for row in rows for line in _line(row)]
-    return "\n".join([*_machine(rows), "| what | ratio | goal | met |", "|---|---|---|---|", *found])
+    lines = [line for row in rows for line in _line(row)]
+    return "\n".join([*_machine(rows), "| what | ratio | goal | met |", "|---|---|---|---|", *lines])
 
 
 def _machine(rows: Sequence[Row]) -> list[str]:

@@ -18,11 +18,11 @@ from redraft.training import STORY_LANGUAGE
 BATCH = 64
 
 
-def blank(it: TextModel, rows: int) -> Canvas:
+def blank(model: TextModel, rows: int) -> Canvas:
     """Room for whole stories."""
-    assert it.run is not None
-    given = it.lm.config.vocab.bos is not None
-    return it.lm.canvas(new=it.run.framing.length - given, rows=rows)
+    assert model.run is not None
+    given = model.lm.config.vocab.bos is not None
+    return model.lm.canvas(new=model.run.framing.length - given, rows=rows)
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,18 @@ class Quality:
         return {f"{name if name != 'share' else 'grammatical'}": round(getattr(self, name), 4) for name in names}
 
 
-def by_reference(it: TextModel, reference: Reference, texts: int) -> Quality:
+def by_reference(model: TextModel, reference: Reference, texts: int) -> Quality:
     """Quality of the reference's texts; a batch at a time, which does not change their law."""
-    found: list[str] = []
-    while len(found) < texts:
-        canvas = blank(it, min(BATCH, texts - len(found)))
-        found += it.lm.text(replace(canvas, z=reference(it.lm, canvas, seed=len(found))))
-    return Quality.of(found, sum(len(it.tokenizer.encode(text)) for text in found) / len(found))
+    written: list[str] = []
+    while len(written) < texts:
+        canvas = blank(model, min(BATCH, texts - len(written)))
+        written += model.lm.text(replace(canvas, z=reference(model.lm, canvas, seed=len(written))))
+    return Quality.of(written, sum(len(model.tokenizer.encode(text)) for text in written) / len(written))
 
 
-def by_sampler(it: TextModel, sampler: Sampler, texts: int, seed: int = 1) -> tuple[Quality, TextResults]:
+def by_sampler(model: TextModel, sampler: Sampler, texts: int, seed: int = 1) -> tuple[Quality, TextResults]:
     """Quality of a sampler's texts, and what they cost."""
-    record = sample_canvases(it.lm, sampler, blank(it, texts), batch=BATCH, seed=seed)
+    record = sample_canvases(model.lm, sampler, blank(model, texts), batch=BATCH, seed=seed)
     return Quality.of(record.texts, record.new_tokens / texts), record
 
 
@@ -74,17 +74,17 @@ def rounds(jobs: Sequence[Job], count: int, warm: int = 1) -> list[tuple[float, 
     return [tuple(map(cpu_seconds, jobs)) for _ in range(count)]
 
 
-def timed(it: TextModel, sampler: Sampler, rows: int = 1) -> Callable[[], TextResults]:
+def timed(model: TextModel, sampler: Sampler, rows: int = 1) -> Callable[[], TextResults]:
     """Each call writes other texts, from the canvas to the record."""
     seeds = iter(range(10**9))
-    return lambda: sample_canvases(it.lm, sampler, blank(it, rows), seed=next(seeds), batch=rows)
+    return lambda: sample_canvases(model.lm, sampler, blank(model, rows), seed=next(seeds), batch=rows)
 
 
-def timed_reference(it: TextModel, reference: Reference, rows: int = 1) -> Callable[[], list[str]]:
+def timed_reference(model: TextModel, reference: Reference, rows: int = 1) -> Callable[[], list[str]]:
     seeds = iter(range(10**9))
 
     def run() -> list[str]:
-        canvas = blank(it, rows)
-        return it.lm.text(replace(canvas, z=reference(it.lm, canvas, next(seeds))))
+        canvas = blank(model, rows)
+        return model.lm.text(replace(canvas, z=reference(model.lm, canvas, next(seeds))))
 
     return run

@@ -41,26 +41,26 @@ WAYS = ("unadapted", "left only", "causal, rescored", "adapter", "both")
 TRIES, AFTER = 16, 8
 
 
-def train(asked: argparse.Namespace) -> None:
+def train(args: argparse.Namespace) -> None:
     """The adapter, first with its states held to the causal model's, then without; the same command continues."""
-    common = {"length": asked.length, "batch": asked.batch, "even": True, "keep": 17}
+    common = {"length": args.length, "batch": args.batch, "even": True, "keep": 17}
     AdaptModel(
-        asked.model,
-        asked.out / "aligned",
-        (asked.data,),
-        steps=asked.steps,
+        args.model,
+        args.out / "aligned",
+        (args.data,),
+        steps=args.steps,
         lr=1e-3,
-        lora=asked.lora,
+        lora=args.lora,
         align=10.0,
         rates=(0.05, 0.6),
-        save_every=max(1, asked.steps // 16),
+        save_every=max(1, args.steps // 16),
         **common,
     )()
-    after = max(1, 3 * asked.steps // 8)
+    after = max(1, 3 * args.steps // 8)
     AdaptModel(
-        asked.out / "aligned",
-        asked.out / "run",
-        (asked.data,),
+        args.out / "aligned",
+        args.out / "run",
+        (args.data,),
         steps=after,
         lr=7e-4,
         rates=(0.05, 0.4),
@@ -103,8 +103,8 @@ class Hole:
 
 def words(run: Run, count: int) -> list[Hole]:
     """Whole words of one token, near the middle of held-out rows."""
-    found = ((row, word_near(run.tokenizer, row, len(row) // 2)) for row in held_out(run, 2 * count))
-    return [Hole(row, at, 1) for row, at in found if at is not None][:count]
+    places = ((row, word_near(run.tokenizer, row, len(row) // 2)) for row in held_out(run, 2 * count))
+    return [Hole(row, at, 1) for row, at in places if at is not None][:count]
 
 
 def spans(run: Run, count: int) -> list[Hole]:
@@ -170,10 +170,10 @@ def continuations(model: DiffusionLM, states: Tensor, cache: KeyValueCache, size
     ways, score = torch.zeros(1, 0, dtype=torch.int64), torch.zeros(1, dtype=torch.float64)
     for _ in range(size):
         logits = model.network.logits(states[:, -1]).double()
-        said = logits.index_fill(-1, torch.tensor([masked(model)]), -torch.inf).log_softmax(-1)
-        total = (score[:, None] + said).flatten()
+        log_p = logits.index_fill(-1, torch.tensor([masked(model)]), -torch.inf).log_softmax(-1)
+        total = (score[:, None] + log_p).flatten()
         score, at = total.topk(min(TRIES, int(total.isfinite().sum())))
-        row, token = at // said.shape[-1], at % said.shape[-1]
+        row, token = at // log_p.shape[-1], at % log_p.shape[-1]
         ways = torch.cat([ways[row], token[:, None]], 1)
         if ways.shape[1] < size:
             states, cache = model.network.extend(token[:, None], cache.rows(row))
@@ -198,12 +198,12 @@ class Overheard:
         self.model, self.first = model, torch.zeros(0)
 
     def predict(self, z: Tensor, t: Tensor, context: Context) -> Prediction:
-        said = self.model.predict(z, t, context)
+        pred = self.model.predict(z, t, context)
         if not len(self.first):
-            self.first = said.at(z == masked(self.model))[:1]
+            self.first = pred.at(z == masked(self.model))[:1]
             if int((z == masked(self.model)).sum()) == 1:
                 return Spoken(self.first)
-        return said
+        return pred
 
     def absorb(self, z: Tensor, context: Context = Context()) -> Context:
         return self.model.absorb(z, context)
@@ -214,18 +214,18 @@ class Spoken(Prediction):
 
     normalized = True
 
-    def __init__(self, said: Tensor) -> None:
-        self.said = said
+    def __init__(self, log_p: Tensor) -> None:
+        self.log_p = log_p
 
     @property
     def x(self) -> Tensor:
-        return self.said[None]
+        return self.log_p[None]
 
     def at(self, where: Tensor) -> Tensor:
-        return self.said
+        return self.log_p
 
     def nll(self, where: Tensor, target: Tensor) -> Tensor:
-        return torch.where(where, -self.said[0][target], 0.0)
+        return torch.where(where, -self.log_p[0][target], 0.0)
 
 
 def with_adapter(model: DiffusionLM, hole: Hole, causal: dict[str, Any]) -> dict[str, Any]:
@@ -267,22 +267,21 @@ def shares(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {way: round(sum(row[way] for row in rows) / max(1, len(rows)), 4) for way in WAYS}
 
 
-def measured(asked: argparse.Namespace, it: TextModel, kind: str, count: int) -> dict[str, Any]:
+def measured(args: argparse.Namespace, adapter: TextModel, kind: str, count: int) -> dict[str, Any]:
     """Shares of exact answers, for the adapter of one checkpoint."""
-    assert it.run is not None
-    model, some = it.lm.eval(), KINDS[kind](it.run, count)
-    causal = counted(asked.out / f"{kind}.jsonl", some, lambda hole: with_causal(model, hole))
+    assert adapter.run is not None
+    model, some = adapter.lm.eval(), KINDS[kind](adapter.run, count)
+    causal = counted(args.out / f"{kind}.jsonl", some, lambda hole: with_causal(model, hole))
     pairs = list(zip(some, causal, strict=True))
-    found = counted(
-        asked.out / f"{kind}-{tokens_seen(it.run, it.step or 0)}.jsonl", pairs, lambda pair: with_adapter(model, *pair)
-    )
-    answers = [{**one, **two} for one, two in zip(causal, found, strict=True)]
+    seen = tokens_seen(adapter.run, adapter.step or 0)
+    adapted = counted(args.out / f"{kind}-{seen}.jsonl", pairs, lambda pair: with_adapter(model, *pair))
+    answers = [{**one, **two} for one, two in zip(causal, adapted, strict=True)]
     gained = [row["both"] - row["causal, rescored"] for row in answers]
     return {
-        "model": asked.model.name,
-        "run": it.run.digest,
-        "step": it.step,
-        "tokens": tokens_seen(it.run, it.step or 0),
+        "model": args.model.name,
+        "run": adapter.run.digest,
+        "step": adapter.step,
+        "tokens": seen,
         "kind": kind,
         "holes": len(some),
         "shares": shares(answers),
@@ -309,21 +308,21 @@ def main() -> None:
     parser.add_argument("--spans", type=int, default=200, help="holes of 2 to 5 tokens, for the last checkpoint")
     parser.add_argument("--curve", type=int, default=0, help="holes of one word, for every other checkpoint")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    if asked.data:
-        train(asked)
-    rows = Rows(asked.results / "adapt.jsonl")
+    if args.data:
+        train(args)
+    rows = Rows(args.results / "adapt.jsonl")
     earlier = [
-        folder for part in ("aligned", "run") for folder in sorted((asked.out / part).glob("step-" + "[0-9]" * 8))
+        folder for part in ("aligned", "run") for folder in sorted((args.out / part).glob("step-" + "[0-9]" * 8))
     ]
-    todo = [(earlier[-1], "words", asked.words), (earlier[-1], "spans", asked.spans)]
-    for folder, kind, count in [*todo, *((folder, "words", asked.curve) for folder in earlier[:-1])]:
+    todo = [(earlier[-1], "words", args.words), (earlier[-1], "spans", args.spans)]
+    for folder, kind, count in [*todo, *((folder, "words", args.curve) for folder in earlier[:-1])]:
         if count:
-            it = open_model(folder)
-            assert it.run is not None
-            name = f"{tokens_seen(it.run, it.step or 0)} tokens, {count} {kind}"
-            rows.add(name, partial(measured, asked, it, kind, count))
+            model = open_model(folder)
+            assert model.run is not None
+            name = f"{tokens_seen(model.run, model.step or 0)} tokens, {count} {kind}"
+            rows.add(name, partial(measured, args, model, kind, count))
 
 
 if __name__ == "__main__":

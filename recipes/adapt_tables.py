@@ -43,15 +43,15 @@ def share(row: Row | None, way: str) -> str:
 def _table(held: Held) -> str:
     words, spans = final(held, "words"), final(held, "spans")
     counts = [f"{row['holes']:,} {kind}" if row else kind for kind, row in (("words", words), ("spans of 2–5", spans))]
-    rows = [[said, share(words, way), share(spans, way)] for way, said in WAYS.items()]
+    rows = [[label, share(words, way), share(spans, way)] for way, label in WAYS.items()]
     return markdown(["exact answers, %", *counts], rows)
 
 
 def curve(held: Held) -> list[Row]:
     """One row for each checkpoint, that with the most holes."""
     words = sorted((row for row in held.values() if row["kind"] == "words"), key=lambda row: row["holes"])
-    found = {row["tokens"]: row for row in words}
-    return [found[tokens] for tokens in sorted(found)]
+    by_tokens = {row["tokens"]: row for row in words}
+    return [by_tokens[tokens] for tokens in sorted(by_tokens)]
 
 
 CURVES = {"causal, rescored": "16 causal candidates", "adapter": "the adapter alone", "both": "both models"}
@@ -63,12 +63,12 @@ def curve_table(held: Held) -> str:
         [f"{row['tokens'] / 1000:,.0f}", f"{row['holes']:,}", *(share(row, way) for way in CURVES)]
         for row in curve(held)
     ]
-    return markdown(["thousand tokens", "words", *(f"{said}, %" for said in CURVES.values())], rows)
+    return markdown(["thousand tokens", "words", *(f"{label}, %" for label in CURVES.values())], rows)
 
 
 def picture(held: Held) -> str:
     rows = curve(held)
-    curves = tuple(Curve(said, tuple(_point(row, way) for row in rows)) for way, said in CURVES.items())
+    curves = tuple(Curve(label, tuple(_point(row, way) for row in rows)) for way, label in CURVES.items())
     ticks = tuple(round(row["tokens"] / 1000) for row in rows)
     title, x = "Held-out words filled in exactly", "thousands of tokens seen in training"
     return chart_picture([Chart(title, x, "%", curves, top=60, x_ticks=ticks)])

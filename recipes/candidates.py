@@ -26,23 +26,23 @@ from redraft.training import StoryAttributes, StorySummaries
 COUNTS = (1, 5, 10)
 
 
-def answered(it: TextModel, sources: int) -> tuple[list[list[str]], float]:
+def answered(model: TextModel, sources: int) -> tuple[list[list[str]], float]:
     """All candidates for each source, in the order in which `candidates=…` would draw them; CPU seconds for each."""
-    task = task_of(it)
+    task = task_of(model)
     with cpu_timer() as clock:
-        found = [rewrite(it, task.pair("test", i).source, n=max(COUNTS)) for i in range(sources)]
-    return [[each.text for each in record] for record in found], clock.seconds / sources / max(COUNTS)
+        records = [rewrite(model, task.pair("test", i).source, n=max(COUNTS)) for i in range(sources)]
+    return [[each.text for each in record] for record in records], clock.seconds / sources / max(COUNTS)
 
 
-def row(it: TextModel, texts: Sequence[Sequence[str]], seconds: float, count: int) -> dict[str, Any]:
-    task = task_of(it)
+def row(model: TextModel, texts: Sequence[Sequence[str]], seconds: float, count: int) -> dict[str, Any]:
+    task = task_of(model)
     pairs = [task.pair("test", i) for i in range(len(texts))]
     kept = [minimum_bayes_risk(list(group[:count])) for group in texts]
     judged = [task.check(pair.source, text) for pair, text in zip(pairs, kept, strict=True)]
     facts, exact = ([getattr(each, name) for each in judged] for name in ("share", "exact"))
     return {
-        "run": it.name,
-        "step": it.step,
+        "run": model.name,
+        "step": model.step,
         "sources": len(texts),
         "bleu": bleu(kept, [pair.target for pair in pairs]),
         **_mean("facts", facts),
@@ -52,13 +52,13 @@ def row(it: TextModel, texts: Sequence[Sequence[str]], seconds: float, count: in
     }
 
 
-def task_of(it: TextModel) -> StoryAttributes | StorySummaries:
+def task_of(model: TextModel) -> StoryAttributes | StorySummaries:
     """The task that the model was trained on."""
-    if it.run is None or not isinstance(it.run.data, StoryAttributes | StorySummaries):
+    if model.run is None or not isinstance(model.run.data, StoryAttributes | StorySummaries):
         raise SystemExit(
-            f"{it.display_name} was trained on no task of the stories; use genie_summary_tiny or diffuseq_tiny"
+            f"{model.display_name} was trained on no task of the stories; use genie_summary_tiny or diffuseq_tiny"
         )
-    return it.run.data
+    return model.run.data
 
 
 def _mean(name: str, values: Sequence[float]) -> dict[str, float]:
@@ -69,11 +69,11 @@ def _mean(name: str, values: Sequence[float]) -> dict[str, float]:
 def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
     heads = ("model", "candidates", "BLEU", "facts right", "all right", "CPU s")
     lines = []
-    for name, found in rows.items():
-        shares = [f"{100 * found[key]:.1f} ± {100 * found[f'{key}_stderr']:.1f} %" for key in ("facts", "exact")]
+    for name, held in rows.items():
+        shares = [f"{100 * held[key]:.1f} ± {100 * held[f'{key}_stderr']:.1f} %" for key in ("facts", "exact")]
         model, count = name.split(", ")
-        told = f"`{model}`, {found['step']:,} steps"
-        lines.append([told, count, f"{100 * found['bleu']:.1f}", *shares, f"{found['seconds_per_text']:.1f}"])
+        label = f"`{model}`, {held['step']:,} steps"
+        lines.append([label, count, f"{100 * held['bleu']:.1f}", *shares, f"{held['seconds_per_text']:.1f}"])
     return markdown(heads, lines)
 
 
@@ -86,13 +86,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--model", type=Path, help="a model trained on pairs")
     parser.add_argument("--sources", type=int, default=64)
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    told = parser.parse_args(argv)
-    rows = Rows(told.results / "candidates.jsonl")
-    if told.model is not None and any(f"{told.model.name}, {count}" not in rows.read() for count in COUNTS):
-        it = open_model(told.model)
-        texts, seconds = answered(it, told.sources)
+    args = parser.parse_args(argv)
+    rows = Rows(args.results / "candidates.jsonl")
+    if args.model is not None and any(f"{args.model.name}, {count}" not in rows.read() for count in COUNTS):
+        model = open_model(args.model)
+        texts, seconds = answered(model, args.sources)
         for count in COUNTS:
-            rows.add(f"{told.model.name}, {count}", partial(row, it, texts, seconds, count))
+            rows.add(f"{args.model.name}, {count}", partial(row, model, texts, seconds, count))
 
 
 if __name__ == "__main__":

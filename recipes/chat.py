@@ -37,24 +37,24 @@ def answered(made: Trained, count: int) -> dict[str, Any]:
     run, task = made.run, made.run.data
     assert isinstance(task, StoryAttributes)
     assert isinstance(run.tokenizer, HubTokenizer)
-    (asked,) = first_batches(load_rows(task, "test", run.tokenizer, run.framing), count, count)
+    (batch,) = first_batches(load_rows(task, "test", run.tokenizer, run.framing), count, count)
     with cpu_timer() as clock:
-        record = sample_canvases(made.model, run.sampler, blank_canvases(made.model, run.framing, count, asked), seed=0)
+        record = sample_canvases(made.model, run.sampler, blank_canvases(made.model, run.framing, count, batch), seed=0)
     pairs = [task.pair("test", index) for index in range(count)]
     texts = [written.new.strip() for written in record]
-    found = [task.check(pair.source, text) for pair, text in zip(pairs, texts, strict=True)]
-    share = sum(each.share for each in found) / count
-    spread = sum((each.share - share) ** 2 for each in found) / count
+    checked = [task.check(pair.source, text) for pair, text in zip(pairs, texts, strict=True)]
+    share = sum(each.share for each in checked) / count
+    spread = sum((each.share - share) ** 2 for each in checked) / count
     return {
         "attributes": share,
         "attributes_stderr": math.sqrt(spread / count),
-        "exact": sum(each.exact for each in found) / count,
+        "exact": sum(each.exact for each in checked) / count,
         "grammatical": grammar_score(texts, STORY_LANGUAGE).share,
         "ended": sum(written.stop == "end" for written in record) / count,
         "questions": count,
         "nfe": record.nfe,
         "seconds_per_answer": clock.seconds / count,
-        "bits_per_token": likelihood(made.model, [asked]).bits_per_token,
+        "bits_per_token": likelihood(made.model, [batch]).bits_per_token,
         "example": [pairs[0].source, texts[0]],
         "prompt_tokens": len(prompt_ids(run.tokenizer, [{"role": "user", "content": pairs[0].source}])),
     }

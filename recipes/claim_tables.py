@@ -32,7 +32,7 @@ STORIES = {
     "words even": "words, cross-entropy, even log-SNR",
     "words sqrt": "words, cross-entropy, sqrt schedule",
     "words cosine": "words, cross-entropy, cosine schedule",
-    **{f"{head} even": f"{said}, even log-SNR" for head, said in HEADS.items()},
+    **{f"{head} even": f"{label}, even log-SNR" for head, label in HEADS.items()},
 }
 HINTS = {"hints without": "without self-conditioning", "hints with": "with self-conditioning"}
 SEEN = (1, 16, 32, 48)  # steps whose entropy the table tells
@@ -73,17 +73,17 @@ def pictures(results: Path) -> dict[str, str]:
 
 def errors_table(rows: Held) -> str:
     lines = []
-    for model, said in NAMES.items():
+    for model, label in NAMES.items():
         row = rows.get(f"{model}, errors")
         at = (cell(row, lambda row, at=at: f"{100 * row[f'right_at_{at}']:.0f}") for at in PLACES)
-        lines.append([said, *at, right(row, "right")])
+        lines.append([label, *at, right(row, "right")])
     return markdown(["% correct up to word", *map(str, PLACES), "the end"], lines)
 
 
 def planning_table(rows: Held) -> str:
     lines = [
-        [said, right(row, "right"), cell(row, lambda row: f"{row['nfe']:.0f}")]
-        for said, row in ((said, rows.get(f"{model}, planning")) for model, said in NAMES.items())
+        [label, right(row, "right"), cell(row, lambda row: f"{row['nfe']:.0f}")]
+        for label, row in ((label, rows.get(f"{model}, planning")) for model, label in NAMES.items())
     ]
     return markdown(["method", "% correct stories", "network calls"], lines)
 
@@ -106,7 +106,7 @@ def lengths_table(rows: Held) -> str:
 
 def left_to_right(claims: Held, cost: Held) -> list[Chart]:
     """Correct stories so far by position, and the cost of a text by its length."""
-    right = tuple(Curve(said, _so_far(claims.get(f"{model}, errors"))) for model, said in NAMES.items())
+    right = tuple(Curve(label, _so_far(claims.get(f"{model}, errors"))) for model, label in NAMES.items())
     ways = tuple(Curve(way.name, _over_lengths(cost, name)) for name, way in lengths.WAYS.items())
     tokens = lengths.LENGTHS[0] / 1.1, lengths.LENGTHS[-1] * 1.1
     places, words = (0, *PLACES), (0, STORY_WORDS)
@@ -141,12 +141,12 @@ def guided_table(rows: Held) -> str:
         "correct stories, %": right,
         "entropy of words, nats": lambda row: cell(row, lambda row: f"{row['entropy']:.2f}"),
     }
-    kinds = [(kind, said, measures) for kind, said in KINDS.items()]
+    kinds = [(kind, label, measures) for kind, label in KINDS.items()]
     width: Measure = lambda row: cell(row, lambda row: f"{row['width']:.2f}")  # noqa: E731
     kinds.append(("points", "points, exact", {"requested class, %": hit, "width / width of the class": width}))
     lines = [
-        [said, name, *(show(rows.get(f"{kind} {scale:g}")) for scale in guided.SCALES)]
-        for kind, said, shown in kinds
+        [label, name, *(show(rows.get(f"{kind} {scale:g}")) for scale in guided.SCALES)]
+        for kind, label, shown in kinds
         for name, show in shown.items()
     ]
     return markdown(["noise", "measure", *(f"γ = {scale:g}" for scale in guided.SCALES)], lines)
@@ -154,8 +154,8 @@ def guided_table(rows: Held) -> str:
 
 def guidance(rows: Held) -> list[Chart]:
     kinds = KINDS | {"points": "points, exact"}
-    hit = tuple(Curve(said, _over_scales(rows, kind, "fidelity", 100)) for kind, said in kinds.items())
-    spread = tuple(Curve(said, _over_scales(rows, kind, "entropy", 1)) for kind, said in KINDS.items())
+    hit = tuple(Curve(label, _over_scales(rows, kind, "fidelity", 100)) for kind, label in kinds.items())
+    spread = tuple(Curve(label, _over_scales(rows, kind, "entropy", 1)) for kind, label in KINDS.items())
     truth = ("held-out stories", rows["truth"]["entropy"]) if "truth" in rows else None
     ticks, width = tuple(guided.SCALES), "entropy of words in texts of one class, nats"
     return [
@@ -173,7 +173,7 @@ def _over_scales(rows: Held, kind: str, key: str, factor: float) -> tuple[Point,
 
 
 def heads_table(rows: Held) -> str:
-    lines = [[said, *(_shown(over_seeds(rows, head, level)) for level in LEVELS)] for head, said in HEADS.items()]
+    lines = [[label, *(_shown(over_seeds(rows, head, level)) for level in LEVELS)] for head, label in HEADS.items()]
     return markdown(["predicts", *LEVELS.values()], lines)
 
 
@@ -182,37 +182,37 @@ def over_seeds(rows: Held, head: str, level: str) -> tuple[float, float] | None:
     names = [f"points {head} {level} {seed}" for seed in range(predicting.SEEDS)]
     if not all(name in rows for name in names):
         return None
-    found = [rows[name]["bits_above"] for name in names]
-    return fmean(found), stdev(found) / math.sqrt(len(found))
+    bits = [rows[name]["bits_above"] for name in names]
+    return fmean(bits), stdev(bits) / math.sqrt(len(bits))
 
 
-def _shown(found: tuple[float, float] | None) -> str:
-    return MISSING if found is None else f"{found[0]:.2f} ± {found[1]:.2f}"
+def _shown(estimate: tuple[float, float] | None) -> str:
+    return MISSING if estimate is None else f"{estimate[0]:.2f} ± {estimate[1]:.2f}"
 
 
 def stories_table(rows: Held) -> str:
-    lines = [[said, cell(rows.get(f"stories {name}"), bits)] for name, said in STORIES.items()]
+    lines = [[label, cell(rows.get(f"stories {name}"), bits)] for name, label in STORIES.items()]
     return markdown(["Diffusion-LM predicts", "bits/char"], lines)
 
 
 def hints_table(rows: Held) -> str:
     lines = [
         [
-            said,
+            label,
             *(cell(rows.get(name), lambda row, n=n: f"{row['entropy'][n - 1]:.2f}") for n in SEEN),
             above(rows, name),
             right(rows.get(name)),
         ]
-        for name, said in HINTS.items()
+        for name, label in HINTS.items()
     ]
     head = ["Diffusion-LM", *(f"entropy at step {n}" for n in SEEN), "bits/char above the truth", "correct, %"]
     return markdown(head, lines)
 
 
 def prediction(rows: Held) -> list[Chart]:
-    sure = tuple(Curve(said, _by_step(rows.get(name))) for name, said in HINTS.items())
-    above = tuple(Curve(f"predicts {said}", _by_level(rows, head)) for head, said in HEADS.items())
-    levels = ", ".join(f"{number} {said}" for number, said in enumerate(LEVELS.values(), 1))
+    sure = tuple(Curve(label, _by_step(rows.get(name))) for name, label in HINTS.items())
+    above = tuple(Curve(f"predicts {label}", _by_level(rows, head)) for head, label in HEADS.items())
+    levels = ", ".join(f"{number} {label}" for number, label in enumerate(LEVELS.values(), 1))
     return [
         Chart(
             "Points, by schedule", levels, "bits above the truth", above,

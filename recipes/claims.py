@@ -44,25 +44,25 @@ def right_words(text: str) -> int:
     return follow.matched
 
 
-def errors(it: TextModel, count: int) -> dict[str, Any]:
+def errors(model: TextModel, count: int) -> dict[str, Any]:
     """The share of stories without a wrong word so far, at some places, and of those right to the end."""
     with cpu_timer() as clock:
-        found = generate(it, n=count, seed=1)
+        written = generate(model, n=count, seed=1)
     upto = [
         (right_words(text), len(split_words(text)), math.isfinite(STORY_LANGUAGE.log_prob(text)))
-        for text in found.texts
+        for text in written.texts
     ]
     row: dict[str, Any] = {f"right_at_{at}": _share([n >= min(at, size) for n, size, _ in upto]) for at in PLACES}
     row["right"] = _share([whole for *_, whole in upto])
-    return row | {"texts": count, "nfe": found.nfe, "seconds_per_text": clock.seconds / count}
+    return row | {"texts": count, "nfe": written.nfe, "seconds_per_text": clock.seconds / count}
 
 
-def planning(it: TextModel, count: int) -> dict[str, Any]:
+def planning(model: TextModel, count: int) -> dict[str, Any]:
     """The share of right stories whose last sentence is given."""
     stories = [STORY_LANGUAGE.text(split_seed(0, "test"), index) for index in range(count)]
     torn = [_without_beginning(story) for story in stories]
     with cpu_timer() as clock:
-        texts, nfe = _filled(it, torn) if it.lm.block is None else _guessed(it, torn)
+        texts, nfe = _filled(model, torn) if model.lm.block is None else _guessed(model, torn)
     right = _share([math.isfinite(STORY_LANGUAGE.log_prob(text)) for text in texts])
     return {"right": right, "texts": count, "nfe": nfe, "seconds_per_text": clock.seconds / count}
 
@@ -74,20 +74,20 @@ def _without_beginning(story: str) -> tuple[int, str]:
     return begin, join_words(words[begin:])
 
 
-def _filled(it: TextModel, torn: Sequence[tuple[int, str]]) -> tuple[list[str], float]:
-    found = infill(it, [f"[[{size}]] {end}" for size, end in torn], sampler="any-order", steps=64)
-    return found.texts, found.nfe
+def _filled(model: TextModel, torn: Sequence[tuple[int, str]]) -> tuple[list[str], float]:
+    filled = infill(model, [f"[[{size}]] {end}" for size, end in torn], sampler="any-order", steps=64)
+    return filled.texts, filled.nfe
 
 
-def _guessed(it: TextModel, torn: Sequence[tuple[int, str]]) -> tuple[list[str], float]:
-    found = generate(it, n=CANDIDATES * len(torn), seed=2)
+def _guessed(model: TextModel, torn: Sequence[tuple[int, str]]) -> tuple[list[str], float]:
+    guesses = generate(model, n=CANDIDATES * len(torn), seed=2)
     texts: list[str] = []
     for number, (size, end) in enumerate(torn):
-        some = found.texts[CANDIDATES * number : CANDIDATES * (number + 1)]
+        some = guesses.texts[CANDIDATES * number : CANDIDATES * (number + 1)]
         whole = [f"{join_words(split_words(text)[:size])} {end}" for text in some if UNKNOWN not in text]
-        bits = [each.bits for each in score(it, whole)]
+        bits = [each.bits for each in score(model, whole)]
         texts.append(whole[bits.index(min(bits))])
-    return texts, (found.nfe + 1) * CANDIDATES
+    return texts, (guesses.nfe + 1) * CANDIDATES
 
 
 def _share(values: Sequence[bool]) -> float:
@@ -97,10 +97,10 @@ def _share(values: Sequence[bool]) -> float:
 CLAIMS = {"errors": errors, "planning": planning}
 
 
-def measured(it: TextModel, claim: str, count: int) -> dict[str, Any]:
-    found = CLAIMS[claim](it, count)
-    error = math.sqrt(found["right"] * (1 - found["right"]) / count)
-    return {"run": it.name, "step": it.step} | found | {"right_stderr": error}
+def measured(model: TextModel, claim: str, count: int) -> dict[str, Any]:
+    row = CLAIMS[claim](model, count)
+    error = math.sqrt(row["right"] * (1 - row["right"]) / count)
+    return {"run": model.name, "step": model.step} | row | {"right_stderr": error}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -110,12 +110,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--texts", type=int, default=64)
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the rows")
-    told = parser.parse_args(argv)
-    rows = Rows(told.results / "claims.jsonl")
-    for path in told.model:
-        it = open_model(path)
+    args = parser.parse_args(argv)
+    rows = Rows(args.results / "claims.jsonl")
+    for path in args.model:
+        model = open_model(path)
         for claim in CLAIMS:
-            rows.add(f"{path.name}, {claim}", partial(measured, it, claim, told.texts))
+            rows.add(f"{path.name}, {claim}", partial(measured, model, claim, args.texts))
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ from unittest import mock
 
 from rows import Rows, run_recipe
 
+from redraft.models.causal_base import is_adapted
 from redraft.tasks import ChoiceResult, TextModel, choose, open_model
 from redraft.tasks.choice import choice
-from redraft.tasks.infilling.causal_judge import is_adapted
 
 FOLDER = Path(__file__).parent
 GOALS = {"masked": 34 / 40, "causal": 37 / 40}  # of cloze.txt
@@ -49,30 +49,30 @@ def questions(name: str) -> list[Question]:
     return [Question(template, tuple(answers)) for template, *answers in fields]
 
 
-def measure(model: TextModel, name: str, asked: str) -> dict[str, Any]:
-    found = [(question, _choose(model, question), _choose(model, question.moved())) for question in questions(name)]
-    right = [typed.best == question.answers[0] for question, typed, _ in found]
+def measure(model: TextModel, name: str, spec: str) -> dict[str, Any]:
+    choices = [(question, _choose(model, question), _choose(model, question.moved())) for question in questions(name)]
+    right = [typed.best == question.answers[0] for question, typed, _ in choices]
     shift = max(
-        abs(p - q) for _, typed, moved in found for p, q in zip(typed.probabilities, moved.probabilities, strict=True)
+        abs(p - q) for _, typed, moved in choices for p, q in zip(typed.probabilities, moved.probabilities, strict=True)
     )
-    kind = choose(model, *found[0][0]).kind
+    kind = choose(model, *choices[0][0]).kind
     return {
-        "model": asked,
+        "model": spec,
         "run": model.name,
-        "questions": len(found),
+        "questions": len(choices),
         "right": sum(right),
         "kind": kind,
         "goal": GOALS.get(kind) if name == "cloze" else None,
-        "wrong": [question.template for question, ok in zip([q for q, _, _ in found], right, strict=True) if not ok],
+        "wrong": [question.template for question, ok in zip([q for q, _, _ in choices], right, strict=True) if not ok],
         "largest_difference_if_moved": float(f"{shift:.2g}"),
-        "command": f"python recipes/cloze.py --model {asked}",
+        "command": f"python recipes/cloze.py --model {spec}",
     }
 
 
-def measure_masked(model: TextModel, name: str, asked: str) -> dict[str, Any]:
+def measure_masked(model: TextModel, name: str, spec: str) -> dict[str, Any]:
     """Reads the answer from the masked hole and the text on both sides of it, also with an adapted model."""
     with mock.patch.object(choice, "is_adapted", return_value=False):
-        return measure(model, name, asked)
+        return measure(model, name, spec)
 
 
 def _choose(model: TextModel, question: Question) -> ChoiceResult:
@@ -85,12 +85,12 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=FOLDER / "results")
     options = parser.parse_args()
     rows = Rows(options.results / "cloze.jsonl")
-    for asked in options.model or ["smol"]:
-        model = open_model(asked)
+    for spec in options.model or ["smol"]:
+        model = open_model(spec)
         for name in ("cloze", "cloze_cuts"):
-            rows.add(f"{Path(asked).name}, {name}", partial(measure, model, name, asked))
+            rows.add(f"{Path(spec).name}, {name}", partial(measure, model, name, spec))
             if is_adapted(model.lm):
-                rows.add(f"{Path(asked).name}, {name}, masked", partial(measure_masked, model, name, asked))
+                rows.add(f"{Path(spec).name}, {name}, masked", partial(measure_masked, model, name, spec))
 
 
 if __name__ == "__main__":

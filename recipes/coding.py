@@ -53,23 +53,23 @@ def torn_program(index: int, number: int) -> TornProgram:
     return TornProgram(before, body, "; " + "; ".join(statements[number + 1 :]))
 
 
-def diffused(it: TextModel, torn: Sequence[TornProgram], steps: int) -> tuple[list[str], float]:
+def diffused(model: TextModel, torn: Sequence[TornProgram], steps: int) -> tuple[list[str], float]:
     """Whole programs, and network calls for each."""
-    found = infill(it, [one.template for one in torn], sampler="confidence", temperature=0.0, steps=steps)
-    return found.texts, found.nfe
+    filled = infill(model, [one.template for one in torn], sampler="confidence", temperature=0.0, steps=steps)
+    return filled.texts, filled.nfe
 
 
-def continued(it: TextModel, torn: Sequence[TornProgram], candidates: int) -> tuple[list[str], float]:
+def continued(model: TextModel, torn: Sequence[TornProgram], candidates: int) -> tuple[list[str], float]:
     """The likeliest whole program among those that begin alike, each written on from the left until a semicolon."""
-    found = generate(it, [one.before for one in torn], n=candidates, stop=[";"], max_new_tokens=8)
-    whole = [torn[i // candidates].filled(_body(torn[i // candidates], each.text)) for i, each in enumerate(found)]
+    written = generate(model, [one.before for one in torn], n=candidates, stop=[";"], max_new_tokens=8)
+    whole = [torn[i // candidates].filled(_body(torn[i // candidates], each.text)) for i, each in enumerate(written)]
     if candidates == 1:
-        return whole, found.nfe
+        return whole, written.nfe
     known = [text for text in whole if UNKNOWN not in text]
-    told = dict(zip(known, score(it, known), strict=True)) if known else {}
-    bits = [told[text].bits if text in told else math.inf for text in whole]
+    scores = dict(zip(known, score(model, known), strict=True)) if known else {}
+    bits = [scores[text].bits if text in scores else math.inf for text in whole]
     best = [min(range(i, i + candidates), key=bits.__getitem__) for i in range(0, len(whole), candidates)]
-    return [whole[k] for k in best], found.nfe * candidates + candidates
+    return [whole[k] for k in best], written.nfe * candidates + candidates
 
 
 def _body(torn: TornProgram, text: str) -> str:
@@ -90,11 +90,11 @@ def judged(texts: Sequence[str], nfe: float, seconds: float) -> dict[str, Any]:
     }
 
 
-def measured(it: TextModel, made: Trained, way: str, number: int, count: int) -> dict[str, Any]:
+def measured(model: TextModel, made: Trained, way: str, number: int, count: int) -> dict[str, Any]:
     torn = [torn_program(index, number) for index in range(count)]
     with cpu_timer() as clock, torch.no_grad():
         kind, _, times = way.partition(" ")
-        texts, nfe = diffused(it, torn, 8) if kind == "diffusion" else continued(it, torn, int(times or 1))
+        texts, nfe = diffused(model, torn, 8) if kind == "diffusion" else continued(model, torn, int(times or 1))
     return judged(texts, nfe, clock.seconds) | made.cost()
 
 
@@ -106,9 +106,9 @@ def tables(results: Path) -> dict[str, str]:
     }
     lines = []
     for way, name in ways.items():
-        found = [held.get(f"{way}, {hole}") for hole in HOLES]
+        rows = [held.get(f"{way}, {hole}") for hole in HOLES]
         lines.append(
-            [name, *(right(row, "right") for row in found), next((f"{row['nfe']:.1f}" for row in found if row), "–")]
+            [name, *(right(row, "right") for row in rows), next((f"{row['nfe']:.1f}" for row in rows if row), "–")]
         )
     return {"coding": markdown(["method", *(f"{hole} statement, % right" for hole in HOLES), "network calls"], lines)}
 
@@ -119,15 +119,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--programs", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path("runs") / "coding")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the rows")
-    told = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     runs = {"diffusion": presets.mdlm_code_tiny, "left": presets.ar_code_tiny}
-    rows = Rows(told.results / "coding.jsonl")
+    rows = Rows(args.results / "coding.jsonl")
     for kind, preset in runs.items():
-        out = told.out / preset.__name__
-        made = trained(preset(), out, told.minutes)
+        out = args.out / preset.__name__
+        made = trained(preset(), out, args.minutes)
         for way in ["diffusion"] if kind == "diffusion" else [f"left {k}" for k in CANDIDATES]:
             for hole, number in HOLES.items():
-                rows.add(f"{way}, {hole}", partial(measured, open_model(out), made, way, number, told.programs))
+                rows.add(f"{way}, {hole}", partial(measured, open_model(out), made, way, number, args.programs))
 
 
 if __name__ == "__main__":

@@ -155,33 +155,33 @@ def figures(made: Trained) -> dict[str, Any]:
 
 def written(made: Trained) -> dict[str, Any]:
     """What the run's own sampler writes: stories of the grammar or true summaries, and what their sources ask for."""
-    found, record = write_and_judge(made.model, made.run, made.run.sampler, WRITTEN)
-    return {**found, "different": len(set(record.texts)) / len(record.texts), "sample": record.texts[0]}
+    quality, record = write_and_judge(made.model, made.run, made.run.sampler, WRITTEN)
+    return {**quality, "different": len(set(record.texts)) / len(record.texts), "sample": record.texts[0]}
 
 
 def sampled(model: Path, sampler: Sampler) -> dict[str, Any]:
     """What a sampler writes with given weights."""
-    it = tasks.open_model(str(model))
-    assert it.run is not None
-    found, record = write_and_judge(it.lm, it.run, sampler, SAMPLED)
-    return {**weights(it), **found, "different": len(set(record.texts)) / len(record.texts)}
+    loaded = tasks.open_model(str(model))
+    assert loaded.run is not None
+    quality, record = write_and_judge(loaded.lm, loaded.run, sampler, SAMPLED)
+    return {**weights(loaded), **quality, "different": len(set(record.texts)) / len(record.texts)}
 
 
-def weights(it: tasks.TextModel) -> dict[str, Any]:
+def weights(model: tasks.TextModel) -> dict[str, Any]:
     """Which weights are measured."""
-    return {"run": it.name, "step": it.step}
+    return {"run": model.name, "step": model.step}
 
 
 def smoothness(trained: Path, run: Run) -> dict[str, Any]:
     """AuBLEU of codec and denoiser, tokens right under noise, what lies half way between stories; how many differ."""
-    it = tasks.open_model(str(trained))
-    model = it.lm
+    loaded = tasks.open_model(str(trained))
+    model = loaded.lm
     texts = tasks.sample_canvases(model, run.sampler, model.canvas(new=run.framing.length, rows=WRITTEN)).texts
     batches = first_batches(load_rows(run.data, "test", run.tokenizer, run.framing), CHOSEN)
     [halfway] = noise_levels.interpolation_scores(model, batches[0], sentences, [0.5])
     own = any(isinstance(part, MaskedEncoder) for part in model.modules())
     return {
-        **weights(it),
+        **weights(loaded),
         "aubleu": noise_levels.area_under_bleu(model, batches, [level / LEVELS for level in range(1, LEVELS + 1)]),
         "noisy": {str(sigma): right for sigma, right in noise_levels.decoding_robustness(model, batches, SIGMAS)},
         "halfway": halfway.spherical,
@@ -192,8 +192,8 @@ def smoothness(trained: Path, run: Run) -> dict[str, Any]:
 
 def sentences(texts: Sequence[str]) -> float:
     """The share of right sentences; one counts if all before it are right too."""
-    found = redraft.evaluation.grammar_score(texts, STORY_LANGUAGE).by_sentence
-    return sum(found) / max(1, len(found))
+    by_sentence = redraft.evaluation.grammar_score(texts, STORY_LANGUAGE).by_sentence
+    return sum(by_sentence) / max(1, len(by_sentence))
 
 
 # --- the command ---
@@ -207,13 +207,13 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--model", type=Path, default=Path("runs/diffusion_lm_tiny"), help="model for the table of samplers"
     )
     add_places(parser, "runs/continuous")
-    told = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    rows = Rows(told.results / f"continuous_{told.table}.jsonl")
-    asked = jobs(told.table, told.out, told.minutes)
-    if told.table == "samplers":
-        asked = {name: partial(sampled, told.model, sampler) for name, sampler in samplers().items()}
-    measure_all(rows, asked.items(), told.only)
+    rows = Rows(args.results / f"continuous_{args.table}.jsonl")
+    wanted = jobs(args.table, args.out, args.minutes)
+    if args.table == "samplers":
+        wanted = {name: partial(sampled, args.model, sampler) for name, sampler in samplers().items()}
+    measure_all(rows, wanted.items(), args.only)
 
 
 def jobs(table: str, out: Path, minutes: float) -> dict[str, Callable[[], dict[str, Any]]]:
@@ -225,8 +225,8 @@ def jobs(table: str, out: Path, minutes: float) -> dict[str, Callable[[], dict[s
         return {name: partial(row, system, places[name], minutes) for name, system in wanted.items()}
     own = {name: system.codec for name, system in wanted.items() if system.codec}
     first = {serialization.digest(codec): name for name, codec in reversed(own.items())}  # each codec once
-    found = (name for name in own if name in first.values() and latest_checkpoint(places[name]))
-    return {name: partial(smoothness, places[name], own[name]) for name in found}
+    trained_codecs = (name for name in own if name in first.values() and latest_checkpoint(places[name]))
+    return {name: partial(smoothness, places[name], own[name]) for name in trained_codecs}
 
 
 if __name__ == "__main__":

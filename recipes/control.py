@@ -51,18 +51,18 @@ SCALES: Mapping[str, dict[str, Any]] = {
 }
 
 
-def measured(it: TextModel, judge: Path, options: dict[str, Any], count: int) -> dict[str, Any]:
+def measured(model: TextModel, judge: Path, options: dict[str, Any], count: int) -> dict[str, Any]:
     """Measures one text for the parts of speech of each held-out story."""
     stories = [STORY_LANGUAGE.text(split_seed(0, "test"), index) for index in range(count)]
-    found, texts = written(it, judge, [tag_words(story) for story in stories], options)
+    kept, texts = written(model, judge, [tag_words(story) for story in stories], options)
     true = [STORY_LANGUAGE.log_prob(text) for text in texts]
     inside = [log_p / len(split_words(text)) for log_p, text in zip(true, texts, strict=True) if log_p > -math.inf]
     nats = -sum(inside) / len(inside) if inside else None
-    return {**found, **_share("grammatical", len(inside), count), "true_nats_per_word": nats, "example": texts[0]}
+    return {**kept, **_share("grammatical", len(inside), count), "true_nats_per_word": nats, "example": texts[0]}
 
 
 def written(
-    it: TextModel,
+    model: TextModel,
     judge: Path,
     wanted: Sequence[tuple[str, ...]],
     options: dict[str, Any],
@@ -71,21 +71,21 @@ def written(
     """One text for each sequence of parts of speech: how well they are kept, what it costs, and the texts."""
     count = len(wanted)
     with cpu_timer() as clock:
-        found = [control(it, pos=" ".join(tags), seed=i, **options) for i, tags in enumerate(wanted)]
-    texts = [record[0].text for record in found]
+        records = [control(model, pos=" ".join(tags), seed=i, **options) for i, tags in enumerate(wanted)]
+    texts = [record[0].text for record in records]
     right = [
         sum(a == b for a, b in zip(tag_words(text, lexicon), tags, strict=False)) / len(tags)
         for text, tags in zip(texts, wanted, strict=True)
     ]
     figures = {
-        "run": it.name,
-        "step": it.step,
+        "run": model.name,
+        "step": model.step,
         "targets": count,
         "success": sum(right) / count,
         "success_stderr": math.sqrt(sum((share - sum(right) / count) ** 2 for share in right)) / count,
         **_share("all_right", sum(share == 1 for share in right), count),
         "perplexity": generative_perplexity(texts, ModelJudge(open_model(judge).lm)).perplexity,
-        "nfe": sum(record.nfe for record in found) / count,
+        "nfe": sum(record.nfe for record in records) / count,
         "seconds_per_text": clock.seconds / count,
     }
     return figures, texts
@@ -122,18 +122,18 @@ GUIDED = {  # γ of the attribute classifier
 }
 
 
-def fulfilled(it: TextModel, judge: Path, wishes: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
+def fulfilled(model: TextModel, judge: Path, wishes: Sequence[dict[str, Any]], count: int) -> dict[str, Any]:
     """Measures texts with each of these conditions: the fraction that fulfills it, and fluency."""
     texts, met = [], []
     with cpu_timer() as clock:
         for seed, wish in enumerate(wishes):
-            asked = ControlSettings(**wish, n=-(-count // len(wishes)), seed=seed)
-            judged, found = ControlRequest(it, asked), plan_control(it, asked).results()
-            texts += [each.text for each in found]
-            met += [_met(judged, wish, each.text) for each in found]
+            settings = ControlSettings(**wish, n=-(-count // len(wishes)), seed=seed)
+            judged, results = ControlRequest(model, settings), plan_control(model, settings).results()
+            texts += [each.text for each in results]
+            met += [_met(judged, wish, each.text) for each in results]
     inside = [log_p / len(split_words(t)) for t in texts if (log_p := STORY_LANGUAGE.log_prob(t)) > -math.inf]
     return {
-        "run": it.name,
+        "run": model.name,
         "texts": len(texts),
         **_share("success", sum(met), len(met)),
         **_share("grammatical", len(inside), len(texts)),
@@ -156,8 +156,8 @@ def _met(judged: ControlRequest, wish: Mapping[str, Any], text: str) -> bool:
 def drawn(rows: Mapping[str, Mapping[str, Any]]) -> Svg:
     """Fluency against success, a curve over γ for each model."""
     curves = (
-        Curve.through(said, ((100 * rows[name]["success"], 100 * rows[name]["grammatical"]) for name in names))
-        for model, said in NAMES.items()
+        Curve.through(spoken, ((100 * rows[name]["success"], 100 * rows[name]["grammatical"]) for name in names))
+        for model, spoken in NAMES.items()
         if (names := [f"{model}, {way}" for way in SCALES if f"{model}, {way}" in rows])
     )
     title = "Parts of speech: control against fluency, one point per strength of control"
@@ -188,7 +188,7 @@ NAMES = {  # directory → its label in the table
 def tabled(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """The table of all methods on the stories."""
     heads = ("method", "control", "tags right", "whole sequences", "stories", "nats", "judge", "calls", "CPU s")
-    lines = [[*found, *_kept(row), *_fluent(row), *_cost(row)] for found, row in _by_method(NAMES, rows)]
+    lines = [[*labels, *_kept(row), *_fluent(row), *_cost(row)] for labels, row in _by_method(NAMES, rows)]
     return markdown(heads, lines)
 
 
@@ -196,18 +196,18 @@ def real_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """The table of sentences about restaurants, which have no grammar to check."""
     heads = ("method", "control", "tags right", "whole sequences", "judge", "calls", "CPU s")
     people = ["people", "", "", "", f"{rows['people']['perplexity']:.2f}", "", ""] if "people" in rows else []
-    lines = [[*found, *_kept(row), f"{row['perplexity']:.2f}", *_cost(row)] for found, row in _by_method(E2E, rows)]
+    lines = [[*labels, *_kept(row), f"{row['perplexity']:.2f}", *_cost(row)] for labels, row in _by_method(E2E, rows)]
     return markdown(heads, [*([people] if people else []), *lines])
 
 
 def wished(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """The table of attributes, lengths, words and patterns, with all methods."""
     order = [f"{wish}, {way}" for wish in ("none", *WISHES) for way in ("free", *DEMANDS, *sorted(GUIDED))]
-    told = [(name.split(", ", 1), rows[name]) for name in order if name in rows]
+    named = [(name.split(", ", 1), rows[name]) for name in order if name in rows]
     heads = ("condition", "method", "fulfilled", "stories", "nats per word of stories", "judge", "CPU s")
     return markdown(
         heads,
-        [[*name, _percent(row, "success"), *_fluent(row), f"{row['seconds_per_text']:.1f}"] for name, row in told],
+        [[*name, _percent(row, "success"), *_fluent(row), f"{row['seconds_per_text']:.1f}"] for name, row in named],
     )
 
 
@@ -215,8 +215,8 @@ def _by_method(
     names: Mapping[str, str], rows: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
     """The labels of a row, and the row."""
-    for model, told in names.items():
-        yield from (((told, way), rows[f"{model}, {way}"]) for way in SCALES if f"{model}, {way}" in rows)
+    for model, label in names.items():
+        yield from (((label, way), rows[f"{model}, {way}"]) for way in SCALES if f"{model}, {way}" in rows)
 
 
 def _kept(row: Mapping[str, Any]) -> list[str]:
@@ -252,45 +252,45 @@ def measure(models: Sequence[Path], judge: Path, targets: int, results: Path) ->
     rows = Rows(results / "control.jsonl")
     for way in ("γ = 1", "demanded", "γ = 0.5", "γ = 2", "γ = 0.25", "free"):
         for path in models:
-            it = open_model(path)
-            if "tagger" in it.lm.parts and way == "free":
+            model = open_model(path)
+            if "tagger" in model.lm.parts and way == "free":
                 continue  # as without the tagger
-            loose = isinstance(it.lm.process, Masked) and it.lm.block is None and "tagger" not in it.lm.parts
+            loose = isinstance(model.lm.process, Masked) and model.lm.block is None and "tagger" not in model.lm.parts
             orders: dict[str, dict[str, Any]] = {"": {}}
             if loose:
                 orders[" in any order"] = {"sampler": "any-order", "steps": 68}
             for order, more in orders.items():
-                found = partial(measured, it, judge, {**SCALES[way], **more}, targets)
-                rows.add(f"{path.name}{order}, {way}", found)
+                row = partial(measured, model, judge, {**SCALES[way], **more}, targets)
+                rows.add(f"{path.name}{order}, {way}", row)
 
 
 def measure_wishes(model: Path, judge: Path, texts: int, results: Path) -> None:
-    rows, it = Rows(results / "control_wishes.jsonl"), open_model(model)
-    rows.add("none, free", partial(fulfilled, it, judge, [{"banned": ("xylophone",)}], texts))
+    rows, loaded = Rows(results / "control_wishes.jsonl"), open_model(model)
+    rows.add("none, free", partial(fulfilled, loaded, judge, [{"banned": ("xylophone",)}], texts))
     for name, wishes in WISHES.items():
         for way, more in DEMANDS.items():
-            asked = [wish | more for wish in wishes]
-            rows.add(f"{name}, {way}", partial(fulfilled, it, judge, asked, texts))
+            demanded = [wish | more for wish in wishes]
+            rows.add(f"{name}, {way}", partial(fulfilled, loaded, judge, demanded, texts))
 
 
 def measure_guided(layers: Sequence[Path], judge: Path, texts: int, results: Path) -> None:
     """The attribute that each layer was trained on, over γ, in any order and as many steps as there are words."""
     rows = Rows(results / "control_wishes.jsonl")
     for path, (way, scale) in ((path, way) for way in GUIDED.items() for path in layers):
-        it = open_model(path)
-        assert it.run is not None
-        topic, names = str(getattr(it.run.data, "topic", "")), getattr(it.run.data, "classes", ())
+        model = open_model(path)
+        assert model.run is not None
+        topic, names = str(getattr(model.run.data, "topic", "")), getattr(model.run.data, "classes", ())
         if topic not in WISHES:
             raise SystemExit(f"{path} has no classifier of {', '.join(WISHES)}; train mdlm_attribute_tiny")
-        asked = [wish | {"scale": scale, "sampler": "any-order", "steps": 68} for wish in WISHES[topic]]
+        conditions = [wish | {"scale": scale, "sampler": "any-order", "steps": 68} for wish in WISHES[topic]]
         if "first order" in way:
-            asked = [wish | _first_order(it, names.index(_value(wish)), scale) for wish in WISHES[topic]]
-        rows.add(f"{topic}, {way}", partial(fulfilled, it, judge, asked, texts))
+            conditions = [wish | _first_order(model, names.index(_value(wish)), scale) for wish in WISHES[topic]]
+        rows.add(f"{topic}, {way}", partial(fulfilled, model, judge, conditions, texts))
 
 
-def _first_order(it: TextModel, label: int, scale: float) -> dict[str, Any]:
+def _first_order(model: TextModel, label: int, scale: float) -> dict[str, Any]:
     """Guidance by one gradient for all words, instead of trying each word."""
-    log_prob = it.lm.part(AttributeClassifier).log_prob(label)
+    log_prob = model.lm.part(AttributeClassifier).log_prob(label)
     sampler = GuidedSampler(Unmask(68, AnyOrder()), FirstOrderClassifier(log_prob, scale))
     return {"sampler": sampler, "scale": 0.0}  # nothing else guides
 

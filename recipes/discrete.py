@@ -214,19 +214,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/discrete"), help="directory for the models")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
     parser.add_argument("--only", nargs="+", help="rows to measure")
-    told = parser.parse_args(argv)
-    rows = Rows(told.results / f"{told.table}.jsonl")
+    args = parser.parse_args(argv)
+    rows = Rows(args.results / f"{args.table}.jsonl")
     torch.set_num_threads(1)
-    measure_all(rows, jobs(told.table, told.out, told.minutes).items(), told.only)
+    measure_all(rows, jobs(args.table, args.out, args.minutes).items(), args.only)
 
 
 def jobs(table: str, out: Path, minutes: float) -> Mapping[str, Measure]:
     if table == "remask":
         return remask(out, minutes)
     if table == "methods":
-        asked = {n: (*each, minutes) for n, each in methods().items()}
-        asked |= {n.replace("_tiny", "_long"): (*methods()[n], PATIENCE * minutes) for n in PATIENT}
-        return {n: partial(method_row, run, how, STEPS, out / n, long) for n, (run, how, long) in asked.items()}
+        wanted = {n: (*each, minutes) for n, each in methods().items()}
+        wanted |= {n.replace("_tiny", "_long"): (*methods()[n], PATIENCE * minutes) for n in PATIENT}
+        return {n: partial(method_row, run, how, STEPS, out / n, long) for n, (run, how, long) in wanted.items()}
     return {
         n: partial(gidd_row, run, out / n, minutes)
         if n.startswith("gidd")

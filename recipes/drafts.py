@@ -38,13 +38,13 @@ RESULTS = ROOT / "bench" / "results"
 # --- texts of its own ---
 
 
-def rows_of(it: TextModel, data: Sequence[str], length: int, count: int) -> Tensor:
+def rows_of(model: TextModel, data: Sequence[str], length: int, count: int) -> Tensor:
     """(count, L) rows that the model was not trained on: of its own held-out data, or of other text."""
-    if data or it.run is None:
+    if data or model.run is None:
         text, framing = parse_source(data), PackedRows(length)
     else:
-        text, framing = it.run.data, it.run.framing  # type: ignore[assignment]
-    batches = first_batches(load_rows(text, "valid", it.tokenizer, framing), count)
+        text, framing = model.run.data, model.run.framing  # type: ignore[assignment]
+    batches = first_batches(load_rows(text, "valid", model.tokenizer, framing), count)
     return torch.cat([batch.tokens for batch in batches])[:count]
 
 
@@ -56,18 +56,18 @@ def continued(model: DiffusionLM, rows: Tensor, kept: int, greedy: bool, seed: i
     return model.text(final_canvas(sampler(model, model.process, canvas, rng=rng(seed, len(rows)))))
 
 
-def continued_rows(it: TextModel, rows: Tensor) -> Iterator[str]:
+def continued_rows(model: TextModel, rows: Tensor) -> Iterator[str]:
     for number, some in enumerate(rows.split(64)):
         kept = 1 + number * 7 % max(1, rows.shape[1] * 3 // 5)
-        yield from continued(it.lm.eval(), some, kept, number % 4 != 3, number)
+        yield from continued(model.lm.eval(), some, kept, number % 4 != 3, number)
 
 
-def answered(it: TextModel, questions: Sequence[str], length: int) -> Iterator[dict[str, str]]:
+def answered(model: TextModel, questions: Sequence[str], length: int) -> Iterator[dict[str, str]]:
     """Each question with the model's own answer, greedy: questions whose prompts are equally long, side by side."""
-    if not isinstance(it.tokenizer, HubTokenizer) or it.tokenizer.template is None:
+    if not isinstance(model.tokenizer, HubTokenizer) or model.tokenizer.template is None:
         raise SystemExit("--chat needs a model with a chat template in its tokenizer")
     by_length: dict[int, list[tuple[str, list[int]]]] = {}
-    prompt, masked = question_encoder(it.tokenizer), it.lm.config.vocab.masked
+    prompt, masked = question_encoder(model.tokenizer), model.lm.config.vocab.masked
     for question in questions:
         ids = prompt(question)
         by_length.setdefault(len(ids), []).append((question, ids))
@@ -77,25 +77,25 @@ def answered(it: TextModel, questions: Sequence[str], length: int) -> Iterator[d
             z = torch.tensor([[*ids, *[masked] * (length - kept)] for _, ids in group])
             canvas = Canvas(z, (torch.arange(length) < kept).expand_as(z))
             done = final_canvas(
-                Blocks(Unmask(1), stop=True)(it.lm.eval(), it.lm.process, canvas, rng=rng(0, len(group)))
+                Blocks(Unmask(1), stop=True)(model.lm.eval(), model.lm.process, canvas, rng=rng(0, len(group)))
             )
-            answers = it.lm.text(Canvas(done.z[:, kept:], done.fixed[:, kept:]))
+            answers = model.lm.text(Canvas(done.z[:, kept:], done.fixed[:, kept:]))
             yield from ({"source": q, "target": a} for (q, _), a in zip(group, answers, strict=True))
 
 
-def own_texts(asked: argparse.Namespace) -> None:
-    it = open_model(asked.model)
-    if asked.chat is None:
-        made = ({"text": text} for text in continued_rows(it, rows_of(it, asked.data, asked.length, asked.texts)))
+def own_texts(args: argparse.Namespace) -> None:
+    model = open_model(args.model)
+    if args.chat is None:
+        made = ({"text": text} for text in continued_rows(model, rows_of(model, args.data, args.length, args.texts)))
     else:
-        lines = asked.chat.read_text("utf-8").splitlines()[: asked.texts]
-        questions = [said.get("source") or said["src"] for said in map(json.loads, lines)]
-        made = answered(it, questions, asked.length)
-    with asked.out.open("w", encoding="utf-8") as file:
+        lines = args.chat.read_text("utf-8").splitlines()[: args.texts]
+        questions = [line.get("source") or line["src"] for line in map(json.loads, lines)]
+        made = answered(model, questions, args.length)
+    with args.out.open("w", encoding="utf-8") as file:
         for done, text in enumerate(made, 1):
             file.write(json.dumps(text, ensure_ascii=False) + "\n")
             file.flush()
-            print(f"\r{done} texts in {asked.out}", end="", flush=True)
+            print(f"\r{done} texts in {args.out}", end="", flush=True)
     print()
 
 
@@ -118,15 +118,15 @@ def drafts_table(row: Mapping[str, Any]) -> str:
         [
             named(name),
             "adaptive" if length == "adaptive" else length,
-            f"{100 * said['acceptance']:.0f}",
-            f"{said['tokens_per_round']:.2f}",
-            "–" if said["draft_cost"] is None else f"{said['draft_cost']:.2f}",
-            f"{said['tokens_per_second']:,.0f}",
-            f"{said['speedup']:.2f} ×",
-            f"{said['same']} of {row['prompts']}",
+            f"{100 * measured['acceptance']:.0f}",
+            f"{measured['tokens_per_round']:.2f}",
+            "–" if measured["draft_cost"] is None else f"{measured['draft_cost']:.2f}",
+            f"{measured['tokens_per_second']:,.0f}",
+            f"{measured['speedup']:.2f} ×",
+            f"{measured['same']} of {row['prompts']}",
         ]
         for name, by_length in row["draft"].items()
-        for length, said in by_length.items()
+        for length, measured in by_length.items()
         if name in ALL_LENGTHS or length in ("adaptive", max(by_length, key=_tokens))  # the picture has all
     ]
     return markdown(head, lines)
@@ -171,13 +171,13 @@ def training_table(row: Mapping[str, Any]) -> str:
     return markdown(["step", *map(str, steps)], [["bits per token", *(f"{each:.2f}" for each in bits)]])
 
 
-def note_training(asked: argparse.Namespace) -> None:
+def note_training(args: argparse.Namespace) -> None:
     """A row of the losses in the metrics.jsonl of a training, in place of an older one."""
-    lines = map(json.loads, (asked.run / "metrics.jsonl").read_text("utf-8").splitlines())
+    lines = map(json.loads, (args.run / "metrics.jsonl").read_text("utf-8").splitlines())
     losses = {line["step"]: line["train_loss_bits_per_token"] for line in lines if "train_loss_bits_per_token" in line}
-    row = {"name": f"{asked.run.name}, training", "command": f"python recipes/drafts.py training {asked.run}"}
+    row = {"name": f"{args.run.name}, training", "command": f"python recipes/drafts.py training {args.run}"}
     row |= {"losses": [[step, round(bits, 3)] for step, bits in losses.items() if step % 20 == 0]}
-    file = asked.results / "speculation.jsonl"
+    file = args.results / "speculation.jsonl"
     others = [line for line in file.read_text("utf-8").splitlines() if json.loads(line).get("name") != row["name"]]
     file.write_text("\n".join([*others, json.dumps(row)]) + "\n", "utf-8")
 
@@ -189,10 +189,10 @@ def _measured(results: Path) -> dict[str, dict[str, Any]]:
 
 def tables(results: Path) -> dict[str, str]:
     rows = _measured(results)
-    found = {"costs": cost_table(rows)}
-    found |= {"training smollm2": training_table(rows[TRAINING])} if TRAINING in rows else {}
-    found |= {f"plain {name}": plain_table(rows[key]) for name, key in PLAIN.items() if key in rows}
-    return found | {f"drafts {name}": drafts_table(rows[key]) for name, key in DRAFTS.items() if key in rows}
+    drawn_tables = {"costs": cost_table(rows)}
+    drawn_tables |= {"training smollm2": training_table(rows[TRAINING])} if TRAINING in rows else {}
+    drawn_tables |= {f"plain {name}": plain_table(rows[key]) for name, key in PLAIN.items() if key in rows}
+    return drawn_tables | {f"drafts {name}": drafts_table(rows[key]) for name, key in DRAFTS.items() if key in rows}
 
 
 NAMES = {
@@ -211,14 +211,16 @@ DRAFTS = PLAIN | {"stories drawn": "stories, temperature 1", "smollm2 drawn": "s
 
 # --- the picture ---
 
-Said = Mapping[str, Any]
+Figures = Mapping[str, Any]
 
 
-def drawn(row: Said) -> Svg:
+def drawn(row: Figures) -> Svg:
     """Against the length of drafts, and for a diffusion model against its steps."""
-    fixed = {name: {int(n): said for n, said in by.items() if n != "adaptive"} for name, by in row["draft"].items()}
+    fixed = {
+        name: {int(n): figures for n, figures in by.items() if n != "adaptive"} for name, by in row["draft"].items()
+    }
     lengths = {name: by for name, by in fixed.items() if "@" not in name}
-    steps: dict[str, dict[int, Said]] = {}
+    steps: dict[str, dict[int, Figures]] = {}
     for name in fixed.keys() - lengths.keys():
         drafter, _, count = name.partition("@")
         steps.setdefault(drafter, {})[int(count)] = fixed[name][max(fixed[name])]
@@ -229,10 +231,10 @@ def drawn(row: Said) -> Svg:
     return chart_picture(charts)
 
 
-def _speeds(series: Mapping[str, Mapping[int, Said]]) -> tuple[Curve, ...]:
+def _speeds(series: Mapping[str, Mapping[int, Figures]]) -> tuple[Curve, ...]:
     """Speed and tokens per pass against a whole number, for each drafter."""
     return tuple(
-        Curve(named(name), tuple(Point(n, said[key]) for n, said in sorted(by.items())), dashed)
+        Curve(named(name), tuple(Point(n, figures[key]) for n, figures in sorted(by.items())), dashed)
         for name, by in series.items()
         for key, dashed in (("speedup", False), ("tokens_per_round", True))
     )
@@ -259,8 +261,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     training.add_argument("run", type=Path)
     training.add_argument("--results", type=Path, default=RESULTS)
     training.set_defaults(do=note_training)
-    asked = parser.parse_args(argv)
-    asked.do(asked)
+    args = parser.parse_args(argv)
+    args.do(args)
 
 
 if __name__ == "__main__":

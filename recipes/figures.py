@@ -47,35 +47,35 @@ class Sentence:
     figures: tuple[str | Mapping[str, str], ...]
 
     def values(self, results: Path) -> list[str]:
-        return [figure(it, results) if isinstance(it, str) else it["given"] for it in self.figures]
+        return [figure(part, results) if isinstance(part, str) else part["given"] for part in self.figures]
 
     def places(self, page: str) -> list[tuple[int, int]]:
         """Where the figures are in a page, which may break its lines anywhere. A sentence begins with a word."""
         parts = [r"\s+".join(map(re.escape, part.split(" "))) for part in self.sentence.split("{}")]
-        found = [*re.finditer(r"(?<!\S)" + r"(\S.{0,60}?)".join(parts) + r"(?=\s|$)", page, re.DOTALL)]
-        if len(found) != 1 or len(parts) != len(self.figures) + 1 or not parts[0]:
-            raise ValueError(f"{len(found)} places for {len(self.figures)} figures of {self.sentence!r}")
-        return [found[0].span(i + 1) for i in range(len(self.figures))]
+        matches = [*re.finditer(r"(?<!\S)" + r"(\S.{0,60}?)".join(parts) + r"(?=\s|$)", page, re.DOTALL)]
+        if len(matches) != 1 or len(parts) != len(self.figures) + 1 or not parts[0]:
+            raise ValueError(f"{len(matches)} places for {len(self.figures)} figures of {self.sentence!r}")
+        return [matches[0].span(i + 1) for i in range(len(self.figures))]
 
 
 def sentences(file: Path = SENTENCES) -> dict[str, list[Sentence]]:
     """The sentences with figures, by page (its path from the top of the repository)."""
     pages = json.loads(file.read_text("utf-8"))
-    return {page: [Sentence(one["sentence"], tuple(one["figures"])) for one in found] for page, found in pages.items()}
+    return {page: [Sentence(one["sentence"], tuple(one["figures"])) for one in own] for page, own in pages.items()}
 
 
-def with_figures(page: str, found: Sequence[Sentence], results: Path = RESULTS) -> str:
+def with_figures(page: str, known: Sequence[Sentence], results: Path = RESULTS) -> str:
     """The page with the figures of these sentences written anew."""
-    spans = [(span, value) for one in found for span, value in zip(one.places(page), one.values(results), strict=True)]
+    spans = [(span, value) for one in known for span, value in zip(one.places(page), one.values(results), strict=True)]
     for (start, end), value in sorted(spans, reverse=True):
         if page[start:end].split() != value.split():  # a line may break inside it
             page = page[:start] + value + page[end:]
     return page
 
 
-def unfounded(page: str, found: Sequence[Sentence] = ()) -> list[str]:
+def unfounded(page: str, known: Sequence[Sentence] = ()) -> list[str]:
     """Figures in the prose of a page or template that no row and no source accounts for."""
-    for start, end in sorted((span for one in found for span in one.places(page)), reverse=True):
+    for start, end in sorted((span for one in known for span in one.places(page)), reverse=True):
         page = f"{page[:start]} {page[end:]}"
     return _FIGURE.findall(_HIDDEN.sub(" ", page))
 
@@ -111,18 +111,18 @@ def _held(file: str, results: Path) -> dict[str, Any]:
         held = Rows(results / f"{file}.jsonl").read()
         return held | {each["method"]: each for each in summaries([row for row in held.values() if "method" in row])}
     lines = (results.parents[1] / "bench" / "results" / f"{name}.jsonl").read_text("utf-8").splitlines()
-    found = [row | {"name": row[key]} for row in map(json.loads, lines) for key in _NAMES if key in row]
-    found += [row | {"name": f"{row['curve']}, {row['setting']}"} for row in map(json.loads, lines) if "curve" in row]
-    return {row["name"]: row for row in found}
+    rows = [row | {"name": row[key]} for row in map(json.loads, lines) for key in _NAMES if key in row]
+    rows += [row | {"name": f"{row['curve']}, {row['setting']}"} for row in map(json.loads, lines) if "curve" in row]
+    return {row["name"]: row for row in rows}
 
 
 def _value(held: Mapping[str, Any], name: str, key: str, mark: str) -> float:
-    found: Any = held.get(name)
+    value: Any = held.get(name)
     for part in key.split("/"):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    if not isinstance(found, int | float):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if not isinstance(value, int | float):
         raise ValueError(f"figure `{mark}`: no row {name!r} with a figure {key!r}; measure it, or delete the sentence")
-    return float(found)
+    return float(value)
 
 
 def _shown(value: float, form: str) -> str:

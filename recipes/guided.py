@@ -51,21 +51,21 @@ def story_row(made: Trained, scale: float, each: int) -> dict[str, Any]:
 
     Every class has noise of its own: without it, texts that ignore their class would be the same for all.
     """
-    it, options = TextModel(made.model.eval(), made.run), {"n": each, "guidance": scale, "steps": STEPS}
+    model, options = TextModel(made.model.eval(), made.run), {"n": each, "guidance": scale, "steps": STEPS}
     with cpu_timer() as clock:
-        found = {name: generate(it, label=name, seed=seed, **options) for seed, name in enumerate(TOPIC.classes)}
-    texts = {name: record.texts for name, record in found.items()}
+        records = {name: generate(model, label=name, seed=seed, **options) for seed, name in enumerate(TOPIC.classes)}
+    texts = {name: record.texts for name, record in records.items()}
     count = each * len(texts)
     kept = sum(TOPIC.check(name, text).share for name, some in texts.items() for text in some) / count
     right = proportion(grammar_score([text for some in texts.values() for text in some], STORY_LANGUAGE).share, count)
     cost = {"texts": count, "seconds_per_text": clock.seconds / count}
-    nfe = sum(record.nfe for record in found.values()) / len(found)
+    nfe = sum(record.nfe for record in records.values()) / len(records)
     return {**made.cost(), "scale": scale, **fidelity(kept, count), **right, **spread(texts), "nfe": nfe, **cost}
 
 
 def fidelity(share: float, count: int) -> dict[str, float]:
-    found = proportion(share, count)
-    return {"fidelity": found["share"], "fidelity_stderr": found["share_stderr"]}
+    estimate = proportion(share, count)
+    return {"fidelity": estimate["share"], "fidelity_stderr": estimate["share_stderr"]}
 
 
 def spread(texts: dict[str, list[str]]) -> dict[str, float]:
@@ -126,10 +126,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=1.0, help="CPU minutes per training")
     parser.add_argument("--texts", type=int, default=4, help="texts per class and scale")
     add_places(parser, "runs/guided")
-    told = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    rows = Rows(told.results / "guided.jsonl")
-    measure_all(rows, jobs(told.out, told.minutes, told.texts), told.only)
+    rows = Rows(args.results / "guided.jsonl")
+    measure_all(rows, jobs(args.out, args.minutes, args.texts), args.only)
 
 
 if __name__ == "__main__":

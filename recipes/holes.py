@@ -32,11 +32,11 @@ class Cut(NamedTuple):
 
 def cuts(model: TextModel, text: str, kind: str, count: int) -> list[Cut]:
     """Random cuts of one kind, the same for the same text."""
-    words, draw, found = text.split(), Random(f"{kind} {len(text)}"), list[Cut]()
-    while len(found) < count:
+    words, draw, chosen = text.split(), Random(f"{kind} {len(text)}"), list[Cut]()
+    while len(chosen) < count:
         at = draw.randrange(BEFORE, len(words) - AFTER - 4)
-        found += _cut(model, words, at, kind, draw)
-    return found[:count]
+        chosen += _cut(model, words, at, kind, draw)
+    return chosen[:count]
 
 
 def _cut(model: TextModel, words: list[str], at: int, kind: str, draw: Random) -> Iterator[Cut]:
@@ -56,16 +56,16 @@ def _cut(model: TextModel, words: list[str], at: int, kind: str, draw: Random) -
     yield Cut(f"{before} {kept}{hole}{match[3]} {after}", inside[len(kept) :])
 
 
-def measure(model: TextModel, text: str, kind: str, count: int, asked: str) -> dict[str, Any]:
+def measure(model: TextModel, text: str, kind: str, count: int, spec: str) -> dict[str, Any]:
     chosen = cuts(model, text, kind, count)
     ways = {}
     for way in ("with rules", "without"):
         with mock.patch.object(infilling, "_rules_work", infilling._rules_work if way == "with rules" else _never):
             filled = [infill(model, cut.template)[0] for cut in chosen]
-        right = [found.fills[0] == cut.lost for found, cut in zip(filled, chosen, strict=True)]
+        right = [result.fills[0] == cut.lost for result, cut in zip(filled, chosen, strict=True)]
         ways[way] = sum(right) / count
     examples = [[cut.template, cut.lost] for cut in chosen[:3]]
-    return {"model": asked, "run": model.name, "kind": kind, "holes": count, "right": ways, "examples": examples}
+    return {"model": spec, "run": model.name, "kind": kind, "holes": count, "right": ways, "examples": examples}
 
 
 def _never(*_: object) -> bool:
@@ -78,12 +78,12 @@ def main() -> None:
     parser.add_argument("--model", default="smol")
     parser.add_argument("--count", type=int, default=60, help="words; half as many spans and parts of words")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    asked = parser.parse_args()
-    model, text = open_model(asked.model), asked.data.read_text("utf-8")
-    rows = Rows(asked.results / "holes.jsonl")
-    for kind, count in (("words", asked.count), ("parts", asked.count // 2), ("spans", asked.count // 2)):
-        name = f"{Path(asked.model).name}, {kind}"
-        rows.add(name, partial(measure, model, text, kind, count, asked.model))
+    args = parser.parse_args()
+    model, text = open_model(args.model), args.data.read_text("utf-8")
+    rows = Rows(args.results / "holes.jsonl")
+    for kind, count in (("words", args.count), ("parts", args.count // 2), ("spans", args.count // 2)):
+        name = f"{Path(args.model).name}, {kind}"
+        rows.add(name, partial(measure, model, text, kind, count, args.model))
 
 
 if __name__ == "__main__":

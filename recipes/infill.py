@@ -58,39 +58,40 @@ def torn(index: int, holes: int) -> Torn:
             return Torn(words, spans)
 
 
-def right(found: Any, story: Torn) -> list[bool]:
-    return [split_words(fill) == lost for fill, lost in zip(found.fills, story.lost, strict=True)]
+def right(result: Any, story: Torn) -> list[bool]:
+    return [split_words(fill) == lost for fill, lost in zip(result.fills, story.lost, strict=True)]
 
 
-def measured(it: TextModel, stories: Sequence[Torn], hole: str | None) -> dict[str, Any]:
+def measured(model: TextModel, stories: Sequence[Torn], hole: str | None) -> dict[str, Any]:
     """How many holes are right, how many have the right length, how many stories are grammatical, and the cost."""
     options: dict[str, Any] = {"room": 32, "temperature": 0.0, "sampler": "confidence", "steps": 64}
-    if it.lm.process.grows:
+    if model.lm.process.grows:
         options |= {"temperature": None, "sampler": "own"}
     with cpu_timer() as clock:
-        found = infill(it, [story.template(hole) for story in stories], **options)
-    holes = [yes for text, story in zip(found, stories, strict=True) for yes in right(text, story)]
+        results = infill(model, [story.template(hole) for story in stories], **options)
+    holes = [yes for text, story in zip(results, stories, strict=True) for yes in right(text, story)]
     sizes = [
         len(split_words(fill)) == len(lost)
-        for text, story in zip(found, stories, strict=True)
+        for text, story in zip(results, stories, strict=True)
         for fill, lost in zip(text.fills, story.lost, strict=True)
     ]
-    inside = [STORY_LANGUAGE.log_prob(text.text) > -math.inf for text in found]
+    inside = [STORY_LANGUAGE.log_prob(text.text) > -math.inf for text in results]
     means = {"right": holes, "length_right": sizes, "grammatical": inside}
     shares = {name: sum(values) / len(values) for name, values in means.items()}
-    return shares | {"nfe": found.nfe, "seconds_per_text": clock.seconds / len(stories)}
+    return shares | {"nfe": results.nfe, "seconds_per_text": clock.seconds / len(stories)}
 
 
-def compared(it: TextModel, count: int, holes: int) -> dict[str, Any]:
+def compared(model: TextModel, count: int, holes: int) -> dict[str, Any]:
     stories = [torn(index, holes) for index in range(count)]
     ways: dict[str, str | None] = {"true": None, "free": "[[*]]", "range": f"[[1-{LONGEST}]]"}
-    if it.lm.process.grows:
+    if model.lm.process.grows:
         ways.pop("range")
-    found = {way: measured(it, stories, hole) for way, hole in ways.items()}
-    kept = found["free"]["right"] / found["true"]["right"]
-    error = math.sqrt(found["true"]["right"] * (1 - found["true"]["right"]) / (count * holes)) / found["true"]["right"]
-    row = {"run": it.name, "step": it.step, "stories": count, "holes": holes, "kept": kept, "kept_stderr": error}
-    return row | {"goal": GOAL, "reached": kept >= GOAL} | found
+    by_way = {way: measured(model, stories, hole) for way, hole in ways.items()}
+    true = by_way["true"]["right"]
+    kept = by_way["free"]["right"] / true
+    error = math.sqrt(true * (1 - true) / (count * holes)) / true
+    row = {"run": model.name, "step": model.step, "stories": count, "holes": holes, "kept": kept, "kept_stderr": error}
+    return row | {"goal": GOAL, "reached": kept >= GOAL} | by_way
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -28,10 +28,10 @@ class Tallied:
 def returned(given: str, text: str) -> list[bool]:
     """For each word of the given text whether it stands in the other one, the two aligned word by word."""
     a, b = given.split(), text.split()
-    found = [False] * len(a)
+    kept = [False] * len(a)
     for start, _, size in SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
-        found[start : start + size] = [True] * size
-    return found
+        kept[start : start + size] = [True] * size
+    return kept
 
 
 def judged(made: Sequence[CorruptedText], texts: Sequence[str], known: Collection[str]) -> dict[str, Any]:
@@ -44,15 +44,15 @@ def judged(made: Sequence[CorruptedText], texts: Sequence[str], known: Collectio
     wrong, real, right = Tallied(), Tallied(), Tallied()
     for each, text in zip(made, texts, strict=True):
         spelled = hidden(each, known)
-        for found, errors, is_real in zip(returned(each.given, text), each.kinds, spelled, strict=True):
+        for is_right, errors, is_real in zip(returned(each.given, text), each.kinds, spelled, strict=True):
             if not errors:
-                right.add(found)
+                right.add(is_right)
             elif is_real:
-                real.add(found)
+                real.add(is_right)
             else:
-                wrong.add(found)
+                wrong.add(is_right)
                 for kind in dict.fromkeys(errors):
-                    kinds.setdefault(kind, Tallied()).add(found)
+                    kinds.setdefault(kind, Tallied()).add(is_right)
     return {
         "restored": share(wrong),
         "restored_with_real": share(Tallied(wrong.words + real.words, wrong.right + real.right)),
@@ -61,26 +61,26 @@ def judged(made: Sequence[CorruptedText], texts: Sequence[str], known: Collectio
         "misspelled": wrong.words,
         "real": real.words,
         "words": right.words,
-        "kinds": {kind: share(found) for kind, found in sorted(kinds.items())},
+        "kinds": {kind: share(is_right) for kind, is_right in sorted(kinds.items())},
     }
 
 
 def hidden(each: CorruptedText, known: Collection[str]) -> list[bool]:
     """For each word whether its errors made other known words of it: nobody sees those without the text around."""
     given, wrong = each.given.split(), each.text.split()
-    found = [False] * len(given)
+    is_word = [False] * len(given)
     for tag, a, b, c, d in SequenceMatcher(None, given, wrong, autojunk=False).get_opcodes():
         if tag != "equal":
             spelled = [w.lower() for text in wrong[c:d] for w in WORD.findall(text)]
             same = b - a == d - c
             for i in range(a, b):
                 own = [w.lower() for w in WORD.findall(wrong[c + i - a])] if same else spelled
-                found[i] = bool(own) and all(w in known for w in own)
-    return found
+                is_word[i] = bool(own) and all(w in known for w in own)
+    return is_word
 
 
-def share(found: Tallied) -> float:
-    return found.right / max(1, found.words)
+def share(tallied: Tallied) -> float:
+    return tallied.right / max(1, tallied.words)
 
 
 def counted(texts: Iterable[str]) -> Counter[str]:

@@ -66,12 +66,12 @@ def row(way: Way, size: int) -> dict[str, Any]:
     spent = []
     for _ in range(TIMES):
         with cpu_timer() as clock:
-            found = sample_canvases(model, sampler, model.canvas(new=size))
+            record = sample_canvases(model, sampler, model.canvas(new=size))
         spent.append(clock.seconds)
         if clock.seconds > LONG:
             break
     made = {"network": "4 × 256, fresh weights", "sampler": str(sampler)}
-    return {"length": size, "nfe": found.nfe, "seconds": min(spent), "times": len(spent), **made}
+    return {"length": size, "nfe": record.nfe, "seconds": min(spent), "times": len(spent), **made}
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -80,11 +80,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--results", type=Path, default=Path(__file__).parent / "results", help="directory for the rows"
     )
-    told = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    rows = Rows(told.results / "lengths.jsonl")
+    rows = Rows(args.results / "lengths.jsonl")
     for name, way in WAYS.items():
-        for size in told.lengths:
+        for size in args.lengths:
             rows.add(f"{name}, {size}", partial(row, way, size))
 
 

@@ -77,11 +77,11 @@ def row(run: Run, out: Path, minutes: float, count: int) -> dict[str, Any]:
     """Each bound in bits per letter, with the error of another choice of rows and noise."""
     made = trained(run, out, minutes)
     test = HeldOut.of(run.data, "test", run.tokenizer, run.framing, count).batches
-    found: dict[str, Any] = {"rows": sum(len(batch.tokens) for batch in test)}
+    bits: dict[str, Any] = {"rows": sum(len(batch.tokens) for batch in test)}
     for name, bound in bounds(run):
         likely = likelihood(made.model, test, draws=4, bound=bound)
-        found |= {name: likely.bits_per_char, f"{name}_stderr": likely.row_error("char")}
-    return {**made.cost(), **found}
+        bits |= {name: likely.bits_per_char, f"{name}_stderr": likely.row_error("char")}
+    return {**made.cost(), **bits}
 
 
 def bounds(run: Run) -> Iterator[tuple[str, Bound | None]]:
@@ -95,9 +95,9 @@ def bounds(run: Run) -> Iterator[tuple[str, Bound | None]]:
         yield f"chain_{steps}", Bound(steps=steps)
 
 
-def others(told: Sequence[str], out: Path) -> Iterator[tuple[str, TextFiles]]:
+def others(specs: Sequence[str], out: Path) -> Iterator[tuple[str, TextFiles]]:
     """The sets of "ptb=FILE …" in 27 letters, whole."""
-    for name, paths in parse_named_sets(told).items():
+    for name, paths in parse_named_sets(specs).items():
         file, rules = out / f"{name}.set", detokenizer_for(name)
         texts = [text for path in paths for text in paragraphs(Path(path))]
         file.write_text(in_letters(texts if rules is None else [detokenize_text(text, rules) for text in texts]))
@@ -107,18 +107,18 @@ def others(told: Sequence[str], out: Path) -> Iterator[tuple[str, TextFiles]]:
 def sets_row(run: Run, sets: Mapping[str, Corpus], out: Path, minutes: float, count: int) -> dict[str, Any]:
     """Bits per letter and perplexity per word of each set, by the exact likelihood or the first of the bounds."""
     made, (_, bound) = trained(run, out, minutes), next(bounds(run))
-    found = {}
+    by_set = {}
     for name, data in sets.items():
         test = HeldOut.of(data, "test", run.tokenizer, run.framing, count).batches
         likely = likelihood(made.model, test, draws=4, bound=bound)
         words = sum(len(text.split()) for batch in test for text in target_texts(made.model, batch))
-        found[name] = {
+        by_set[name] = {
             "bits_per_char": likely.bits_per_char,
             "bits_per_char_stderr": likely.row_error("char"),
             "word_perplexity": math.exp(float(likely.row_nats.sum()) / words),
             "rows": len(likely.row_nats),
         }
-    return {**made.cost(), "sets": found}
+    return {**made.cost(), "sets": by_set}
 
 
 def jobs(data: Corpus, out: Path, minutes: float, count: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
@@ -135,18 +135,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=20.0, help="CPU minutes per training")
     parser.add_argument("--rows", type=int, default=512, help="test rows of 256 characters")
     add_places(parser, "runs/letters")
-    told = parser.parse_args(argv)
-    if told.text8 is None and (told.prose is None or told.wiki is None):
+    args = parser.parse_args(argv)
+    if args.text8 is None and (args.prose is None or args.wiki is None):
         parser.error("give --prose and --wiki, or --text8")
     torch.set_num_threads(1)
-    data = Text8(told.text8) if told.text8 else local(told.prose, told.wiki, told.out)
-    if told.sets:
-        sets = {"own": data, **dict(others(told.sets, told.out))}
-        each = {n: partial(sets_row, run, sets, told.out / n, told.minutes, told.rows) for n, run in runs(data).items()}
-        measure_all(Rows(told.results / "letters_sets.jsonl"), each.items(), told.only)
+    data = Text8(args.text8) if args.text8 else local(args.prose, args.wiki, args.out)
+    if args.sets:
+        sets = {"own": data, **dict(others(args.sets, args.out))}
+        each = {n: partial(sets_row, run, sets, args.out / n, args.minutes, args.rows) for n, run in runs(data).items()}
+        measure_all(Rows(args.results / "letters_sets.jsonl"), each.items(), args.only)
     else:
-        rows = Rows(told.results / "letters.jsonl")
-        measure_all(rows, jobs(data, told.out, told.minutes, told.rows), told.only)
+        rows = Rows(args.results / "letters.jsonl")
+        measure_all(rows, jobs(data, args.out, args.minutes, args.rows), args.only)
 
 
 if __name__ == "__main__":

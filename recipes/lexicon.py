@@ -77,21 +77,21 @@ def _kind(word: str, known: Mapping[str, str]) -> str:
 
 def brill() -> dict[str, str]:
     """The list that comes with textblob, read as a file: nothing of the package runs."""
-    found = importlib.util.find_spec("textblob")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("textblob")
+    if package is None or package.origin is None:
         raise SystemExit("the lexicon needs textblob; pip install textblob")
-    return penn((Path(found.origin).parent / "en" / "en-lexicon.txt").read_text("utf-8").splitlines())
+    return penn((Path(package.origin).parent / "en" / "en-lexicon.txt").read_text("utf-8").splitlines())
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text", type=Path, nargs="+", help="text files")
     parser.add_argument("--write", type=Path, required=True, help="the file to write")
-    told = parser.parse_args(argv)
-    words = (word for path in told.text for word in split_words(path.read_text("utf-8")))
-    found = lexicon(words, brill())
-    told.write.write_text(json.dumps(found, ensure_ascii=False, indent=0) + "\n", "utf-8")
-    print(f"{told.write}: {len(found):,} words")
+    args = parser.parse_args(argv)
+    words = (word for path in args.text for word in split_words(path.read_text("utf-8")))
+    tags = lexicon(words, brill())
+    args.write.write_text(json.dumps(tags, ensure_ascii=False, indent=0) + "\n", "utf-8")
+    print(f"{args.write}: {len(tags):,} words")
 
 
 if __name__ == "__main__":

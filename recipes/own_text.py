@@ -93,8 +93,8 @@ def row(name: str, record: Mapping[str, Any], minutes: float, out: Path) -> dict
 def tables(results: Path) -> dict[str, str]:
     """For each command its figures, and what it wrote after them."""
     held = Rows(results / "own_text.jsonl").read().values()
-    found = {name: [row for row in held if row["command"] == name] for name in COMMANDS}
-    return {name: "\n\n".join([table(rows), *map(samples, rows[-1:])]) for name, rows in found.items()}
+    by_command = {name: [row for row in held if row["command"] == name] for name in COMMANDS}
+    return {name: "\n\n".join([table(rows), *map(samples, rows[-1:])]) for name, rows in by_command.items()}
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -113,12 +113,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", nargs="+", default=[], help="files or directories of text")
     parser.add_argument("--out", type=Path, default=Path("runs/own_text"), help="directory for the models")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
-    told, more = parser.parse_known_args(argv)  # further flags are those of `redraft train`
+    args, more = parser.parse_known_args(argv)  # further flags are those of `redraft train`
     torch.set_num_threads(1)
-    rows = Rows(told.results / "own_text.jsonl")
-    if told.data:
+    rows = Rows(args.results / "own_text.jsonl")
+    if args.data:
         for name in COMMANDS:
-            measure(name, told.data, told.out / name, rows, more)
+            measure(name, args.data, args.out / name, rows, more)
     else:
         parser.error("give --data: files or directories of text")
 

@@ -71,9 +71,9 @@ def of_writing(run: str, sampler: Sampler | None = None, new: int = 67, seed: in
 
 
 def _written(run: str, sampler: Sampler | None, new: int, seed: int, shown: int, runs: Path) -> str:
-    found = load_with_run(runs / run)
-    assert found.run is not None
-    model, loop = found.model, sampler or found.run.sampler
+    loaded = load_with_run(runs / run)
+    assert loaded.run is not None
+    model, loop = loaded.model, sampler or loaded.run.sampler
     with inference(model):
         canvas = model.canvas(new=new)
         canvases = loop(model, model.process, canvas, rng=randomness.rng(seed, torch.tensor([0])))

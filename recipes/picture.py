@@ -47,8 +47,8 @@ def draw_noises(folder: Path) -> None:
     """What each kind of noise does to a text, as `redraft noise` draws it; tokens are noised without any weights."""
     for kind, (name, times) in NOISES.items():
         run = presets.PRESETS[name]()
-        found = noise_text(DiffusionLM(run.model, run.tokenizer), NOISED, [i / (times - 1) for i in range(times)])
-        (folder / f"noise-{kind}.svg").write_text(strip(found), "utf-8")
+        frames = noise_text(DiffusionLM(run.model, run.tokenizer), NOISED, [i / (times - 1) for i in range(times)])
+        (folder / f"noise-{kind}.svg").write_text(strip(frames), "utf-8")
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ def drawn(results: Path) -> Svg:
 
 
 def spoken(shown: Sequence[Bar]) -> str:
-    said = (f"{bar.name}: {bar.excess.value:.4f}, {bar.right.value:.0%} right" for bar in shown)
-    return "Bits per character above the truth, and share of right stories. " + "; ".join(said)
+    lines = (f"{bar.name}: {bar.excess.value:.4f}, {bar.right.value:.0%} right" for bar in shown)
+    return "Bits per character above the truth, and share of right stories. " + "; ".join(lines)
 
 
 def keys() -> Iterator[str]:

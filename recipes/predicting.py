@@ -92,10 +92,10 @@ def stories() -> dict[str, Run]:
 
 def hints(base: Path) -> dict[str, Run]:
     """The same model goes on at a tenth of its rate, with hints and without."""
-    it = open_model(base)
-    assert it.run is not None
-    rate = replace(it.run.optimizer, lr=it.run.optimizer.lr / 10)
-    run = replace(it.run, base=str(base), optimizer=rate)
+    model = open_model(base)
+    assert model.run is not None
+    rate = replace(model.run.optimizer, lr=model.run.optimizer.lr / 10)
+    run = replace(model.run, base=str(base), optimizer=rate)
     return {"hints without": run, "hints with": variations.with_model(run, self_conditioning=True)}
 
 
@@ -126,13 +126,13 @@ class Watched(DenoiserWrapper):
     seen: Sureness
 
     def predict(self, z: torch.Tensor, t: torch.Tensor, context: Context) -> Prediction:
-        said = self.denoise.predict(z, t, context)
-        assert isinstance(said, VectorPrediction)
-        assert said.log_weights is not None
-        log_p = said.log_weights
+        pred = self.denoise.predict(z, t, context)
+        assert isinstance(pred, VectorPrediction)
+        assert pred.log_weights is not None
+        log_p = pred.log_weights
         self.seen.entropy.append(float(-(log_p.exp() * log_p).sum(-1).mean()) / math.log(2))
-        self.seen.length.append(float(said.mean.square().mean().sqrt()))
-        return said
+        self.seen.length.append(float(pred.mean.square().mean().sqrt()))
+        return pred
 
 
 @dataclass(frozen=True)
@@ -148,9 +148,9 @@ class Watching(Guidance):
 def hint_row(made: Trained) -> dict[str, Any]:
     """Bits of unseen text, what is written, and how sure the model is at each of 64 steps."""
     seen = Sureness()
-    found, _ = write_and_judge(made.model, made.run, GuidedSampler(Ancestral(64), Watching(seen)), WRITTEN)
-    found |= {"sampler": str(Ancestral(64)), "entropy": seen.entropy, "length": seen.length}
-    return {**figures(made), **found}
+    row, _ = write_and_judge(made.model, made.run, GuidedSampler(Ancestral(64), Watching(seen)), WRITTEN)
+    row |= {"sampler": str(Ancestral(64)), "entropy": seen.entropy, "length": seen.length}
+    return {**figures(made), **row}
 
 
 # --- the command ---
@@ -178,12 +178,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, help="steps per training (default: points 100, stories 800, hints 1000)")
     parser.add_argument("--model", type=Path, help="for `hints`: a trained Diffusion-LM")
     add_places(parser, "runs/predicting")
-    told = parser.parse_args(argv)
-    if (told.table == "hints") != (told.model is not None):
+    args = parser.parse_args(argv)
+    if (args.table == "hints") != (args.model is not None):
         parser.error("`hints` needs --model DIR, a trained Diffusion-LM; the others take none")
     torch.set_num_threads(1)
-    rows = Rows(told.results / "predicting.jsonl")
-    measure_all(rows, jobs(told.table, told.out, told.steps or STEPS[told.table], told.model), told.only)
+    rows = Rows(args.results / "predicting.jsonl")
+    measure_all(rows, jobs(args.table, args.out, args.steps or STEPS[args.table], args.model), args.only)
 
 
 if __name__ == "__main__":

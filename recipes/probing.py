@@ -40,19 +40,19 @@ LAST, TUNED = 20, 64
 NAMES = {"mdlm_tiny": "masked diffusion", "mlm_tiny": "masked language model, 15 %", "ar_tiny": "autoregressive"}
 
 
-def probed(it: TextModel, topic: str, count: int) -> dict[str, Any]:
+def probed(model: TextModel, topic: str, count: int) -> dict[str, Any]:
     """Both probes of one attribute."""
-    assert it.run is not None
-    train, test = (classed(it.run, StoryClasses(topic), split, count, LAST) for split in ("train", "test"))
-    row = {"run": it.name, "step": it.step, "topic": topic, "last": LAST, "texts": count, "tuned_steps": TUNED}
-    return row | both(it.lm, train, test)
+    assert model.run is not None
+    train, test = (classed(model.run, StoryClasses(topic), split, count, LAST) for split in ("train", "test"))
+    row = {"run": model.name, "step": model.step, "topic": topic, "last": LAST, "texts": count, "tuned_steps": TUNED}
+    return row | both(model.lm, train, test)
 
 
 def classed(run: Run, data: StoryClasses | JsonlClasses, split: Split, count: int, last: int | None) -> list[Batch]:
     """Rows with their classes, as far as a probe may look."""
     framing = LabeledRows(run.framing.length, fill_with_eos=not run.framing.padded)
-    found = first_batches(load_rows(data, split, run.tokenizer, framing), count, 32)
-    return [window_batch(batch, run.model.vocab, None, last) for batch in found]
+    batches = first_batches(load_rows(data, split, run.tokenizer, framing), count, 32)
+    return [window_batch(batch, run.model.vocab, None, last) for batch in batches]
 
 
 def both(model: DiffusionLM, train: Sequence[Batch], test: Sequence[Batch]) -> dict[str, float]:
@@ -78,10 +78,10 @@ def author_files(prose: Path, out: Path, each: int) -> JsonlClasses:
 
 
 def _books(prose: Path, author: str) -> list[Path]:
-    found = sorted(prose.glob(f"{author}_*.txt"))
-    if len(found) < 2:
-        raise SystemExit(f"{prose} has {len(found)} books {author}_*.txt; two are needed, one of them for the test")
-    return found
+    books = sorted(prose.glob(f"{author}_*.txt"))
+    if len(books) < 2:
+        raise SystemExit(f"{prose} has {len(books)} books {author}_*.txt; two are needed, one of them for the test")
+    return books
 
 
 def _pieces(books: Sequence[Path], count: int) -> list[str]:
@@ -91,11 +91,11 @@ def _pieces(books: Sequence[Path], count: int) -> list[str]:
     return [join_words(words[i * step : i * step + PIECE]) for i in range(count)]
 
 
-def author_row(it: TextModel, data: JsonlClasses, count: int) -> dict[str, Any]:
-    assert it.run is not None
-    train, test = (classed(it.run, data, split, count, None) for split in ("train", "test"))
-    row = {"run": it.name, "step": it.step, "topic": "author", "words": PIECE, "texts": count, "tuned_steps": TUNED}
-    return row | both(it.lm, train, test)
+def author_row(model: TextModel, data: JsonlClasses, count: int) -> dict[str, Any]:
+    assert model.run is not None
+    train, test = (classed(model.run, data, split, count, None) for split in ("train", "test"))
+    row = {"run": model.name, "step": model.step, "topic": "author", "words": PIECE, "texts": count}
+    return row | {"tuned_steps": TUNED} | both(model.lm, train, test)
 
 
 # --- the table ---
@@ -124,17 +124,17 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("what", nargs="?", choices=("stories", "authors"), default="stories")
     parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the rows")
-    told = parser.parse_args(argv)
-    if told.what == "authors" and told.prose is None:
+    args = parser.parse_args(argv)
+    if args.what == "authors" and args.prose is None:
         parser.error("`authors` needs --prose, a directory of books")
-    rows = Rows(told.results / "probing.jsonl")
-    data = author_files(told.prose, told.out, told.texts // len(AUTHORS)) if told.what == "authors" else None
-    for path in told.model:
-        it = open_model(path)
+    rows = Rows(args.results / "probing.jsonl")
+    data = author_files(args.prose, args.out, args.texts // len(AUTHORS)) if args.what == "authors" else None
+    for path in args.model:
+        model = open_model(path)
         for topic in TOPICS if data is None else ():
-            rows.add(f"{path.name}, {topic}", partial(probed, it, topic, told.texts))
+            rows.add(f"{path.name}, {topic}", partial(probed, model, topic, args.texts))
         if data is not None:
-            rows.add(f"{path.name}, author", partial(author_row, it, data, told.texts))
+            rows.add(f"{path.name}, author", partial(author_row, model, data, args.texts))
 
 
 if __name__ == "__main__":

@@ -132,10 +132,10 @@ def row(
     made = staged(system, out / "codec", out / "model", (codec, minutes - codec))
     data: Any = made.run.data
     pairs = isinstance(data, PairCorpus)
-    asked, count = (replace(made.run, data=Once(data, candidates)), ASKED) if pairs else (made.run, PARAGRAPHS)
-    found, record = write_and_judge(made.model, asked, sampler or made.run.sampler, count * candidates)
+    run, count = (replace(made.run, data=Once(data, candidates)), ASKED) if pairs else (made.run, PARAGRAPHS)
+    measured, record = write_and_judge(made.model, run, sampler or made.run.sampler, count * candidates)
     texts = [minimum_bayes_risk(several) for several in zip(*[iter(record.texts)] * candidates, strict=True)]
-    cost = {"seconds_per_sample": candidates * found["seconds_per_sample"], "sampler": found["sampler"]}
+    cost = {"seconds_per_sample": candidates * measured["seconds_per_sample"], "sampler": measured["sampler"]}
     known = figures(made)
     return {**known, **judge(made, texts, known), **cost, "candidates": candidates, "samples": texts[:3]}
 
@@ -152,10 +152,10 @@ def slots(made: Trained, texts: list[str], known: Row) -> dict[str, Any]:
         known[pair.source].append(pair.target)
     sources = list(known)[: len(texts)]
     others = [
-        (text, told[:number] + told[number + 1 :])
-        for told in (known[source] for source in sources)
-        for number, text in enumerate(told)
-        if len(told) > 1
+        (text, written[:number] + written[number + 1 :])
+        for written in (known[source] for source in sources)
+        for number, text in enumerate(written)
+        if len(written) > 1
     ]
     return {
         "asked": len(sources),
@@ -166,8 +166,8 @@ def slots(made: Trained, texts: list[str], known: Row) -> dict[str, Any]:
     }
 
 
-def mean(found: Sequence[SourceCoverage]) -> float:
-    return sum(each.share for each in found) / len(found)
+def mean(coverages: Sequence[SourceCoverage]) -> float:
+    return sum(each.share for each in coverages) / len(coverages)
 
 
 def entropy(made: Trained, texts: list[str], known: Row) -> dict[str, Any]:
@@ -206,18 +206,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=30.0, help="of one core, for each system")
     parser.add_argument("--out", type=Path, default=Path("runs/real"), help="directory for the models")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
-    told = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    rows = Rows(told.results / "real.jsonl")
-    if not (told.e2e or told.prose):
+    rows = Rows(args.results / "real.jsonl")
+    if not (args.e2e or args.prose):
         parser.error("give --e2e PATH, --prose PATH, or both")
-    wanted = [(name, system, slots) for name, system in (restaurants(told.e2e) if told.e2e else {}).items()]
-    wanted += [(name, system, entropy) for name, system in (prose(told.prose) if told.prose else {}).items()]
+    wanted = [(name, system, slots) for name, system in (restaurants(args.e2e) if args.e2e else {}).items()]
+    wanted += [(name, system, entropy) for name, system in (prose(args.prose) if args.prose else {}).items()]
     jobs = (
-        (name, partial(row, of, WRITERS.get(name), judge, told.out / name, told.minutes, CANDIDATES.get(name, 1)))
+        (name, partial(row, of, WRITERS.get(name), judge, args.out / name, args.minutes, CANDIDATES.get(name, 1)))
         for name, of, judge in wanted
     )
-    measure_all(rows, jobs, told.only)
+    measure_all(rows, jobs, args.only)
 
 
 if __name__ == "__main__":

@@ -69,8 +69,8 @@ def kinds(run: Run, known: Mapping[str, str]) -> dict[str, str]:
 def targets(run: Run, count: int) -> list[str]:
     """Unseen sentences whose words are all known."""
     known, data = set(cast(WordTokenizer, run.tokenizer).words), cast(Corpus, run.data)
-    found = (text for text in data.documents("test", DataStats()) if set(split_words(text)) <= known)
-    short = (text for text in dict.fromkeys(found) if len(split_words(text)) < LENGTH)
+    spelled = (text for text in data.documents("test", DataStats()) if set(split_words(text)) <= known)
+    short = (text for text in dict.fromkeys(spelled) if len(split_words(text)) < LENGTH)
     return list(itertools.islice(short, 0, count * 20, 20))  # neighbors in the file tell of the same restaurant
 
 
@@ -93,8 +93,8 @@ def measure(folder: str, out: Path, count: int, results: Path) -> None:
 def row(
     path: Path, judge: Path, wanted: Sequence[tuple[str, ...]], options: dict[str, Any], table: Mapping[str, str]
 ) -> dict[str, Any]:
-    found, texts = written(open_model(path), judge, wanted, options, table)
-    return {**found, "example": texts[0]}
+    figures, texts = written(open_model(path), judge, wanted, options, table)
+    return {**figures, "example": texts[0]}
 
 
 def perplexity(texts: Sequence[str], judge: Path) -> float:
@@ -111,10 +111,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--results", type=Path, default=Path(__file__).parent / "results", help="directory for the rows"
     )
-    told = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    train(told.e2e, told.out)
-    measure(told.e2e, told.out, told.targets, told.results)
+    train(args.e2e, args.out)
+    measure(args.e2e, args.out, args.targets, args.results)
 
 
 if __name__ == "__main__":

@@ -83,8 +83,8 @@ def run_recipe(main: Callable[[], None]) -> None:
     try:
         main()
     except (OSError, ValueError, CheckpointError) as error:
-        said = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
-        print(f"{Path(sys.argv[0]).name}: {' '.join(said.split())}", file=sys.stderr)
+        message = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
+        print(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}", file=sys.stderr)
         raise SystemExit(2) from None
 
 

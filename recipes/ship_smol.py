@@ -47,20 +47,20 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True, help="the checkpoint that the row was measured on")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--out", type=Path, default=Path(redraft.__file__).parent / "shipped" / SMOL)
-    asked = parser.parse_args()
-    row = final(Rows(asked.results / "adapt.jsonl").read(), "words")
+    args = parser.parse_args()
+    row = final(Rows(args.results / "adapt.jsonl").read(), "words")
     if row is None or row["holes"] < LEAST_WORDS or row["gain"] < LEAST_GAIN:
         raise SystemExit(f"no row of {LEAST_WORDS} words with a gain of {LEAST_GAIN}: nothing to ship")
-    found = load_with_run(asked.run)
-    if found.run is None or (found.run.digest, found.step) != (row["run"], row["step"]):
-        raise SystemExit(f"{asked.run} is not the checkpoint of the row: {row['run']}, step {row['step']}")
-    lora = found.model.config.network.lora
+    loaded = load_with_run(args.run)
+    if loaded.run is None or (loaded.run.digest, loaded.step) != (row["run"], row["step"]):
+        raise SystemExit(f"{args.run} is not the checkpoint of the row: {row['run']}, step {row['step']}")
+    lora = loaded.model.config.network.lora
     shares = {name: 100 * row["shares"][way] for name, way in NAMES.items()}
-    told = {"words": row["holes"], "rank": lora.rank if lora else 0, "tokens": row["tokens"]}
+    facts = {"words": row["holes"], "rank": lora.rank if lora else 0, "tokens": row["tokens"]}
     gained = {"gain": 100 * row["gain"], "error": 100 * row["gain_stderr"]}
-    card = CARD.format(run=row["run"], step=row["step"], **told, **shares, **gained)
-    shutil.rmtree(asked.out, ignore_errors=True)
-    write_adapter(asked.out, found.model, "smollm2", run=row["run"], step=row["step"], card=card)
+    card = CARD.format(run=row["run"], step=row["step"], **facts, **shares, **gained)
+    shutil.rmtree(args.out, ignore_errors=True)
+    write_adapter(args.out, loaded.model, "smollm2", run=row["run"], step=row["step"], card=card)
 
 
 NAMES = {"left": "left only", "rescored": "causal, rescored", "adapter": "adapter", "both": "both"}

@@ -65,10 +65,10 @@ def story(steps: int = STEPS) -> Run:
 def measured(run: Run, model: DiffusionLM) -> dict[str, Any]:
     """The bound against the truth, and how many of its stories are right."""
     unseen = first_batches(load_rows(run.data, "test", run.tokenizer, run.framing), HELD_OUT)
-    found = likelihood(model, unseen)
+    bound = likelihood(model, unseen)
     truth = [STORY_LANGUAGE.log_prob(run.data.document("test", i)) for i in range(HELD_OUT)]  # type: ignore[union-attr]
     written = sample_canvases(model, run.sampler, blank_canvases(model, run.framing, WRITTEN, unseen[0]))
-    above, stderr = excess_bits(found, truth)
+    above, stderr = excess_bits(bound, truth)
     return {
         "run": run.digest,
         "steps": run.steps,
@@ -78,7 +78,7 @@ def measured(run: Run, model: DiffusionLM) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in model.parameters()),
         "words": len(STORY_LANGUAGE.words()),
         "held_out": HELD_OUT,
-        "bits_per_char": found.bits_per_char,
+        "bits_per_char": bound.bits_per_char,
         "excess": above,
         "excess_stderr": stderr,
         "written": WRITTEN,

@@ -98,8 +98,8 @@ def measured(name: str, steps: int) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         if run.base is not None:
             separately(folder, Path(run.base).name, "--base")
-        found = separately(folder, name, "--steps", str(steps))
-    return {**counted(run), **found}
+        timed = separately(folder, name, "--steps", str(steps))
+    return {**counted(run), **timed}
 
 
 def separately(folder: str, *words: str) -> dict[str, Any]:
@@ -107,8 +107,8 @@ def separately(folder: str, *words: str) -> dict[str, Any]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "REDRAFT_PRECISION": "fp32"}
     command = [sys.executable, str(Path(__file__).resolve()), "--child", *words]
     done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
 
 
 def child(name: str, steps: int, *, as_base: bool) -> dict[str, Any]:
@@ -163,13 +163,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--base", action="store_true", help=argparse.SUPPRESS)
-    told = parser.parse_args(argv)
-    if told.child:
-        print(json.dumps(child(told.child, told.steps, as_base=told.base)))
+    args = parser.parse_args(argv)
+    if args.child:
+        print(json.dumps(child(args.child, args.steps, as_base=args.base)))
     else:
-        rows = Rows(told.results / "sizes.jsonl")
-        for name in told.only or PRESETS:
-            rows.add(name, partial(measured, name, told.steps) if name in TINY else partial(published, name))
+        rows = Rows(args.results / "sizes.jsonl")
+        for name in args.only or PRESETS:
+            rows.add(name, partial(measured, name, args.steps) if name in TINY else partial(published, name))
 
 
 if __name__ == "__main__":

@@ -37,9 +37,9 @@ DIGITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
 
 def books(folder: Path) -> TextFiles:
     """The prose of a folder: one book for valid, one for test, the others to learn from."""
-    found = {str(path): path.name for path in sorted(folder.glob("*.txt")) if OLD not in path.name}
-    held = {part: tuple(path for path, name in found.items() if part in name) for part in (VALID, TEST)}
-    train = tuple(path for path, name in found.items() if VALID not in name and TEST not in name)
+    names = {str(path): path.name for path in sorted(folder.glob("*.txt")) if OLD not in path.name}
+    held = {part: tuple(path for path, name in names.items() if part in name) for part in (VALID, TEST)}
+    train = tuple(path for path, name in names.items() if VALID not in name and TEST not in name)
     return TextFiles(train, held[VALID], held[TEST])
 
 
@@ -103,11 +103,11 @@ def to_letters(text: str) -> str:
     return " ".join(re.sub(r"[^a-z]+", " ", text).split())
 
 
-def runs(told: Sequence[str], prose_folder: Path | None, wiki: Path | None, out: Path) -> Iterator[tuple[str, Run]]:
+def runs(names: Sequence[str], prose_folder: Path | None, wiki: Path | None, out: Path) -> Iterator[tuple[str, Run]]:
     """The runs by name, in the order of training; those whose text is not at hand are left out."""
     yield "words", presets.mdlm_tiny()
     yield "ar", presets.ar_tiny()
-    if prose_folder is not None and {"prose", "prose_ar"} & set(told or ["prose"]):
+    if prose_folder is not None and {"prose", "prose_ar"} & set(names or ["prose"]):
         yield "prose", prose(prose_folder)
         yield "prose_ar", prose_ar(prose_folder)
     if prose_folder is not None and wiki is not None:
@@ -118,6 +118,6 @@ def runs(told: Sequence[str], prose_folder: Path | None, wiki: Path | None, out:
 
 def train(names: Sequence[str], prose_folder: Path | None, wiki: Path | None, out: Path) -> dict[str, DiffusionLM]:
     """Trains the models that are asked for and not there yet, or goes on where it was stopped."""
-    found = runs(names, prose_folder, wiki, out)
-    wanted = ((name, run) for name, run in found if not names or name in names)
+    all_runs = runs(names, prose_folder, wiki, out)
+    wanted = ((name, run) for name, run in all_runs if not names or name in names)
     return {name: fit(run, out / name) for name, run in wanted if not (out / name / f"step-{run.steps:08d}").exists()}

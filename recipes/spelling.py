@@ -140,8 +140,8 @@ def _table() -> Mapping[str, tuple[str, ...]]:
 
 
 def by_model(path: Path, setting: Setting, words: Mapping[str, float] | None) -> Corrector:
-    it = _opened(path)
-    return lambda texts: redraft.correct(it, texts, words=words, noise=setting.noise, names=setting.names).texts
+    model = _opened(path)
+    return lambda texts: redraft.correct(model, texts, words=words, noise=setting.noise, names=setting.names).texts
 
 
 @cache
@@ -151,8 +151,8 @@ def _opened(path: Path) -> TextModel:
 
 def measure(rows: Rows, name: str, setting: Callable[[], Setting], correct: Callable[[Setting], Corrector]) -> None:
     def row() -> dict[str, Any]:
-        found = setting()
-        return found.measure(correct(found))
+        made = setting()
+        return made.measure(correct(made))
 
     rows.add(name, row)
 
@@ -192,10 +192,10 @@ def letter_rows(rows: Rows, out: Path, only: Sequence[str]) -> None:
 
 def mexico_row(out: Path, noise: float, words: Mapping[str, float] | None) -> dict[str, Any]:
     """The example of Hoogeboom et al. (2021), figure 5: letter by letter, or by known words."""
-    it = _opened(out / "letters")
-    found = redraft.correct(it, MEXICO, noise=noise, words=words)[0]
-    changes = [[c.was, c.now, round(c.probability, 3)] for c in found.changes]
-    return {"run": it.name, "step": it.step, "given": MEXICO, "text": found.text, "changes": changes}
+    model = _opened(out / "letters")
+    result = redraft.correct(model, MEXICO, noise=noise, words=words)[0]
+    changes = [[c.was, c.now, round(c.probability, 3)] for c in result.changes]
+    return {"run": model.name, "step": model.step, "given": MEXICO, "text": result.text, "changes": changes}
 
 
 # --- the channel ---
@@ -230,20 +230,20 @@ def table(held: Mapping[str, Mapping[str, Any]], parts: Sequence[str], ours: Seq
         head += [f"{title(part)}: restored, %", "spoiled, %", "real words, %"]
     measured = {name.removeprefix(f"{part} ") for part in parts for name in held if name.startswith(f"{part} ")}
     names = [name for name in (*ours, "symspell", "symspell_compound") if name in measured]
-    found = ([LABELS[name], *(cell for part in parts for cell in cells(held.get(f"{part} {name}")))] for name in names)
+    rows = ([LABELS[name], *(cell for part in parts for cell in cells(held.get(f"{part} {name}")))] for name in names)
     return markdown(
-        [*head, "CPU s per text"], ([*row, last(held, parts, n)] for row, n in zip(found, names, strict=True))
+        [*head, "CPU s per text"], ([*row, last(held, parts, n)] for row, n in zip(rows, names, strict=True))
     )
 
 
 def mexico(held: Mapping[str, Mapping[str, Any]]) -> str:
     """The words of the example that were changed, and those that should have been."""
     texts = [held[name]["text"].split() for name in ("mexico", "mexico words") if name in held]
-    asked = zip(MEXICO.split(), MEANT.split(), *texts, strict=True)
+    columns = zip(MEXICO.split(), MEANT.split(), *texts, strict=True)
     lines = (
-        [was, meant, *(now if now != was else "–" for now in found)]
-        for was, meant, *found in asked
-        if {was, meant, *found} != {was}
+        [was, meant, *(now if now != was else "–" for now in now_words)]
+        for was, meant, *now_words in columns
+        if {was, meant, *now_words} != {was}
     )
     return markdown(["given", "meant", "becomes", "becomes, with known words"][: 2 + len(texts)], lines)
 
@@ -297,21 +297,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/spelling"), help="directory for the models")
     parser.add_argument("--results", type=Path, default=Path("recipes/results"), help="directory for the rows")
     parser.add_argument("--channel", type=Path, help="learn the error channel and write it here; measures nothing")
-    told = parser.parse_args(argv)
+    args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    if told.channel:
-        told.channel.write_text(json.dumps(json.loads(EditChannel.fit(pairs(), space=0.15).to_json())) + "\n")
+    if args.channel:
+        args.channel.write_text(json.dumps(json.loads(EditChannel.fit(pairs(), space=0.15).to_json())) + "\n")
         return
-    for folder in filter(None, (told.prose, told.wiki)):
+    for folder in filter(None, (args.prose, args.wiki)):
         if not folder.is_dir():
             raise ValueError(f"{folder} is not a directory; give a directory with text files, or omit the option")
-    rows = Rows(told.results / "spelling.jsonl")
-    spellers.train(told.only, told.prose, told.wiki, told.out)
-    story_rows(rows, told.out, told.only)
-    if told.prose:
-        prose_rows(rows, told.prose, told.out, told.only)
-    if (told.out / "letters.txt").exists() and told.wiki:
-        letter_rows(rows, told.out, told.only)
+    rows = Rows(args.results / "spelling.jsonl")
+    spellers.train(args.only, args.prose, args.wiki, args.out)
+    story_rows(rows, args.out, args.only)
+    if args.prose:
+        prose_rows(rows, args.prose, args.out, args.only)
+    if (args.out / "letters.txt").exists() and args.wiki:
+        letter_rows(rows, args.out, args.only)
 
 
 if __name__ == "__main__":

@@ -17,11 +17,11 @@ EDITS = 2
 
 def symspell(train: Sequence[str], names: bool) -> Corrector:
     """Every word by itself: the nearest known one, of equally near ones the most frequent."""
-    found = _dictionary(train)
+    dictionary = _dictionary(train)
     from symspellpy import Verbosity
 
     def word(spelling: str) -> str:
-        near = found.lookup(spelling, Verbosity.TOP, EDITS, include_unknown=True, transfer_casing=True)
+        near = dictionary.lookup(spelling, Verbosity.TOP, EDITS, include_unknown=True, transfer_casing=True)
         return str(near[0].term)
 
     return lambda texts: [_replaced(text, names, lambda run: " ".join(map(word, run.split(" ")))) for text in texts]
@@ -29,10 +29,10 @@ def symspell(train: Sequence[str], names: bool) -> Corrector:
 
 def symspell_compound(train: Sequence[str], names: bool) -> Corrector:
     """Words together, `lookup_compound`: spaces may be lost or too many, and bigrams decide."""
-    found = _dictionary(train)
+    dictionary = _dictionary(train)
 
     def several(run: str) -> str:
-        return str(found.lookup_compound(run, EDITS, transfer_casing=True)[0].term)
+        return str(dictionary.lookup_compound(run, EDITS, transfer_casing=True)[0].term)
 
     return lambda texts: [_replaced(text, names, several) for text in texts]
 
@@ -40,15 +40,15 @@ def symspell_compound(train: Sequence[str], names: bool) -> Corrector:
 def _dictionary(train: Sequence[str]) -> Any:
     from symspellpy import SymSpell
 
-    found, words = SymSpell(EDITS, 7), Counter[str]()
+    dictionary, words = SymSpell(EDITS, 7), Counter[str]()
     for word, count in counted(train).items():
         words[word.lower()] += count
     for word, count in words.items():
-        found.create_dictionary_entry(word, count)
+        dictionary.create_dictionary_entry(word, count)
     for pair, count in _bigrams(train).items():
-        found._bigrams[pair] = count
-        found.bigram_count_min = min(found.bigram_count_min, count)
-    return found
+        dictionary._bigrams[pair] = count
+        dictionary.bigram_count_min = min(dictionary.bigram_count_min, count)
+    return dictionary
 
 
 def _bigrams(train: Sequence[str]) -> Counter[str]:

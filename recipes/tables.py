@@ -145,7 +145,7 @@ def tables(results: Path) -> dict[str, str]:
 
 def seeds_table(held: Held) -> str:
     """Rows of `redraft compare`: means over seeds, with the standard error between them."""
-    found = summaries(list(held.values()))
+    methods = summaries(list(held.values()))
     head = ["method", "bits/char above the truth", *(f"right at {SEEDS[0]} steps, %", *map(str, SEEDS[1:]))]
     rows = (
         [
@@ -154,7 +154,7 @@ def seeds_table(held: Held) -> str:
             *(spread(written_over_seeds(each, steps)["share"], 100, 0) for steps in SEEDS),
             f"{each['steps'][0]:,}",
         ]
-        for each in found
+        for each in methods
     )
     return markdown([*head, "training steps"], rows)
 
@@ -242,12 +242,12 @@ def letters_table(held: Held) -> str:
 
 
 def elsewhere_table(held: Held) -> str:
-    def told(row: Row, of: str) -> str:
-        found = row["sets"][of]
-        return f"{found['bits_per_char']:.3f} ± {found['bits_per_char_stderr']:.3f} ({found['word_perplexity']:,.0f})"
+    def shown(row: Row, of: str) -> str:
+        bits = row["sets"][of]
+        return f"{bits['bits_per_char']:.3f} ± {bits['bits_per_char_stderr']:.3f} ({bits['word_perplexity']:,.0f})"
 
     rows = (
-        [METHODS[name], *(cell(held.get(name), lambda row, of=of: told(row, of)) for of in ELSEWHERE)]
+        [METHODS[name], *(cell(held.get(name), lambda row, of=of: shown(row, of)) for of in ELSEWHERE)]
         for name in LETTERS
     )
     return markdown(["bits per letter (perplexity per word)", *ELSEWHERE.values()], rows)
@@ -356,9 +356,9 @@ def spread(figure: Mapping[str, Any], times: float, digits: int) -> str:
     return f"{times * mean:.{digits}f}{error}"
 
 
-def written_over_seeds(found: Row, steps: int) -> Mapping[str, Any]:
+def written_over_seeds(row: Row, steps: int) -> Mapping[str, Any]:
     """The preset's own sampler stands for its own number of steps, and for all if there is nothing to choose."""
-    return found["written"].get(str(steps), found["written"]["own"])
+    return row["written"].get(str(steps), row["written"]["own"])
 
 
 def cost(row: Row | None) -> str:

@@ -64,11 +64,12 @@ PICTURES: tuple[Callable[[Path], Mapping[str, str]], ...] = (  # each maps the f
 
 def pages(templates: Path = ROOT / "docs" / "templates", results: Path = RESULTS) -> dict[str, str]:
     """The text of each page of docs/results, by name."""
-    found = cache(lambda file: TABLES[file](results))
+    tables_of = cache(lambda file: TABLES[file](results))
 
     def table(name: str) -> str:
         file, _, part = name.partition(": ")
-        return found(file)[part] if name.startswith((*SEVERAL_SEEDS, *NO_SEED)) else of_one_seed(found(file)[part])
+        text = tables_of(file)[part]
+        return text if name.startswith((*SEVERAL_SEEDS, *NO_SEED)) else of_one_seed(text)
 
     env = Environment(loader=FileSystemLoader(templates), undefined=StrictUndefined, keep_trailing_newline=True)
     env.globals |= {"table": table, "fig": lambda mark: figure(mark, results), "given": lambda text, by: text}

@@ -19,7 +19,6 @@ from redraft.decoding.samplers.base import Sampler
 from redraft.models.checkpoints import serialization
 from redraft.models.config import DiffusionLMConfig
 from redraft.models.networks.config import TransformerConfig
-from redraft.models.networks.patterns import Causal
 from redraft.training.data.framing import DocumentRows, Framing, PackedRows
 from redraft.training.data.local import open_corpus
 from redraft.training.data.pairs import PairCorpus, class_names
@@ -196,8 +195,8 @@ class Run:
         if tokenizer == self.tokenizer:
             return self
         network = self.model.network
-        if isinstance(network.pattern, Causal):
-            network = replace(network, pattern=Causal())
+        if network.pattern.start is not None:  # an id of the old vocabulary
+            network = replace(network, pattern=replace(network.pattern, start=None))  # type: ignore[type-var]
         model = replace(self.model, process=_with_vocab(self.model.process, tokenizer.vocab), network=network)
         return replace(self, model=model, tokenizer=tokenizer)
 

@@ -209,15 +209,15 @@ def rng(seed: int, rows: int | Tensor = 1, device: torch.device | str = "cpu") -
 def sample_categorical(log_weights: Tensor, u: Tensor, temperature: float = 1.0) -> Tensor:
     """(N, V) log-weights, (N,) uniform → (N,) draws from weights^{1/temperature} by inverse CDF; 0 is argmax.
 
-    It uses float64: low-precision Gumbel noise truncates the tail, which silently lowers the temperature. A state of
-    zero weight is never drawn. At temperature 0, ties go to the lowest index.
+    Sums and random numbers are float64: low-precision Gumbel noise truncates the tail, which silently lowers the
+    temperature. A state of zero weight is never drawn. At temperature 0, ties go to the lowest index.
     """
     if temperature == 0:
         return log_weights.argmax(-1)
     if temperature != 1:
         relative = log_weights.to(u.dtype) - log_weights.amax(-1, keepdim=True)  # the maximum stays 0, however cold
         log_weights = relative / temperature
-    cdf = log_weights.softmax(-1, dtype=u.dtype).cumsum(-1)
+    cdf = log_weights.softmax(-1).cumsum(-1, dtype=u.dtype)
     return torch.searchsorted(cdf, u[:, None] * cdf[:, -1:], right=True).squeeze(-1)
 
 

@@ -141,9 +141,8 @@ class EntropyBound(AdaptivePick):
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         def count(scores: np.ndarray) -> np.ndarray:
-            masked = np.isfinite(scores)
-            h = np.where(masked, -scores, 0)
-            return np.maximum((masked & (h.cumsum(-1) - h <= self.bound)).sum(-1), _minimum_count(hidden, share))
+            before = -scores[:, :-1].cumsum(-1)  # entropy of all positions before the second, third …
+            return np.maximum(1 + (before <= self.bound).sum(-1), _minimum_count(hidden, share))
 
         return _take_best(pred, hidden, _negative_entropy, count, temperature=self.temperature, rng=rng)
 

@@ -70,7 +70,7 @@ def _take_best(
     drawn = pred.draw(hidden, rng=rng, temperature=temperature)
     ranking = ops.Ranking.of(scatter_scores(round_scores(score(drawn)), hidden), hidden)
     where = ranking.first(count(ranking.values))
-    return PickResult.of(where, drawn, where[hidden])
+    return PickResult.of(where, drawn, where.take(ops.flat_positions(hidden)))
 
 
 @dataclass(frozen=True)

@@ -101,17 +101,19 @@ def measure(name: str, changes: Changes) -> dict[str, Any]:
     wrong: list[str] = []
     with cpu_timer() as clock:
         made = [(sentence, changes(sentence.text)) for sentence in sentences(FILES[name])]
-    for sentence, found in made:
+    for sentence, corrected in made:
         errors = {error.start: error for error in sentence.errors}
         counts["sentences"] += 1
         for error in sentence.errors:
             kind = "real" if error.typed.lower() in english_lexicon().folded else "misspelled"
-            restored = found.get(error.start) == error.meant
+            restored = corrected.get(error.start) == error.meant
             counts[kind] += 1
             counts["real_restored" if kind == "real" else "restored"] += restored
-            wrong += [] if restored else [f"{error.typed} → {found.get(error.start, error.typed)}, not {error.meant}"]
-        spoiled = [start for start in found if start not in errors]
-        wrong += [f"{sentence.text[start:].split()[0]} → {found[start]}" for start in spoiled]
+            wrong += (
+                [] if restored else [f"{error.typed} → {corrected.get(error.start, error.typed)}, not {error.meant}"]
+            )
+        spoiled = [start for start in corrected if start not in errors]
+        wrong += [f"{sentence.text[start:].split()[0]} → {corrected[start]}" for start in spoiled]
         counts["spoiled"] += len(spoiled)
         counts["right"] += len(sentence.text.split()) - len(errors)
     words = sum(len(sentence.text.split()) for sentence, _ in made)
@@ -121,11 +123,11 @@ def measure(name: str, changes: Changes) -> dict[str, Any]:
 def example(model: TextModel) -> dict[str, Any]:
     """The example of Hoogeboom et al. (2021), figure 5."""
     text = correct(model, MEXICO, noise=EXAMPLE_NOISE, keep=EXAMPLE_NAMES)[0].text
-    asked = list(zip(MEXICO.split(), MEANT.split(), text.split(), strict=True))
+    words = list(zip(MEXICO.split(), MEANT.split(), text.split(), strict=True))
     return {
-        "misspelled": sum(typed != meant for typed, meant, _ in asked),
-        "restored": sum(typed != meant == now for typed, meant, now in asked),
-        "spoiled": sum(typed == meant != now for typed, meant, now in asked),
+        "misspelled": sum(typed != meant for typed, meant, _ in words),
+        "restored": sum(typed != meant == now for typed, meant, now in words),
+        "spoiled": sum(typed == meant != now for typed, meant, now in words),
         "text": text,
         "command": COMMAND,
     }

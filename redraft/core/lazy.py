@@ -44,8 +44,8 @@ def _module_of_class(package: str, folder: Path, name: str) -> str | None:
         return None
     definition = re.compile(rf"^class {re.escape(name)}\b", re.MULTILINE)
     files = (file for file in folder.rglob("*.py") if definition.search(file.read_text("utf-8")))
-    found = next(files, None)
-    return None if found is None else ".".join([package, *found.relative_to(folder).with_suffix("").parts])
+    first = next(files, None)
+    return None if first is None else ".".join([package, *first.relative_to(folder).with_suffix("").parts])
 
 
 def read_names(package: str, folder: Path) -> dict[str, str]:

@@ -43,9 +43,9 @@ class Tunable:
     def describe(self) -> str:
         """Return its name and its settings in a few words; `str()` has all of its fields."""
         values = ((name, getattr(self, name)) for name in get_args(Setting) if self._owns(name))
-        told = [f"{value:g} steps" if name == "steps" else f"{name} {value:g}" for name, value in values if value]
+        settings = [f"{value:g} steps" if name == "steps" else f"{name} {value:g}" for name, value in values if value]
         part = self._part()
-        return ", ".join([words_of(self), *([] if part is None else [part.describe()]), *told])
+        return ", ".join([words_of(self), *([] if part is None else [part.describe()]), *settings])
 
     def _owns(self, name: Setting) -> bool:
         """Whether a field of this class is the setting."""

@@ -149,10 +149,10 @@ class DiffusionLM(nn.Module):
 
     def part(self, kind: type[_P]) -> _P:
         """Return the part of this kind, such as `ErrorHead`; raises if the model has none."""
-        found = next((part for part in self.parts.values() if isinstance(part, kind)), None)
-        if found is None:
-            raise ValueError(kind.missing)
-        return found
+        for part in self.parts.values():
+            if isinstance(part, kind):
+                return part
+        raise ValueError(kind.missing)
 
     # --- text ↔ canvas: a `_CanvasBuilder` lays out the ids; the model encodes sources and vectors ---
 

@@ -46,13 +46,13 @@ def plan_tool_reply(
     The model chooses between the tools and an answer in words, or only between the tools if a call is `required`.
     Settings about the text, such as `stop`, `pattern` and `schema`, apply to answers in words.
     """
-    told = _with_preamble(messages, tools)
-    tool = tools[0] if required and len(tools) == 1 else _chosen_tool(model, told, tools, required)
+    with_tools = _with_preamble(messages, tools)
+    tool = tools[0] if required and len(tools) == 1 else _chosen_tool(model, with_tools, tools, required)
     if tool is None:
-        return plan_chat_reply(model, told, settings), None
+        return plan_chat_reply(model, with_tools, settings), None
     ruled = replace(settings, schema=tool.schema, pattern=(), banned=(), required=(), stop=())
     begin = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-    return plan_chat_reply(model, told, ruled, begin), tool.name
+    return plan_chat_reply(model, with_tools, ruled, begin), tool.name
 
 
 def _with_preamble(messages: Sequence[Mapping[str, str]], tools: Sequence[Tool]) -> list[Mapping[str, str]]:

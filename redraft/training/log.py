@@ -83,10 +83,10 @@ class _Log:
         self._note()
         self.write(record)
         self.evaluations.append(record)
-        if (found := metrics.overfitting(self.evaluations)) is not None and self.talks and not self.warned:
+        if (rise := metrics.overfitting(self.evaluations)) is not None and self.talks and not self.warned:
             self.warned = True
             with self.bar.paused():
-                print(metrics.format_overfitting(*found), file=sys.stderr, flush=True)
+                print(metrics.format_overfitting(*rise), file=sys.stderr, flush=True)
         return metrics.best_record(self.evaluations) is record
 
     def _note(self) -> None:

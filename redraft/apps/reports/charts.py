@@ -231,8 +231,9 @@ def chart_picture(charts: Sequence[Chart]) -> Svg:
     shown = [chart for chart in charts if not chart.is_empty] or list(charts)
     starts = [0, *accumulate(chart.width for chart in shown)]
     parts = (f'<g transform="translate({x} 0)">{chart.svg()}</g>' for x, chart in zip(starts, shown, strict=False))
-    size, said = (starts[-1], max(chart.height for chart in shown)), " ".join(chart.description() for chart in shown)
-    return framed("redraft-chart", size, said, _LOOKS, "\n".join(parts))
+    size = (starts[-1], max(chart.height for chart in shown))
+    description = " ".join(chart.description() for chart in shown)
+    return framed("redraft-chart", size, description, _LOOKS, "\n".join(parts))
 
 
 _COLORS = 8  # further curves reuse the colors from the first on

@@ -45,6 +45,6 @@ def find_device(name: str | torch.device = "auto", place: int = 0) -> torch.devi
     device = torch.device("cuda", place if device.index is None else device.index)
     count = torch.cuda.device_count()
     if count <= device.index:
-        found = f"only {count} GPUs, numbered from 0," if count else "no CUDA GPU"
-        raise ValueError(f"the device {name} cannot be used: torch finds {found} here; choose auto or cpu")
+        available = f"only {count} GPUs, numbered from 0," if count else "no CUDA GPU"
+        raise ValueError(f"the device {name} cannot be used: torch finds {available} here; choose auto or cpu")
     return device

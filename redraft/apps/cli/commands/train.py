@@ -113,8 +113,8 @@ def _report(run: Run, out: Path, json: bool) -> None:
     valid = {name: figures[name] for name in _RESULT if name in figures}
     result = {"out": str(out), "run": run.digest, "parameters": parameter_count(run.model), **valid}
     emit(result, json, f"{out}: step {run.steps}, {metrics.format_heldout(valid)}")
-    if (found := metrics.overfitting(metrics.read_metrics(out))) is not None:
-        print_note(f"{metrics.format_overfitting(*found)}; {_kept(run, out)}")
+    if (rise := metrics.overfitting(metrics.read_metrics(out))) is not None:
+        print_note(f"{metrics.format_overfitting(*rise)}; {_kept(run, out)}")
     if "valid_reconstruction" in valid:
         print_note(f"next: train a diffusion model on these latents, redraft train … --base {out}")
     else:

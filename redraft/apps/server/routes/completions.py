@@ -214,14 +214,14 @@ def _prompt_scores(model: TextModel, prompts: Sequence[Any], top: int | None) ->
             "this model does not read left to right, so the tokens of a prompt have no log-probabilities; "
             "use logprobs without echo, or /v1/score",
         )
-    found = (score_prompt(model, prompt, top) for prompt in prompts)
+    results = (score_prompt(model, prompt, top) for prompt in prompts)
     return [
         {
             "pieces": [*each.pieces],
             "log_probs": [None if value is None else round(value, 6) for value in each.log_probs],
             "top": [[(text, round(value, 6)) for text, value in likely] for likely in each.top],
         }
-        for each in found
+        for each in results
     ]
 
 

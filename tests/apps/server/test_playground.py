@@ -22,7 +22,7 @@ from tests.apps.server.served import Server, serving
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="NO CHROMIUM: the playground was not tested")
 PAGES = Path(__file__).parents[3] / "redraft" / "apps" / "server" / "playground"
-TABS = ("write", "correct", "choose", "compare", "noise")
+TABS = ("write", "correct", "choose", "structured", "compare", "noise")
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +176,57 @@ def test_it_corrects_and_chooses(page: Page) -> None:
     assert sum(shares) == pytest.approx(100, abs=0.2)
 
 
+def verdicts(page: Page) -> tuple[str, str]:
+    """What the page says about the text with the rule and the one without it."""
+    page.wait_for_selector("#ruled .verdict, #ruled .error")
+    page.wait_for_selector("#unruled .verdict, #unruled .error")
+    return page.inner_text("#ruled p:last-child"), page.inner_text("#unruled p:last-child")
+
+
+def test_a_rule_is_obeyed_and_a_text_without_it_breaks_it(page: Page) -> None:
+    page.click("#tab-structured")
+    page.click("#structured-form .main")
+    assert verdicts(page) == ("✓ Obeys the rule.", "✗ Breaks the rule: it does not match the pattern.")
+    assert re.fullmatch(page.input_value("#rule"), page.inner_text("#ruled .text"))
+    page.fill("#rule-prompt", "One winter day,")
+    page.fill("#rule", '{"enum": [1')
+    page.click("#structured-form .main")
+    assert "The schema is not JSON" in page.inner_text("#ruled .error")
+    page.fill("#rule", '{"type": "object"}')
+    page.click("#structured-form .main")
+    page.wait_for_selector("#ruled .error:has-text('vocabulary')")
+    assert verdicts(page)[1] == "✗ Breaks the rule: it is not JSON."
+
+
+def test_examples_make_sense_for_the_model(browser: Browser, served: Server) -> None:
+    """The examples follow the chosen model; what somebody typed stays."""
+    context = browser.new_context()
+    page = context.new_page()
+
+    def three(route: Route) -> None:
+        (story,) = json.loads(route.fetch().text())["data"]
+        english = {**story, "id": "english", "diffusion": {**story["diffusion"], "attributes": {}, "length": None}}
+        own = {**story, "id": "own", "diffusion": {**story["diffusion"], "attributes": {}}}
+        route.fulfill(json={"data": [english, story, own]})
+
+    page.route("**/v1/models", three)
+    page.goto(served.url)
+    page.wait_for_selector("body[data-ready]")
+    assert page.input_value("#text") == "She opened the [[1]] and left."
+    assert page.input_value("#wrong") == "I relly like teh weather tody."
+    assert json.loads(page.input_value("#rule"))["type"] == "object"
+    page.click("#tab-choose")
+    page.fill("#question", "Is it [[?]]?")
+    page.select_option("#model", "story")
+    assert page.input_value("#text") == "One winter day,"
+    assert "The end first" in page.inner_text("#examples")
+    page.select_option("#model", "own")
+    assert page.input_value("#text") == ""
+    assert page.input_value("#question") == "Is it [[?]]?"
+    assert "Anna" not in page.inner_text("#examples") + page.input_value("#rule") + page.input_value("#wrong")
+    context.close()
+
+
 def test_rivals_write_on_one_clock(page: Page) -> None:
     page.click("#tab-compare")
     page.click("#more")
@@ -302,6 +353,9 @@ def test_a_phone_is_wide_enough_and_everything_has_a_name(browser: Browser, serv
     for name in TABS:
         page.click(f"#tab-{name}")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        box = page.locator(f"#tab-{name}").bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390, "every tab can be seen"
     unnamed = page.evaluate(
         """[...document.querySelectorAll("input, select, textarea, button, [role=img]")].filter(e =>
         !(e.labels && e.labels.length) && !e.ariaLabel && !e.textContent.trim()).map(e => e.outerHTML)"""

@@ -5,7 +5,7 @@ import { $, bar, make, options, Player } from "./dom.js";
 import { classes, counts, parted, perCall, seen } from "./frames.js";
 
 const MOST = 4, LEAST = 2, SUGGESTED = ["confidence", "any-order", "threshold", "left-to-right"];
-let samplers = [], models = [], lanes = [], race = 0, at = 0;
+let samplers = [], models = [], mates = [], lanes = [], race = 0, at = 0;
 
 function able() {
   const rivals = [...$("rivals").children];
@@ -18,8 +18,8 @@ function able() {
 
 function rival() {
   const i = $("rivals").children.length;
-  const box = make("fieldset", { class: "rival" }, make("legend"), make("label", {}, "Model", make("select", {}, ...options(models, models[i % models.length]))),
-    make("label", {}, "Sampler", make("select", {}, ...options(samplers, models.length > 1 ? "own" : SUGGESTED[i]))), make("label", {}, "Steps", make("input", { type: "number", min: 1, max: 1000, placeholder: "own" })),
+  const box = make("fieldset", { class: "rival" }, make("legend"), make("label", {}, "Model", make("select", {}, ...options(models, mates[i % mates.length]))),
+    make("label", {}, "Sampler", make("select", {}, ...options(samplers, mates.length > 1 ? "own" : SUGGESTED[i]))), make("label", {}, "Steps", make("input", { type: "number", min: 1, max: 1000, placeholder: "own" })),
     make("button", { type: "button", "aria-label": "Remove this writer", onclick: () => { box.remove(); able(); } }, "✕"));
   $("rivals").append(box);
   able();
@@ -89,8 +89,9 @@ async function start() {
   show(end());
 }
 
-export function setUp(knownModels, knownSamplers) {
-  [models, samplers] = [knownModels, knownSamplers];
+// `same`: the models that know the words of the first one, which the writers get at first.
+export function setUp(knownModels, knownSamplers, same) {
+  [models, samplers, mates] = [knownModels, knownSamplers, same];
   for (let i = 0; i < LEAST; i += 1) rival();
   $("more").addEventListener("click", rival);
   const player = new Player($("race-play"), { from: () => { if (at >= end()) show(0); }, next: (passed) => { show(Math.min(end(), at + passed)); return at < end(); } });

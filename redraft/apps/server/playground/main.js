@@ -4,8 +4,10 @@ import * as answers from "./answers.js";
 import { models, errorMessage } from "./api.js";
 import * as compare from "./compare.js";
 import { $, options } from "./dom.js";
+import * as examples from "./examples.js";
 import * as exports from "./export.js";
 import * as noise from "./noise.js";
+import * as structured from "./structured.js";
 import * as write from "./write.js";
 
 const SAMPLERS = ["own", "ancestral", "first-hitting", "any-order", "demanded-first", "left-to-right", "confidence", "margin", "entropy", "threshold", "frechet", "entropy-bound", "klass", "revoke", "gibbs", "remdm", "star", "ddim", "ode-euler", "heun", "dpm++", "dpm++-sde", "euler-maruyama"];
@@ -42,7 +44,9 @@ function status(text, bad = false) {
 function adapt() {
   const about = known.find((each) => each.id === $("model").value).diffusion, size = about.parameters;
   status(`${about.process} noise · ${size < 1e5 ? size.toLocaleString("en") : `${(size / 1e6).toFixed(1)} million`} weights · ${about.vocab.toLocaleString("en")} tokens`);
-  write.adapt(about);
+  const kind = examples.adapt(about);
+  write.adapt(kind, about);
+  structured.adapt(kind, about);
   noise.adapt(about);
 }
 
@@ -57,9 +61,10 @@ async function begin() {
   $("model").replaceChildren(...options(ids));
   $("model").addEventListener("change", adapt);
   $("sampler").replaceChildren(...options(NAMED));
-  compare.setUp(ids, NAMED);
+  const kind = (each) => examples.kindOf(each.diffusion);
+  compare.setUp(ids, NAMED, known.filter((each) => kind(each) === kind(known[0])).map((each) => each.id));
   adapt();
-  for (const button of document.querySelectorAll("button.main, #edit-it, #examples button")) button.disabled = false;
+  for (const button of document.querySelectorAll("button.main, #edit-it")) button.disabled = false;
   document.body.dataset.ready = "yes";
   open(tabs.find((tab) => `#${panel(tab)}` === location.hash) ?? tabs[0], false);
   return undefined;
@@ -69,6 +74,6 @@ document.addEventListener("keydown", (event) => {
   if (event.key === " " && event.target === document.body) { event.preventDefault(); document.querySelector("[role=tabpanel]:not([hidden]) .time button")?.click(); }
 });
 
-for (const part of [write, answers, exports, noise]) part.setUp();
-for (const button of document.querySelectorAll("button.main, #edit-it, #examples button")) button.disabled = true;
+for (const part of [write, answers, structured, exports, noise]) part.setUp();
+for (const button of document.querySelectorAll("button.main, #edit-it")) button.disabled = true;
 begin();

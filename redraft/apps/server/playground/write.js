@@ -2,21 +2,10 @@
 
 import { inserts, errorMessage, trace, waiting } from "./api.js";
 import { $, follow, make, number, percent, words } from "./dom.js";
+import { buttons } from "./examples.js";
 import { exported } from "./export.js";
 import { Playback } from "./playback.js";
 
-// Each shows a different order of writing: name, text, settings, explanation.
-const EXAMPLES = [
-  ["From nothing", "", {}, "All positions at once, in any order: names and verbs may appear before the words around them."],
-  ["A prompt", "One winter day,", {}, "The prompt is underlined; the model writes everything after it, but not from left to right."],
-  ["Two holes", "One spring day, [[4]] walked to the [[1]].", {}, "Both holes are filled together, each given the words on both sides."],
-  ["The end first", "[[30]] At home, Anna felt sad no more.", {}, "The end is given, and the model writes a beginning that leads to it."],
-  ["Any length", "One summer day, Clara felt [[*]] walked to the forest.", {}, "The model first chooses the number of tokens in the hole."],
-  ["Most confident first", "One winter day,", { sampler: "confidence" }, "Nearly certain words are written first, open choices last."],
-  ["Left to right", "One winter day,", { sampler: "left-to-right" }, "The order of an autoregressive model: the picture shows a diagonal."],
-  ["Eight steps", "One winter day,", { steps: 8 }, "Many tokens per network call: faster, but tokens written together may not fit together."],
-  ["Two words", "", { required: "kite, harbour" }, "A constraint: both words always appear, whatever the network predicts."],
-];
 const HOLE = /\[\[\s*(\d+|\d+\s*-\s*\d+|\*)\s*\]\]/;
 const TOP = 5;  // number of most likely tokens to keep per position
 let playback = null, running = null;
@@ -95,7 +84,7 @@ function choose([, text, values, explanation]) {
   $("write-form").reset();
   $("text").value = text;
   for (const [id, value] of Object.entries(values)) $(id).value = value;
-  $("control").open = "required" in values;
+  $("control").open = "required" in values || "pattern" in values;
   $("example-says").textContent = explanation;
   $("guidance").dispatchEvent(new Event("input"));
   $("write-form").requestSubmit();
@@ -108,7 +97,8 @@ function hole() {
 }
 
 // Adapts the form to the chosen model.
-export function adapt(about) {
+export function adapt({ write }, about) {
+  buttons($("examples"), write, choose);
   $("label-of").hidden = !about.classes.length;
   $("label").replaceChildren(make("option", { value: "" }, "any"), ...about.classes.map((name) => make("option", { value: name }, name)));
   $("source-of").hidden = !about.answers;
@@ -118,7 +108,6 @@ export function adapt(about) {
 }
 
 export function setUp() {
-  $("examples").append(...EXAMPLES.map((each) => make("button", { type: "button", onclick: () => choose(each) }, each[0])));
   $("write-form").addEventListener("submit", (event) => { event.preventDefault(); run(request()); });
   $("text").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) $("write-form").requestSubmit(); });
   $("hole").addEventListener("click", hole);

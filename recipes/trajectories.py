@@ -59,7 +59,7 @@ class Certainty:
     file: str  # of the trajectories; a batch says only which of them
     weight: float = 1.0
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+    def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train: all."""
         return list(model.parameters())
 

@@ -11,7 +11,7 @@ from redraft.core.ops import _map_tensors
 
 @dataclass(frozen=True)
 class Condition:
-    """The condition of each row. A batch holds the ids of the source, a context the states of the encoder for it."""
+    """The condition of each row. In a batch the source is ids; in a context it may be the encoder's states for them."""
 
     label: Tensor | None = None  # (B,) int64: class of each row; None without classes
     source: Tensor | None = None  # (B, C) int64 ids, or (B, C, width) states for cross attention; None without a source

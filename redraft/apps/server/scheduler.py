@@ -175,7 +175,7 @@ class BatchScheduler:
     def run_round(self) -> None:
         """Runs one merged pass for the requests whose turn it is.
 
-        Output projections always run first, so that the requests are in step again.
+        Pending output projections run first; these requests can then join the next pass.
         """
         self._dismiss()
         for requests in _by_network(

@@ -92,7 +92,7 @@ class SystemReport:
 
 
 def inspect_system() -> SystemReport:
-    """Tests this machine for some seconds. Call it before any matrix product, since oneDNN then ignores new limits."""
+    """Tests this machine for some seconds. Call it first: after one matrix product, oneDNN ignores new limits."""
     instructions = tuple(_tried())
     precision, reason = _precision()
     return SystemReport(

@@ -16,7 +16,7 @@ GENERATIVE_END = 1e-12  # time of the clean end of the path, where a little nois
 
 
 class NoiseGrid(Protocol):
-    """A choice of the times that a solver visits."""
+    """A grid of the times that a solver visits."""
 
     def __call__(self, path: NoisePath, steps: int) -> list[float]:
         """Return steps + 1 times, falling from 1 to 0."""

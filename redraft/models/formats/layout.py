@@ -43,7 +43,7 @@ class _Layout:
     """How one family of projects stores a transformer: tensor names, sizes, and which tensors are transposed."""
 
     name_table: Callable[[TransformerConfig], _NameTable]
-    read_config: Callable[[ForeignWeights, ForeignSettings], TransformerConfig]  # takes weights with replaced prefixes
+    read_config: Callable[[ForeignWeights, ForeignSettings], TransformerConfig]  # from weights with replaced prefixes
     prefixes: Mapping[str, str] = field(default_factory=dict)  # foreign prefix → replacement; versions differ in them
     transposed: tuple[str, ...] = ()  # suffixes of names of tensors stored as (in, out) instead of (out, in)
 

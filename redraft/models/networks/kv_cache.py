@@ -272,7 +272,7 @@ class TokenPositions:
         return whole.scatter(2, self.values[:, None, :, None].expand(b, h, -1, d), new)
 
     def missing(self, old: KeyValueCache, pad: Tensor | None) -> Tensor | None:
-        """(B, keys) bool: columns still empty after tokens with padding (B, L) are joined; None if there is none."""
+        """(B, keys) bool: columns still empty after the new tokens, padded as in `pad`, are joined; None if none is."""
         if self.first is not None and old.missing is None and pad is None:
             return None
         whole = torch.ones(self.rows, self.keys, dtype=torch.bool, device=self.values.device)

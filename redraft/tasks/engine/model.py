@@ -115,7 +115,7 @@ class TextModel:
         return self.lm.codec is not None and self.lm.codec.latents is not None
 
     def source_turn(self, source: str | None) -> list[tuple[int, ...]]:
-        """A list with the ids of the source as a chat message of the user; empty unless trained on chats."""
+        """The ids of the source as the user's chat message, in a list; an empty list unless trained on chats."""
         framing = None if self.run is None else self.run.framing
         turn = None if source is None or framing is None else framing.chat_turn(source, self.tokenizer)
         return [] if turn is None else [tuple(turn)]

@@ -33,8 +33,8 @@ class _SizedHoles(NamedTuple):
     """Lengths of the first holes, and −log p of the given text after the first hole, in nats."""
 
     sizes: tuple[int, ...]
-    before: float = 0.0  # nats of the text up to the last of these holes
-    nats: float = 0.0  # nats of the text up to the next hole
+    before: float = 0.0  # nats of the given text before the last of these holes
+    nats: float = 0.0  # nats of the given text before the next hole
 
 
 def _cost(candidate: _SizedHoles) -> float:

@@ -43,7 +43,7 @@ class AdaptationObjective:
         require_range(self, 0, 10**9, "anneal")
         require_range(self, 0, FINITE, "ar", "align")
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+    def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train: the adapters if there are any, otherwise all weights."""
         if self.anneal and model.block is not None:
             raise ValueError(

@@ -33,7 +33,7 @@ class DrafterObjective:
         require_range(self, ABOVE_ZERO, FINITE, "decay", "temperature")
         require_range(self, 1, 2**20, "stride")
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+    def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train: the drafter's, plus the adapter for a `SelfDrafter`."""
         return model.part(DraftNetwork).trained(model)
 

@@ -37,7 +37,7 @@ class Objective:
         require_range(self, 0, 1, "drop_condition")
         require_range(self, 0, 1, "holes")
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+    def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train: those of the network, of a codec that is not frozen, and of joint parts."""
         parts = [part for part in model.parts.values() if part.joint]
         codec = [] if model.codec is None or model.codec.frozen else [model.codec]
@@ -105,7 +105,7 @@ def _reconstruction(model: DiffusionLM, batch: Batch, clean: CleanBatch, *, rng:
 class TrainingGoal(Protocol):
     """An objective: the parameters to train and their loss. `Objective` and `ErrorHeadObjective` are examples."""
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+    def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
         ...
 
@@ -119,9 +119,9 @@ class TrainStep(nn.Module):
         super().__init__()
         self.model = model
         self.objective = objective
-        learns = {id(p) for p in objective.learns(model)}
+        trained = {id(p) for p in objective.trained_parameters(model)}
         for p in model.parameters():
-            p.requires_grad_(id(p) in learns)
+            p.requires_grad_(id(p) in trained)
 
     def forward(self, batch: Batch, rng: Rng, total: Tensor | None = None) -> Loss:
         return self.objective(self.model, batch, rng=rng, total=total)

@@ -28,7 +28,7 @@ class ErrorHeadObjective:
 
     times: TimeSampler = StratifiedTimes()
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+    def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
         return model.part(ErrorHead).trained(model)
 
@@ -58,7 +58,7 @@ class AttributeObjective:
 
     times: TimeSampler = StratifiedTimes()
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+    def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
         return model.part(AttributeClassifier).trained(model)
 
@@ -78,7 +78,7 @@ class AttributeObjective:
 class CodecObjective:
     """Trains only the codec, by its own losses. It comes before the diffusion stage, which keeps the codec frozen."""
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+    def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
         return [] if model.codec is None else list(model.codec.parameters())
 

@@ -28,7 +28,7 @@ class TaggerObjective:
 
     times: TimeSampler = StratifiedTimes()
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+    def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
         return model.part(Tagger).trained(model)
 
@@ -57,7 +57,7 @@ class FutureTaggerObjective:
     def __post_init__(self) -> None:
         require_range(self, 0, 1, "hidden")
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+    def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
         return model.part(FutureTagger).trained(model)
 

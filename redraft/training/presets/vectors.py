@@ -173,10 +173,11 @@ def genie_cpd_books(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
 
 
 def ssd_owt(tokenizer: str | Tokenizer = "tokenizer.json") -> Run:
-    """SSD-LM on OpenWebText (Han et al. 2023): 24 × 1024, rows of 200 in blocks of 25, 100k steps; 1000 to sample one.
+    """SSD-LM on OpenWebText (Han et al. 2023): 24 × 1024, rows of 200 in blocks of 25, trained for 100k steps.
 
-    The paper starts from RoBERTa and trains on one block after a context of random length. Here all blocks of a row are
-    trained at once, each given the clean blocks before it. The batch size is our choice.
+    Sampling takes 1000 steps per block. The paper starts from RoBERTa and trains on one block after a context of random
+    length. Here all blocks of a row are trained at once, each given the clean blocks before it. The batch size is our
+    choice.
     """
     run = _small_dit_run(_load_tokenizer(tokenizer), mdlm_owt(tokenizer).data, PackedRows(200))
     run = variations.with_network(run, width=1024, layers=24, heads=16, pattern=BlockCausal(25))

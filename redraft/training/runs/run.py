@@ -133,7 +133,7 @@ class Run:
 
     @property
     def assumed(self) -> tuple[str, ...]:
-        """What had to be assumed about the model: nothing, since a run says all of it."""
+        """Assumptions made about the model: none, since a run describes it completely."""
         return ()
 
     @property

@@ -30,7 +30,20 @@ SHORT: dict[str, Any] = {"model": "bytes", "prompt": "A", "max_tokens": 4, "seed
 @pytest.fixture(scope="module")
 def fragile(trained: Path) -> Iterator[Server]:
     """A small queue, a key, little patience."""
-    flags = ("--api-key", KEY, "--width", 1, "--queue", 2, "--silence", 1.5, "--drain", 20, "--read-timeout", 2)
+    flags = (
+        "--api-key",
+        KEY,
+        "--max-running",
+        1,
+        "--queue",
+        2,
+        "--worker-timeout",
+        1.5,
+        "--shutdown-timeout",
+        20,
+        "--read-timeout",
+        2,
+    )
     with serving(trained, *flags) as found:
         yield found
 

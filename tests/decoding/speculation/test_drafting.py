@@ -211,7 +211,7 @@ def test_an_adapter_that_drafts_is_not_merged_into_the_model(
 def test_what_cannot_be_is_refused(build: Build, tiny: TransformerConfig) -> None:
     plain = build(Causal())
     with pytest.raises(ValueError, match="no drafter; train one"):
-        DrafterObjective().learns(plain)
+        DrafterObjective().trained_parameters(plain)
     with pytest.raises(ValueError, match="no drafter; train one"):
         plain.part(DraftNetwork)
     with pytest.raises(ValueError, match="are for causal networks"):

@@ -108,15 +108,15 @@ def test_it_needs_classes_and_a_layer() -> None:
 def test_the_diffusion_leaves_it_alone() -> None:
     model = DiffusionLM(CONFIG)
     assert model.read(rows(0)).context.condition.label is None, "the classes are not for the network"
-    ours = {id(p) for p in AttributeObjective().learns(model)}
-    assert not ours & {id(p) for p in Objective().learns(model)}
+    ours = {id(p) for p in AttributeObjective().trained_parameters(model)}
+    assert not ours & {id(p) for p in Objective().trained_parameters(model)}
 
 
 @dataclass(frozen=True)
 class Own:
     """A goal of the user's own."""
 
-    def learns(self, model: DiffusionLM) -> list[nn.Parameter]:
+    def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         return list(model.parameters())
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:

@@ -83,8 +83,8 @@ def test_it_alone_learns_and_it_learns(name: str) -> None:
     changed = {tuple(n.split(".")[:2]) for n, p in model.named_parameters() if not torch.equal(p, before[n])}
     assert changed == {("parts", "tagger")}
     assert sum(losses[-10:]) < 0.6 * sum(losses[:10])
-    ours = {id(p) for p in run.objective.learns(model)}
-    assert not ours & {id(p) for p in Objective().learns(model)}, "the diffusion leaves it alone"
+    ours = {id(p) for p in run.objective.trained_parameters(model)}
+    assert not ours & {id(p) for p in Objective().trained_parameters(model)}, "the diffusion leaves it alone"
 
 
 def test_the_future_is_the_chain_rule() -> None:

@@ -38,15 +38,15 @@ class Serve(Checked):
     api_key: str | None = setting(
         None, "The key that clients must send.", otherwise="$REDRAFT_API_KEY, or none", metavar="KEY"
     )
-    width: int = setting(8, "Maximum number of requests that run at the same time.", least=1, most=256)
+    max_running: int = setting(8, "Maximum number of requests that run at the same time.", least=1, most=256)
     queue: int = setting(
         64, 'Maximum number of waiting requests; further ones are refused with "retry later".', least=1, most=100_000
     )
     deadline: float = setting(120.0, "Maximum seconds per request, including the time in the queue.", above=0)
-    drain: float = setting(
+    shutdown_timeout: float = setting(
         30.0, "Seconds that running requests get to finish when the server is stopped.", above=0, rare=True
     )
-    silence: float = setting(
+    worker_timeout: float = setting(
         4.0, "Seconds without a heartbeat after which the model process is replaced.", above=0, rare=True
     )
     read_timeout: float = setting(
@@ -104,11 +104,11 @@ class Serve(Checked):
             self.host,
             self.port,
             self.threads,
-            self.drain,
+            self.shutdown_timeout,
             AccessPolicy(key, read_timeout=self.read_timeout),
-            QueueLimits(self.width, self.queue, self.max_cost, self.deadline),
+            QueueLimits(self.max_running, self.queue, self.max_cost, self.deadline),
             RequestLimits(tokens=self.max_tokens, cost=self.max_cost),
-            SupervisorTimeouts(silence=self.silence),
+            SupervisorTimeouts(silence=self.worker_timeout),
             {
                 "mask": self.mask,
                 "attention": self.attention,

@@ -1,8 +1,8 @@
 """`python -m bench.constraints`: the cost of a constraint, against the same sampler without one.
 
 Vocabulary 8192, 64 positions, one row, a network of 6 layers of width 384; both sides run in turn in one process on one
-thread. A second group of rows times the compilation of each pattern into an automaton on tokens.
-Rows: bench/results/constraints.jsonl.
+thread and are timed in CPU seconds. A second group of rows times the compilation of each pattern into an automaton on
+tokens. Rows: bench/results/constraints.jsonl.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import json
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,7 @@ from redraft.tasks.engine.profiler import profile_model
 
 RESULTS = Path(__file__).parent / "results" / "constraints.jsonl"
 VOCAB, LENGTH, STEPS = 8192, 64, 16
+CLOCK = time.process_time  # one thread, so other programs do not count
 COST_GOAL, COMPILE_GOAL, STATES = 1.2, 1.0, 300
 SIZED_LENGTH, SIZE_GOALS = 96, {5_000: 1.2, 16_000: 1.5}  # positions; most edges between states by class → ratio
 PERSON = {
@@ -105,7 +107,7 @@ def cost(model: DiffusionLM, words: Tokenizer, pairs: int = 9) -> Iterator[Row]:
         ruled = constrain(free, rule, words)
         for sampler, goal in ((Unmask(STEPS, Confidence()), COST_GOAL), (Unmask(STEPS, AnyOrder()), None)):
             guided = GuidedSampler(sampler, Constrained(model.process))
-            times = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs)
+            times = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs, clock=CLOCK)
             pick = type(sampler.pick).__name__
             yield report(
                 f"{name} / no pattern, {pick}, vocabulary {words.vocab.size}, {LENGTH} positions", goal, **times
@@ -124,9 +126,9 @@ def sizes(model: DiffusionLM, words: Tokenizer, pairs: int = 7) -> Iterator[Row]
     for name, schema in SCHEMAS.items():
         ruled = constrain(free, Json(schema), words)
         program = placement._program(Json(schema), words, True)
-        times = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs)
-        with profile_model(model) as profile:
-            taken = seconds(partial(run, model, guided, ruled))
+        times = race(partial(run, model, guided, ruled), partial(run, model, sampler, free), pairs, clock=CLOCK)
+        with profile_model(model, CLOCK) as profile:
+            taken = seconds(partial(run, model, guided, ruled), CLOCK)
         yield report(
             f"JSON: {name} / no rule, {SIZED_LENGTH} positions",
             next((goal for most, goal in SIZE_GOALS.items() if program.edges <= most), None),

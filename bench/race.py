@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import Any
 
 Job = Callable[[], Any]
+Clock = Callable[[], float]
 Row = dict[str, Any]  # one JSON line
 
 
-def seconds(job: Job) -> float:
-    begin = time.perf_counter()
+def seconds(job: Job, clock: Clock = time.perf_counter) -> float:
+    begin = clock()
     job()
-    return time.perf_counter() - begin
+    return clock() - begin
 
 
-def rounds(jobs: Sequence[Job], count: int, warm: int = 1) -> list[tuple[float, ...]]:
+def rounds(jobs: Sequence[Job], count: int, warm: int = 1, clock: Clock = time.perf_counter) -> list[tuple[float, ...]]:
     """The seconds of each job, taken in turn, `count` times."""
     for _ in range(warm):
         for job in jobs:
             job()
-    return [tuple(seconds(job) for job in jobs) for _ in range(count)]
+    return [tuple(seconds(job, clock) for job in jobs) for _ in range(count)]
 
 
 def compared(times: Sequence[tuple[float, ...]], other: int = 1) -> dict[str, float]:
@@ -34,9 +35,9 @@ def compared(times: Sequence[tuple[float, ...]], other: int = 1) -> dict[str, fl
     return {"ratio": ratio, "ours_seconds": ours, "theirs_seconds": theirs}
 
 
-def race(ours: Job, theirs: Job, pairs: int, warm: int = 1) -> dict[str, float]:
+def race(ours: Job, theirs: Job, pairs: int, warm: int = 1, clock: Clock = time.perf_counter) -> dict[str, float]:
     """Median ratio of `pairs` interleaved runs, and both medians in seconds."""
-    return compared(rounds([ours, theirs], pairs, warm))
+    return compared(rounds([ours, theirs], pairs, warm, clock))
 
 
 def report(bench: str, goal: float | None, *, ratio: float, at_most: bool = True, **more: Any) -> Row:

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import adapt_tables
+import audits
 import candidates
 import certainty
 import claim_tables
@@ -37,6 +38,7 @@ from bench import curve, table as bench_table
 ROOT = Path(__file__).parents[1]
 TABLES: dict[str, Callable[[Path], Mapping[str, str]]] = {  # each maps the folder of rows to tables by name
     "adapt": adapt_tables.tables,
+    "audits": audits.tables,
     "bench": bench_table.tables,
     "candidates": candidates.tables,
     "certainty": certainty.tables,
@@ -51,7 +53,16 @@ TABLES: dict[str, Callable[[Path], Mapping[str, str]]] = {  # each maps the fold
     "spelling": spelling.tables,
 }
 SEVERAL_SEEDS = ("methods: seeds", "claims: training", "claims: writing")
-NO_SEED = ("bench", "sizes", "claims: lengths", "drafts: costs", "drafts: plain", "methods: reuse", "spelling: mexico")
+NO_SEED = (
+    "audits",
+    "bench",
+    "sizes",
+    "claims: lengths",
+    "drafts: costs",
+    "drafts: plain",
+    "methods: reuse",
+    "spelling: mexico",
+)
 PICTURES: tuple[Callable[[Path], Mapping[str, str]], ...] = (  # each maps the folder of rows to SVGs by name
     adapt_tables.pictures,
     claim_tables.pictures,

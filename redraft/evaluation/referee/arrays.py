@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -16,10 +17,14 @@ def _to_tensor(array: Any, what: str) -> Tensor:
     """Return a torch tensor of any array, by DLPack or `__array__`."""
     if isinstance(array, Tensor):
         return array.detach()
+    if hasattr(array, "__dlpack__") and not isinstance(array, np.ndarray):
+        with suppress(BufferError, RuntimeError, TypeError, ValueError):  # then by `__array__`
+            return torch.from_dlpack(array).cpu()
     try:
         return torch.as_tensor(np.asarray(array))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{what} must be an array of numbers; got {type(array).__name__} ({error})") from error
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{what} must be an array of numbers; got {type(array).__name__} ({reason})") from error
 
 
 def _array_like(value: Tensor, array: Any) -> Any:

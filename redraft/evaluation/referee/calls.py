@@ -14,6 +14,7 @@ from redraft.core.schedules.base import Schedule
 from redraft.core.schedules.tokens import Cosine, CosineSquared, Linear, Polynomial
 from redraft.evaluation.referee.arrays import _generator_for, _to_tensor
 from redraft.evaluation.referee.denoisers import _AuditDenoiser
+from redraft.evaluation.referee.insertions import _InsertionDenoiser
 from redraft.evaluation.referee.verdict import AuditEffort
 
 _FEW = 1e-3  # fraction of rows that may not be finite
@@ -57,14 +58,17 @@ class _CallSample(NamedTuple):
 
 
 def _sequence_calls(
-    function: Callable[..., Any], denoise: _AuditDenoiser, effort: AuditEffort, **settings: Any
+    function: Callable[..., Any],
+    denoise: _AuditDenoiser | _InsertionDenoiser,
+    effort: AuditEffort,
+    copies: int,
+    **settings: Any,
 ) -> Iterator[_CallSample]:
     """Call a function of (x, denoise, rng) repeatedly on shuffled copies of every sequence of the language.
 
     Rows of one call may share random numbers (stratified times), so only different calls are independent.
     """
     x = denoise.language.toy.sequences
-    copies = _copies_per_call(denoise, effort)
     generator, given = _generator_for(function, effort.seed)
     for keys in rng(effort.seed).steps():
         order = keys.uniform(copies * len(x))[0].argsort()
@@ -77,9 +81,9 @@ def _sequence_calls(
         yield _CallSample(mean, (table - mean).square().nanmean(0))
 
 
-def _copies_per_call(denoise: _AuditDenoiser, effort: AuditEffort) -> int:
+def _copies_per_call(denoise: _AuditDenoiser | _InsertionDenoiser, effort: AuditEffort) -> int:
     """Return how many copies of each sequence a call gets; fewer where the denoiser computes a posterior per row."""
-    batch = effort.batch if denoise.noise is None else effort.batch // 4
+    batch = effort.batch // (1 if denoise.noise is None and denoise.length < 10 else 4)
     return max(2, batch // len(denoise.language.toy.p))
 
 
@@ -96,7 +100,7 @@ def _rows_of(result: Any, x: Tensor, name: str) -> Tensor:
     raise ValueError(f"{name} returned {float(rows[row])} for x = {x[row].tolist()}; it must return finite nats")
 
 
-def _seen_masks(denoise: _AuditDenoiser) -> str:
+def _seen_masks(denoise: _AuditDenoiser | _InsertionDenoiser) -> str:
     """Name the numbers of masks that the denoiser was never asked about; empty if all of them occurred."""
     if denoise.noise is not None or denoise.counts is None:
         return ""

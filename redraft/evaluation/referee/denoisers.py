@@ -15,6 +15,7 @@ from redraft.core.randomness import rng
 from redraft.evaluation.referee.arrays import _array_like, _to_tensor
 from redraft.evaluation.referee.languages import _AuditLanguage
 
+_LARGEST_TABLE = 10_000  # rows z for which x̂ is computed in advance
 _NEVER = -1e6  # the logarithm of zero; finite, so that 0 · log 0 is zero
 
 _Marginal = Callable[[Any, int], Any]  # times, number of words → tables q_t(z | x), (words, V) per time
@@ -63,8 +64,10 @@ class _AuditDenoiser:
     def __call__(self, z: Any, t: Any = None) -> Any:
         rows = self._checked(_to_tensor(z, "z"))
         self._count(rows)
-        if self.noise is None:
+        if self.noise is None and self.states**self.length <= _LARGEST_TABLE:
             log_probs = self.table[(rows * self._place).sum(-1)]
+        elif self.noise is None:
+            log_probs = self._by_evidence(rows)
         else:
             log_probs = self._by_time(rows, self._times(t, rows))
         return _array_like(log_probs.view(*z.shape, -1), z)
@@ -94,12 +97,15 @@ class _AuditDenoiser:
     @cached_property
     def table(self) -> Tensor:
         """(V^L, L, V) log-probabilities under mask noise for every possible z, in numerical order."""
-        every = torch.tensor(list(product(range(self.states), repeat=self.length)))
+        return self._by_evidence(torch.tensor(list(product(range(self.states), repeat=self.length))))
+
+    def _by_evidence(self, z: Tensor) -> Tensor:
+        """(B, L) rows → (B, L, V) log-probabilities under mask noise."""
         q = torch.eye(self.words, self.states, dtype=torch.float64)
         q[:, self.words] = 1.0  # a mask is as likely for every word
-        answer = self._changed(self._leave_one_out(q.T[every]))
-        copy = torch.eye(self.states, dtype=torch.float64)[every]
-        p = torch.where((every == self.words)[..., None], answer, copy)
+        answer = self._changed(self._leave_one_out(q.T[z]))
+        copy = torch.eye(self.states, dtype=torch.float64)[z]
+        p = torch.where((z == self.words)[..., None], answer, copy)
         return torch.where(p > 0, p.log(), _NEVER).float()
 
     def _by_time(self, z: Tensor, t: Tensor) -> Tensor:
@@ -171,11 +177,16 @@ def _audit_denoisers(language: _AuditLanguage, noise: _Marginal | None) -> tuple
     """Return the exact denoiser, the ordinary posterior if it differs, and wrong ones."""
     exact = _AuditDenoiser(language, noise)
     ordinary = () if noise is None else (replace(exact, name="ordinary posterior", ordinary=True),)
-    uneven = rng(4).uniform(language.words)[0] * 3 + 0.2
-    changes: dict[str, _Change] = {
-        "blurred": lambda p: 0.7 * p + 0.3 / language.words,
+    changes = _denoiser_changes(language.words)
+    return (exact, *ordinary, *(replace(exact, name=name, change=change) for name, change in changes.items()))
+
+
+def _denoiser_changes(words: int) -> dict[str, _Change]:
+    """Return what turns the exact x̂ into that of a wrong denoiser, by name."""
+    uneven = rng(4).uniform(words)[0] * 3 + 0.2
+    return {
+        "blurred": lambda p: 0.7 * p + 0.3 / words,
         "overconfident": lambda p: p**3,
         "biased": lambda p: p * uneven,
         "ignorant": torch.ones_like,
     }
-    return (exact, *ordinary, *(replace(exact, name=name, change=change) for name, change in changes.items()))

@@ -1,18 +1,24 @@
-"""The languages of an audit: all of them can be enumerated, so their entropies are known exactly."""
+"""The languages of an audit: all of them can be enumerated, so their entropies are known exactly.
+
+Stories are too many for that, so their language is a sample: some of them, equally likely.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
+from functools import cache
+from itertools import islice, product
 
 import torch
 from torch import Tensor
 
 from redraft.core.randomness import rng
 from redraft.evaluation.laws.enumeration import ToyLanguage
+from redraft.training.data.corpora.stories import STORY_LANGUAGE
 
 _SAME = 0.95  # probability that a bit equals the one before
 _LONGEST = 3
+_STORIES = 32
 
 
 @dataclass(frozen=True)
@@ -30,10 +36,11 @@ class _AuditLanguage:
 
     def index(self, x: Tensor) -> Tensor:
         """(B, L) → (B,) index of each row among the sequences; N for a row that is not in the language."""
-        place = self.words ** torch.arange(self.length - 1, -1, -1)
-        where = torch.full((self.words**self.length,), len(self.toy.p))
+        ids = int(self.toy.sequences.max()) + 1
+        place = ids ** torch.arange(self.length - 1, -1, -1)
+        where = torch.full((ids**self.length,), len(self.toy.p))
         where[(self.toy.sequences * place).sum(-1)] = torch.arange(len(self.toy.p))
-        words = ((x >= 0) & (x < self.words)).all(-1)
+        words = ((x >= 0) & (x < ids)).all(-1)
         return torch.where(words, where[(x * place).sum(-1) * words], len(self.toy.p))
 
 
@@ -45,6 +52,24 @@ def _audit_languages() -> tuple[_AuditLanguage, ...]:
         _AuditLanguage("four correlated bits", 2, _correlated_bits(4)),
         _AuditLanguage("sentences with an end token", 3, _sentences()),
     )
+
+
+@cache
+def _story_language() -> _AuditLanguage:
+    """Opening sentences of stories that are drawn from their grammar, one token per word."""
+    openings = [story.text.partition(".")[0].split() for story in islice(STORY_LANGUAGE.stories(0), _STORIES)]
+    ids = {word: i for i, word in enumerate(sorted({word for words in openings for word in words}))}
+    rows = torch.tensor([[ids[word] for word in words] for words in openings])
+    sequences, counts = rows.unique(dim=0, return_counts=True)
+    return _AuditLanguage("story openings", len(ids), ToyLanguage(sequences, counts.double() / len(rows)))
+
+
+@cache
+def _growing_language() -> _AuditLanguage:
+    """Texts of zero to three words, for processes that insert tokens; id 3 follows the last word, 2 is the mask."""
+    toy = _sentences()
+    texts = torch.where(toy.sequences == 2, 3, toy.sequences)
+    return _AuditLanguage("texts of zero to three words", 2, ToyLanguage(texts, toy.p))
 
 
 def _correlated_bits(length: int) -> ToyLanguage:

@@ -17,6 +17,7 @@ from torch import Tensor
 from redraft.core.randomness import rng
 from redraft.evaluation.referee.arrays import _generator_for, _to_tensor
 from redraft.evaluation.referee.calls import (
+    _CallSample,
     _copies_per_call,
     _name_of,
     _require_parameters,
@@ -108,6 +109,7 @@ class _LogProbTrial:
     language: str
     bias: _Bias  # mean bias over the language
     worst: _Bias  # bias at the sequence where it is clearest
+    precise: bool  # whether the error is small enough for a verdict
     variance: float
     sample_size: float  # effective sample size, as a fraction
     calls: float
@@ -118,20 +120,24 @@ class _LogProbTrial:
         toy = denoise.language.toy
         log_p = _any_order_probability(toy.sequences, denoise, denoise.states).log()
         denoise.queried, denoise.counts = 0, None
-        samples = list(islice(_sequence_calls(function, denoise, effort), 2 * effort.calls))
-        off = torch.stack([sample.mean for sample in samples]) - log_p  # (K, N)
-        each, error = off @ toy.p, off.std(0) / len(off) ** 0.5
-        case = int((off.mean(0).abs() / (error + 1e-3)).argmax())
-        rows = len(samples) * _copies_per_call(denoise, effort) * len(toy.p)
-        calls = denoise.queried / rows
+        copies = _copies_per_call(denoise, effort)
+        calls, samples = _sequence_calls(function, denoise, effort, copies), list[_CallSample]()
+        while True:
+            samples += islice(calls, len(samples) or 2 * effort.calls)
+            bias, worst = _biases(torch.stack([sample.mean for sample in samples]) - log_p, toy.p)
+            rows = len(samples) * copies * len(toy.p)
+            if not (bias.zero_both and worst.zero_both) or worst.error <= effort.resolution or 2 * rows > effort.rows:
+                break
+        queried = denoise.queried
         variance = float((torch.stack([sample.variance for sample in samples]).mean(0) * toy.p).sum())
         return cls(
             denoise.language.name,
-            _Bias(float(each.mean()), float(each.std()) / len(each) ** 0.5),
-            _Bias(float(off.mean(0)[case]), 1.4 * float(error[case])),  # the clearest of many
+            bias,
+            worst,
+            worst.error <= effort.resolution,
             variance,
             _sample_size(function, denoise, log_p, effort),
-            calls,
+            queried / rows,
             _seen_masks(denoise),
         )
 
@@ -146,8 +152,19 @@ class _LogProbTrial:
         where = f"{self.language}, exact denoiser{self.masks}"
         what = "its mean minus log p" if case is self.bias else "its mean minus log p at one sequence"
         text = f"{what} is {case} nats ({where})"
+        if self.unbiased and not self.precise:
+            text += "; raise the number of rows, or draw more times where the weight is large"
+            return Verdict(name, "undecided at this error", False, text, case.nats, 0.0, case.error)
         answer = "unbiased" if self.unbiased else "biased"
         return Verdict(name, answer, self.unbiased, text, case.nats, 0.0, case.error)
+
+
+def _biases(off: Tensor, p: Tensor) -> tuple[_Bias, _Bias]:
+    """(K, N) errors of K calls → the mean bias over the language, and the one of the sequence where it is clearest."""
+    each, error = off @ p, off.std(0) / len(off) ** 0.5
+    case = int((off.mean(0).abs() / (error + 1e-3)).argmax())
+    mean = _Bias(float(each.mean()), float(each.std()) / len(each) ** 0.5)
+    return mean, _Bias(float(off.mean(0)[case]), 1.4 * float(error[case]))  # the clearest of many
 
 
 def _sample_size(function: Callable[..., Any], denoise: _AuditDenoiser, log_p: Tensor, effort: AuditEffort) -> float:

@@ -18,7 +18,7 @@ class AuditEffort:
     rows: int = 4_000_000  # maximum number of rows per language and denoiser; a clear case needs far fewer
     batch: int = 16_384  # rows per call
     calls: int = 32  # minimum number of calls, from which standard errors are estimated
-    draws: int = 20_000  # texts drawn from a sampler
+    draws: int = 100_000  # texts drawn from a sampler; a tenth for each number of steps that it takes
     resolution: float = 0.05  # nats: a violation that could be larger leaves a case undecided
     seed: int = 0
 

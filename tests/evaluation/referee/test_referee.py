@@ -22,10 +22,10 @@ from redraft.evaluation.referee.reference import _any_order_probability
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted((ROOT / "examples" / "audit").glob("*.py"))
-QUICK = AuditEffort(batch=4096, draws=6000, resolution=0.3)
-ROWS = dict(
-    re.findall(r"^\| `(\w+)` \| (✓|✗)", (ROOT / "docs" / "guides" / "audit.md").read_text("utf-8"), re.MULTILINE)
-)
+QUICK = AuditEffort(batch=4096, draws=30_000, resolution=0.3)
+PAGE = (ROOT / "docs" / "templates" / "audit.md").read_text("utf-8")
+LINES = (ROOT / "recipes" / "results" / "audits.jsonl").read_text("utf-8").splitlines()
+ROWS = {row["name"]: row for row in map(json.loads, LINES)}
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
@@ -35,12 +35,13 @@ def test_the_table_of_verdicts(file: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if Path(folder).name != "recipes"])
     (audited,) = audited_in(load_module(file))
     failed = any(verdict.passed is False for verdict in audit(audited, QUICK))
-    assert failed == (ROWS[file.stem] == "✗")
+    assert failed == (not ROWS[file.stem]["passed"])
 
 
 def test_every_example_is_explained() -> None:
-    explained = re.findall(r"^- `(\w+)`: ", (ROOT / "docs" / "guides" / "audit.md").read_text("utf-8"), re.MULTILINE)
+    explained = re.findall(r"^- `(\w+)`: ", PAGE, re.MULTILINE)
     assert sorted(ROWS) == sorted(explained) == [file.stem for file in EXAMPLES]
+    assert all(row["exit_code"] == (not row["passed"]) for row in ROWS.values())
 
 
 def test_a_wrong_weight_that_only_a_wrong_denoiser_shows() -> None:

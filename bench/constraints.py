@@ -130,7 +130,7 @@ def sizes(model: DiffusionLM, words: Tokenizer, pairs: int = 7) -> Iterator[Row]
         with profile_model(model, CLOCK) as profile:
             taken = seconds(partial(run, model, guided, ruled), CLOCK)
         yield report(
-            f"JSON: {name} / no rule, {SIZED_LENGTH} positions",
+            f"JSON, {name} / no rule, {SIZED_LENGTH} positions",
             next((goal for most, goal in SIZE_GOALS.items() if program.edges <= most), None),
             **times,
             states=program.automaton.states,
@@ -150,7 +150,7 @@ def large_vocabulary() -> Iterator[Row]:
         taken = seconds(partial(constrain_once, words, Json(schema)))
         program = placement._program(Json(schema), words, True)
         yield report(
-            f"seconds to lift JSON: {name} to a vocabulary of {words.vocab.size:,}",
+            f"seconds to lift JSON, {name} to a vocabulary of {words.vocab.size:,}",
             None,
             ratio=taken,
             byte_states=states,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.race import Row
 
-MEASURED = ("quick", "decoding", "blocks", "constraints", "serving", "parts")  # files of ratios
+MEASURED = ("quick", "decoding", "blocks", "constraints", "schemas", "serving", "parts")  # files of ratios
 
 
 def tables(results: Path) -> dict[str, str]:
@@ -42,7 +42,7 @@ def _machine(rows: Sequence[Row]) -> list[str]:
 
 
 def _line(row: Row) -> list[str]:
-    if "bench" not in row:
+    if "ratio" not in row:
         return []
     goal = "none" if row["goal"] is None else f"{'≤' if row['at_most'] else '≥'} {row['goal']:g}"
     return [f"| {row['bench']} | {row['ratio']:.3g} | {goal} | {_MET[row['ok']]} |"]

@@ -36,11 +36,13 @@ def judge(example: Path) -> dict[str, Any]:
 
 def summarize(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     wrong = [verdict for verdict in verdicts if verdict["passed"] is False]
-    main = (wrong or [verdict for verdict in verdicts if verdict["passed"]])[-1]
+    right = [verdict for verdict in verdicts if verdict["passed"]]
+    main = (wrong or right)[-1]
+    answer = main["answer"] if wrong or len(right) == 1 else "consistent"
     beside = [v["answer"] for v in verdicts if v["passed"] is None and re.match("unbiased|loose", v["answer"])]
     numbers = {key: main[key] for key in ("value", "error", "p_value")}
     return {
-        "answer": "; ".join([main["answer"], *beside]),
+        "answer": "; ".join([answer, *beside]),
         "passed": not wrong,
         "evidence": main["evidence"],
         **numbers,

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.random import Generator, Philox
 from torch import Tensor
+from torch.utils.dlpack import from_dlpack
 
 
 def _to_tensor(array: Any, what: str) -> Tensor:
@@ -19,7 +20,7 @@ def _to_tensor(array: Any, what: str) -> Tensor:
         return array.detach()
     if hasattr(array, "__dlpack__") and not isinstance(array, np.ndarray):
         with suppress(BufferError, RuntimeError, TypeError, ValueError):  # then by `__array__`
-            return torch.from_dlpack(array).cpu()
+            return from_dlpack(array).cpu()
     try:
         return torch.as_tensor(np.asarray(array))
     except (TypeError, ValueError, RuntimeError) as error:

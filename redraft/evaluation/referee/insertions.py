@@ -24,7 +24,7 @@ _Missing = Callable[[Any], Any]  # times → the probability that a token is mis
 class _Alignments(NamedTuple):
     """For every noisy row z (M of them) and every text x (N), over all ways to place z in x."""
 
-    count: Tensor  # (M, N) number of ways
+    ways: Tensor  # (M, N) number of them
     words: Tensor  # (M, N, L, V) number of ways in which position l of z is this word of x
     gaps: Tensor  # (M, N, L + 1) number of words of x in each gap of z, summed over the ways
     missing: Tensor  # (M, N) number of words of x that are missing in z
@@ -85,7 +85,7 @@ class _InsertionDenoiser:
             )
         every = self._alignments
         weight = self.language.toy.p * missing ** every.missing[index]
-        total = (weight * every.count[index]).sum(-1).clamp(min=1e-300)
+        total = (weight * every.ways[index]).sum(-1).clamp(min=1e-300)
         p = self._changed(torch.einsum("bn,bnlv->blv", weight, every.words[index]) / total[:, None, None], rows)
         gaps = torch.einsum("bn,bng->bg", weight, every.gaps[index]) / total[:, None] * self.more
         return torch.where(p > 0, p.log(), _NEVER), gaps.clamp(min=_NO_GAP)
@@ -134,18 +134,18 @@ class _InsertionDenoiser:
     def _alignments(self) -> _Alignments:
         rows, texts = self._noisy_rows.tolist(), self.language.toy.sequences.tolist()
         M, N, L = len(rows), len(texts), self.length
-        count, missing = torch.zeros(M, N).double(), torch.zeros(M, N).double()
+        ways, missing = torch.zeros(M, N).double(), torch.zeros(M, N).double()
         words, gaps = torch.zeros(M, N, L, self.words).double(), torch.zeros(M, N, L + 1).double()
         for (m, z), (n, x) in product(enumerate(rows), enumerate(texts)):
             z, x = ([token for token in row if token != self.pad] for row in (z, x))
             missing[m, n] = max(0, len(x) - len(z))
             for places in combinations(range(len(x)), len(z)):
                 if all(token in (self.mask, x[place]) for token, place in zip(z, places, strict=True)):
-                    count[m, n] += 1
+                    ways[m, n] += 1
                     words[m, n, range(len(z)), [x[place] for place in places]] += 1
                     ends = [-1, *places, len(x)]
                     gaps[m, n, : len(ends) - 1] += torch.tensor([b - a - 1 for a, b in pairwise(ends)])
-        return _Alignments(count, words, gaps, missing)
+        return _Alignments(ways, words, gaps, missing)
 
 
 def _insertion_denoisers(language: _AuditLanguage, missing: _Missing) -> tuple[_InsertionDenoiser, ...]:

@@ -217,7 +217,8 @@ def _bound(name: str, trials: list[_Trial]) -> Verdict:
         text = f"{gap} nats ({case}); an error of {error:.3f} is too large: raise the number of rows, or draw more "
         text += "times where the weight is large, since an infinite variance never settles"
         return Verdict(name, "undecided at this error", False, text, gap.nats, 0.0, error)
-    many = f"{len({t.denoise for t in trials})} denoisers on {len({t.language for t in trials})} languages"
+    languages = len({trial.language for trial in trials})
+    many = f"{len({t.denoise for t in trials})} denoisers on {languages} language{'s' * (languages > 1)}"
     return Verdict(name, "a bound", True, f"{many}; smallest margin {gap} nats ({case})", gap.nats, 0.0, gap.error)
 
 

@@ -80,6 +80,11 @@ def fit(
         tell: called with each record of metrics.jsonl as it is written; with several workers, only on the first
     """
     out = Path(out)
+    if not isinstance(run, Run):
+        example = f"presets.{getattr(run, '__name__', run)}()"
+        raise ValueError(
+            f"run={run!r:.60} is a {type(run).__name__}, not a Run; give the run itself, such as {example}"
+        )
     require_sinks(run)
     with _join_workers(device) as team, _stop_signals() as received, _deterministic_kernels(), _hold_lock(out, team):
         _require_memory(run, team)

@@ -130,7 +130,7 @@ class Files(ABC):
         """Raises an error about a bad record, or counts it, as `on_bad` says."""
         problem = f"{record.location}: {record.problem}"
         if self.on_bad == "error":
-            raise DataError(f"{problem}; fix it, or skip it with on_bad='skip'")
+            raise DataError(f"{problem}; fix it, or skip it: --data.on-bad skip, on_bad='skip' in Python")
         tally.skip(problem)
 
 

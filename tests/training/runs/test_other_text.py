@@ -4,6 +4,7 @@ is refused before anything is timed."""
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,6 +62,22 @@ def test_shell_and_python_make_the_same_run(say: Say, tmp_path: Path, cats: Path
 def test_a_name_is_no_corpus(cats: Path) -> None:
     with pytest.raises(ValueError, match=r"is a name, not a corpus; use run\.on\("):
         replace(presets.mdlm_tiny(), data=str(cats))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [presets.mdlm_tiny, "mdlm_tiny"])
+def test_a_preset_is_called(wrong: object, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"not a Run; give the run itself, such as presets\.mdlm_tiny\(\)"):
+        fit(wrong, tmp_path / "run")  # type: ignore[arg-type]
+    assert not (tmp_path / "run").exists()
+
+
+def test_texts_of_several_lines_are_set_apart(say: Say, tmp_path: Path, cats: Path) -> None:
+    out = tmp_path / "lines"
+    say("train", "mdlm_tiny", "--data", cats, "--tokenizer", "bytes", "--length", 16, *TINY, "--out", out)
+    rule = "-" * 8
+    apart = re.compile(rf"One\n..?\n{rule}\nOne\n..?\n", re.DOTALL)
+    assert apart.fullmatch(say("infill", out, "One\n[[1]]x", "--n", 2, "--pattern", "[a-z]")[0])
+    assert rule not in say("infill", out, "One [[1]]x", "--n", 2, "--pattern", "[a-z]")[0]
 
 
 def test_unknown_words_are_not_learned(tmp_path: Path, cats: Path) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from redraft.apps.cli.arguments import name_flags
 from redraft.apps.cli.model_flags import ModelFlags, model_setting
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from redraft.core.canvas import Canvas
     from redraft.tasks.engine.loop import DecodingLoop
     from redraft.tasks.engine.plan import DecodingPlan
-    from redraft.tasks.engine.result import TextResults
+    from redraft.tasks.engine.result import TextResult, TextResults
 
-
+_RULE = "-" * 8  # between texts of several lines
 _Settings = TypeVar("_Settings", ControlSettings, GenerationSettings, InfillSettings, RewriteSettings)
 
 
@@ -70,10 +70,11 @@ class _DisplayFlags(Checked):
         """
         for note in dict.fromkeys(note for plan in plans for note in plan.notes):
             print_note(name_flags(note))
+        show = _TextPrinter(self.json, only_new)
         for plan in plans:
-            self._run(plan, only_new)
+            self._run(plan, show)
 
-    def _run(self, plan: DecodingPlan, only_new: bool) -> None:
+    def _run(self, plan: DecodingPlan, show: _TextPrinter) -> None:
         """Run one plan and print its texts and their cost."""
         from redraft.tasks.engine.profiler import profile_model
 
@@ -81,7 +82,7 @@ class _DisplayFlags(Checked):
         profiling = profile_model(plan.model.lm) if self.profile else nullcontext()
         with Progress("texts written", len(plan)) as progress, profiling as profile:
             for loop in plan.loops():
-                results = self._run_loop(plan, loop, progress, only_new)
+                results = self._run_loop(plan, loop, progress, show)
                 tokens, seconds = tokens + results.new_tokens, seconds + results.seconds
                 calls, steps = calls + results.nfe * len(results), steps + loop.canvas_count
         speed = "" if self.watch else f", {tokens / seconds:,.0f} tokens/s"
@@ -94,7 +95,7 @@ class _DisplayFlags(Checked):
         if profile is not None:
             print_note("\n".join(profile.lines(seconds, steps)))
 
-    def _run_loop(self, plan: DecodingPlan, loop: DecodingLoop, progress: Progress, only_new: bool) -> TextResults:
+    def _run_loop(self, plan: DecodingPlan, loop: DecodingLoop, progress: Progress, show: _TextPrinter) -> TextResults:
         """Write one batch of rows and print their texts."""
         first = loop.first_row == plan.first_row
         history: list[Canvas] = []
@@ -107,9 +108,22 @@ class _DisplayFlags(Checked):
         progress.advance(len(results))
         with progress.paused():
             for result, record in zip(results, results.to_json() if self.json else results, strict=True):
-                text = result.new.strip() if only_new else result.text
-                emit(record if isinstance(record, dict) else {}, self.json, text)
+                show(result, record if isinstance(record, dict) else {})
         return results
+
+
+class _TextPrinter:
+    """Prints texts to stdout, one per line; a text of several lines is set apart from its neighbors by a rule."""
+
+    def __init__(self, json: bool, only_new: bool) -> None:
+        self.json, self.only_new, self.previous = json, only_new, ""
+
+    def __call__(self, result: TextResult, record: Mapping[str, Any]) -> None:
+        text = result.new.strip() if self.only_new else result.text
+        if self.previous and "\n" in self.previous + text and not self.json:
+            emit({}, False, _RULE)
+        emit(record, self.json, text)
+        self.previous = text or " "
 
 
 def _exhaust(canvases: Iterable[Canvas]) -> None:

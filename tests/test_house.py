@@ -82,6 +82,56 @@ def test_no_function_is_too_long() -> None:
     assert list(long) == []
 
 
+# --- objects answer for themselves ---
+
+TREES = {str(file.relative_to(PACKAGE)): ast.parse(file.read_text()) for file in FILES}
+CLASS_DEFS = [node for tree in TREES.values() for node in tree.body if isinstance(node, ast.ClassDef)]
+DOORS_OF_PROCESSES = (  # where noise is chosen, or a formula is for one kind of it
+    *("core/processes/", "decoding/", "evaluation/laws/", "models/heads.py"),
+    *("tasks/correction/scorers.py", "training/runs/run.py"),
+)
+
+
+def derived(base: str) -> set[str]:
+    """A class and all that derive from it, by name."""
+    names, size = {base}, 0
+    while len(names) > size:
+        size = len(names)
+        names |= {each.name for each in CLASS_DEFS for b in each.bases if ast.unparse(b).split("[")[0] in names}
+    return names
+
+
+def type_tests(tree: ast.AST, kinds: set[str]) -> list[str]:
+    """Tests whether an object has one of these classes."""
+    nodes = [*ast.walk(tree)]
+    calls = [n for n in nodes if isinstance(n, ast.Call) and ast.unparse(n.func) in ("isinstance", "issubclass")]
+    tests = [*(n.args[1] for n in calls), *(n.cls for n in nodes if isinstance(n, ast.MatchClass))]
+    tests += [n for n in nodes if isinstance(n, ast.Compare) and "type(" in ast.unparse(n)]
+    names = lambda test: {each.id for each in ast.walk(test) if isinstance(each, ast.Name)}  # noqa: E731
+    return [ast.unparse(test) for test in tests if names(test) & kinds]
+
+
+def type_tests_outside(folders: tuple[str, ...], *bases: str) -> list[str]:
+    kinds = set[str]().union(*map(derived, bases))
+    trees = ((path, tree) for path, tree in TREES.items() if not path.startswith(folders))
+    return [f"{path}: {test}" for path, tree in trees for test in type_tests(tree, kinds)]
+
+
+def test_nobody_asks_what_class_a_sampler_a_pick_or_a_process_has() -> None:
+    samplers = derived("Sampler")
+    assert {"Unmask", "Blocks", "GuidedSampler"} <= samplers
+    assert type_tests_outside(("decoding/", "evaluation/laws/"), "Sampler", "Pick", "Guidance") == []
+    assert type_tests_outside(DOORS_OF_PROCESSES, "Process") == []
+
+
+def test_a_type_test_is_noticed() -> None:
+    code = "isinstance(x, Blocks | int)\ntype(x) is Blocks\nisinstance(x, str)\nmatch x:\n    case Blocks(): pass"
+    assert len(type_tests(ast.parse(code), {"Blocks"})) == 3
+
+
+# --- imports ---
+
+
 def imported(code: str) -> list[tuple[str, str]]:
     """Modules of the package that a file imports from, and the names."""
     nodes = (node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.ImportFrom))

@@ -110,7 +110,7 @@ SENSES: list[tuple[str, Any, str, str]] = [  # model, sampler, exactness, cache
     ("full", redraft.Unmask(3, redraft.decoding.LeftToRight(1.0)), "steps", "none"),
     ("full", redraft.Unmask(3, redraft.decoding.LeftToRight()), "matches", "none"),
     ("full", redraft.Unmask(3, redraft.decoding.AnyOrder(0.5)), "matches", "none"),
-    *(("full", name, "matches", "none") for name in ("confidence", "demanded-first", "threshold", "klass", "revoke")),
+    *(("full", name, "matches", "none") for name in ("confidence", "required-first", "threshold", "klass", "revoke")),
     ("full", redraft.decoding.MultiBlock(redraft.decoding.AnyOrder(), 3), "steps", "none"),
     ("full", redraft.decoding.MultiBlock(decode_block=3), "matches", "none"),
     ("full", redraft.decoding.ParticleSampler(3, 2), "model", "none"),

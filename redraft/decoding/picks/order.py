@@ -254,7 +254,7 @@ def _merge_rows(a: PickResult, b: PickResult) -> PickResult:
 
 _NAMED = {
     "any-order": AnyOrder(),
-    "demanded-first": RequiredFirst(),
+    "required-first": RequiredFirst(),
     "left-to-right": LeftToRight(),
     "confidence": Confidence(),
     "margin": Margin(),

@@ -10,7 +10,7 @@ import * as noise from "./noise.js";
 import * as structured from "./structured.js";
 import * as write from "./write.js";
 
-const SAMPLERS = ["own", "ancestral", "first-hitting", "any-order", "demanded-first", "left-to-right", "confidence", "margin", "entropy", "threshold", "frechet", "entropy-bound", "klass", "revoke", "gibbs", "remdm", "star", "ddim", "ode-euler", "heun", "dpm++", "dpm++-sde", "euler-maruyama"];
+const SAMPLERS = ["own", "ancestral", "first-hitting", "any-order", "required-first", "left-to-right", "confidence", "margin", "entropy", "threshold", "frechet", "entropy-bound", "klass", "revoke", "gibbs", "remdm", "star", "ddim", "ode-euler", "heun", "dpm++", "dpm++-sde", "euler-maruyama"];
 const NAMED = SAMPLERS.map((name) => [name, name === "own" ? "the model’s own" : name]);
 const tabs = [...document.querySelectorAll("[role=tab]")];
 const panel = (tab) => tab.getAttribute("aria-controls");

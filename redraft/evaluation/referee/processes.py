@@ -98,7 +98,7 @@ class AuditProcess:
         return Verdict(self.name, answer, p_value >= P_MIN, text, p_value=p_value)
 
     def _near(self, claim: str, gap: float) -> Verdict:
-        answer = claim if gap <= _EXACT else f"violated: {claim}"
+        answer = claim if gap <= _EXACT else f"not so: {claim}"
         return Verdict(self.name, answer, gap <= _EXACT, f"largest difference {gap:.2g}", gap, 0.0)
 
 

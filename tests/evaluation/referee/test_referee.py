@@ -232,7 +232,7 @@ def test_a_posterior_is_held_to_bayes() -> None:
     right = audit(AuditProcess(marginal, transition, posterior))
     wrong = audit(AuditProcess(marginal, transition, lambda s, t, words: posterior(s, (s + t) / 2, words)))
     assert all(verdict.passed is not False for verdict in right)
-    assert [verdict.answer for verdict in wrong if verdict.passed is False] == ["violated: posterior = Bayes' rule"]
+    assert [verdict.answer for verdict in wrong if verdict.passed is False] == ["not so: posterior = Bayes' rule"]
 
 
 @pytest.mark.parametrize(

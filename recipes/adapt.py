@@ -1,4 +1,6 @@
-"""`python recipes/adapt.py --data PATH --out DIR`: adapts a causal model to fill holes, and measures the accuracy.
+"""How many holes does a causal model fill right once an adapter lets it see both sides?
+
+    python recipes/adapt.py --data PATH --out DIR
 
 Trains an adapter on real text by `redraft adapt` (full attention, shift kept, small mask rates, at first with hidden
 states aligned with the causal model's). Then fills holes in held-out text, whole words of one token and spans of 2 to
@@ -9,6 +11,7 @@ model, as in `redraft infill`. The causal model scores 8 tokens of the right sid
 Results that do not depend on the adapter are measured once, in DIR/words.jsonl and DIR/spans.jsonl. An interrupted
 recipe continues: training from its checkpoints, bit for bit, and holes after the last row. With --curve, the adapters
 of earlier checkpoints fill some words too. The rows go to recipes/results/adapt.jsonl.
+Answer: docs/results/adapt.md.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from results_pages.tables import markdown
 from rows import RESULTS, Rows, measure_all, run_recipe
-from tables import markdown
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples" / "audit"

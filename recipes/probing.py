@@ -1,4 +1,4 @@
-"""Probes the hidden states of masked diffusion, a 15 % masked language model, and an autoregressive model.
+"""What do the hidden states of masked diffusion, a 15 % masked language model and an autoregressive model know?
 
     redraft train mdlm_tiny && redraft train mlm_tiny && redraft train ar_tiny
     python recipes/probing.py --model runs/mdlm_tiny --model runs/mlm_tiny --model runs/ar_tiny
@@ -11,6 +11,7 @@ season from what is eaten, a mood from the ending.
 that are not in the training set of the probe.
 Both use a linear layer on the mean hidden state, with the network frozen or fine-tuned. Rows go to
 recipes/results/probing.jsonl, one per model and question; existing rows are not measured again.
+Answer: docs/results/probe.md.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from results_pages.tables import markdown, right
 from rows import RESULTS, Rows, cpu_timer, run_recipe
-from spellers import paragraphs
-from tables import markdown, right
+from spelling_parts.spellers import paragraphs
 
 from redraft.core import Batch, join_words, split_words
 from redraft.evaluation import linear_probe, tuned_probe, window_batch

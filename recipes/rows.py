@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,14 @@ from redraft.training import Run
 
 Trained = TrainedMethod
 Measure = Callable[[], dict[str, Any]]
+Part = Callable[[Sequence[str]], None]  # the main function of a part of a recipe
 RESULTS = Path(__file__).parent / "results"
 __all__ = [
     "RESULTS",
     "TIMED_STEPS",
     "Budget",
     "Measure",
+    "Part",
     "Rows",
     "Trained",
     "add_places",
@@ -42,6 +44,7 @@ __all__ = [
     "given",
     "measure_all",
     "require_units",
+    "run_part",
     "run_recipe",
     "seconds_per_step",
     "train_under_budget",
@@ -86,6 +89,15 @@ def run_recipe(main: Callable[[], None]) -> None:
         message = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error)
         print(f"{Path(sys.argv[0]).name}: {' '.join(message.split())}", file=sys.stderr)
         raise SystemExit(2) from None
+
+
+def run_part(parts: Mapping[str, Part], argv: Sequence[str] | None, about: str | None) -> None:
+    """Runs the part of a recipe that the first word names; the other words are its options."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=list(parts))
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="options of the part: PART --help lists them")
+    chosen = parser.parse_args(argv)
+    parts[chosen.part](chosen.options)
 
 
 def trained(run: Run, out: Path, minutes: float, before: Sequence[TrainedMethod] = ()) -> TrainedMethod:

@@ -1,4 +1,4 @@
-"""Measures spelling correction: Redraft's models and two baselines, in one table.
+"""How many misspellings do Redraft's models put right, and two baselines?
 
     python recipes/spelling.py                                              # stories: trains, then measures
     python recipes/spelling.py --prose PATH --wiki PATH                     # and English: books, WikiText-2 (folders)
@@ -6,6 +6,7 @@
 
 Rows go to recipes/results/spelling.jsonl as they are finished, models to runs/spelling; an interrupted recipe continues
 where it stopped. Human misspellings and SymSpell need: pip install --no-deps nlpaug symspellpy editdistpy
+Answer: docs/results/correct.md.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import spellers
 import torch
-from judged import Corrector, counted, judged
+from results_pages.tables import markdown
 from rows import Rows, cpu_timer, run_recipe
-from symspell import symspell, symspell_compound
-from tables import markdown
+from spelling_parts import spellers
+from spelling_parts.judged import Corrector, counted, judged
+from spelling_parts.symspell import symspell, symspell_compound
 
 import redraft
 from redraft.core import randomness

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from results_pages.tables import markdown
 from rows import Rows, cpu_timer, run_recipe
 from spelling import MEANT, MEXICO
-from tables import markdown
 
 from redraft.tasks import TextModel, correct, open_model
 from redraft.tasks.correction.english.typed_words import _typed_words

@@ -15,22 +15,17 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-import adapt_tables
 import audits
-import candidates
-import certainty
-import claim_tables
-import coding
 import control
+import costs
 import drafts
-import own_text
-import picture
+import infill
+import pairs
 import probing
-import sizes
 import spelling
-import tables
-from figures import figure, sentences, with_figures
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from results_pages import adapt_tables, claim_tables, picture, tables
+from results_pages.figures import figure, sentences, with_figures
 from rows import RESULTS, run_recipe
 
 from bench import curve, table as bench_table
@@ -40,16 +35,16 @@ TABLES: dict[str, Callable[[Path], Mapping[str, str]]] = {  # each maps the fold
     "adapt": adapt_tables.tables,
     "audits": audits.tables,
     "bench": bench_table.tables,
-    "candidates": candidates.tables,
-    "certainty": certainty.tables,
+    "candidates": pairs.tables,
+    "certainty": drafts.certainty_tables,
     "claims": claim_tables.tables,
-    "coding": coding.tables,
+    "coding": infill.program_tables,
     "control": control.tables,
     "drafts": drafts.tables,
     "methods": tables.tables,
-    "own_text": own_text.tables,
+    "own_text": costs.readable_tables,
     "probing": probing.tables,
-    "sizes": sizes.tables,
+    "sizes": costs.cost_tables,
     "spelling": spelling.tables,
 }
 SEVERAL_SEEDS = ("methods: seeds", "claims: training", "claims: writing")

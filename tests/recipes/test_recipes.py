@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
@@ -35,29 +36,19 @@ LATENT = ("tencdm", "ld4tg", "planner", "cosmos")
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "recipes"))
 
-import certainty  # noqa: E402
-import chat  # noqa: E402
-import claim_tables  # noqa: E402
 import claims  # noqa: E402
-import coding  # noqa: E402
 import continuous  # noqa: E402
-import discrete  # noqa: E402
-import figures  # noqa: E402
-import guided  # noqa: E402
+import costs  # noqa: E402
+import drafts  # noqa: E402
 import infill  # noqa: E402
-import lengths  # noqa: E402
-import letters  # noqa: E402
-import mdlm  # noqa: E402
-import own_text  # noqa: E402
+import methods  # noqa: E402
 import pages  # noqa: E402
-import picture  # noqa: E402
-import predicting  # noqa: E402
+import pairs  # noqa: E402
 import probing  # noqa: E402
 import real  # noqa: E402
 import rows  # noqa: E402
-import sizes  # noqa: E402
-import tables  # noqa: E402
 import trajectories  # noqa: E402
+from results_pages import claim_tables, figures, picture, tables  # noqa: E402
 
 
 @pytest.fixture
@@ -100,10 +91,10 @@ def test_a_row_is_measured_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("letters.py --prose nowhere --wiki nowhere", "letters.py: nowhere/train.txt: No such file or directory"),
-        ("mdlm.py strides --data nowhere", "mdlm.py: --data nowhere is neither a corpus (sotu, stories) nor an"),
+        ("real.py letters --prose nowhere --wiki nowhere", "real.py: nowhere/train.txt: No such file or directory"),
+        ("methods.py strides --data nowhere", "methods.py: --data nowhere is neither a corpus (sotu, stories) nor an"),
         ("spelling.py --prose nowhere", "spelling.py: nowhere is not a directory; give a directory with text files"),
-        ("infill.py --model nowhere", "infill.py: nowhere is not a directory; give the directory of a run"),
+        ("infill.py stories --model nowhere", "infill.py: nowhere is not a directory; give the directory of a run"),
         (
             "continuous.py systems --only cosmo",
             "continuous.py: --only 'cosmo' is not a row here; choose from 'diffusion_lm',",
@@ -123,7 +114,7 @@ def test_wrong_input_of_a_recipe_is_told_in_one_line(command: str, said: str, tm
 def test_rows_that_do_not_exist_are_refused(table: str, tmp_path: Path) -> None:
     """Before anything is measured; a mistyped name would otherwise pass for a row that is there."""
     with pytest.raises(ValueError, match="--only 'gstar' is not a row here; choose from "):
-        discrete.main([table, "--only", "gstar", "--out", str(tmp_path), "--results", str(tmp_path)])
+        methods.main([table, "--only", "gstar", "--out", str(tmp_path), "--results", str(tmp_path)])
     assert not list(tmp_path.iterdir())
 
 
@@ -143,9 +134,9 @@ def test_a_method_is_measured(
     run: Run, tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From training to the table: an untrained model is far above the truth and writes nothing right."""
-    monkeypatch.setattr(discrete, "HELD_OUT", 2)
-    monkeypatch.setattr(discrete, "WRITTEN", 2)
-    row = discrete.method_row(run, Ancestral, (2, 4), tmp_path, 1.0)
+    monkeypatch.setattr(methods, "HELD_OUT", 2)
+    monkeypatch.setattr(methods, "WRITTEN", 2)
+    row = methods.method_row(run, Ancestral, (2, 4), tmp_path, 1.0)
     assert row["excess"] > 1
     assert {n: (made["share"], made["samples"]) for n, made in row["steps_written"].items()} == {
         "2": (0.0, 2),
@@ -160,16 +151,16 @@ def test_a_method_is_measured(
 def test_without_uniform_noise_nothing_is_corrected(
     uniform: float, samplers: list[str], tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(discrete, "HELD_OUT", 2)
-    monkeypatch.setattr(discrete, "WRITTEN", 1)
-    base = discrete.hybrid(uniform)
+    monkeypatch.setattr(methods, "HELD_OUT", 2)
+    monkeypatch.setattr(methods, "WRITTEN", 1)
+    base = methods.hybrid(uniform)
     network = replace(base.model.network, width=16, layers=1, heads=2, hidden=16)
-    row = discrete.gidd_row(replace(base, model=replace(base.model, network=network), batch=2), tmp_path, 1.0)
+    row = methods.gidd_row(replace(base, model=replace(base.model, network=network), batch=2), tmp_path, 1.0)
     assert list(row["steps_written"]) == samplers
 
 
 def test_corrections_cost_no_more_calls() -> None:
-    sampler = discrete.corrected(64)
+    sampler = methods.corrected(64)
     assert isinstance(sampler.sampler, Ancestral)
     assert sampler.sampler.steps + sampler.steps == 64
 
@@ -178,9 +169,9 @@ def test_remasking_is_measured_on_the_same_weights(
     tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Model and error layer are trained once; each of the rows says how both came to be."""
-    monkeypatch.setattr(discrete, "REMASKED", 1)
+    monkeypatch.setattr(methods, "REMASKED", 1)
     for _ in range(2):
-        discrete.main(["remask", "--out", str(tmp_path / "runs"), "--results", str(tmp_path)])
+        methods.main(["remask", "--out", str(tmp_path / "runs"), "--results", str(tmp_path)])
     held = rows.Rows(tmp_path / "remask.jsonl").read()
     assert list(held) == [f"{name} {steps}" for steps in (8, 16, 32, 64) for name in tables.REMASKING]
     assert len(half_a_minute) == 2
@@ -192,9 +183,9 @@ def test_remasking_is_measured_on_the_same_weights(
 
 
 def test_every_row_of_the_recipe_has_a_place(tmp_path: Path) -> None:
-    assert set(discrete.jobs("methods", tmp_path, 1.0)) == set(tables.METHODS)
-    assert set(discrete.ablations()) == set(tables.GIDD) | set(tables.ABLATIONS) - {"mdlm_tiny"}
-    assert set(discrete.remasking(8)) == set(tables.REMASKING)
+    assert set(methods.jobs("methods", tmp_path, 1.0)) == set(tables.METHODS)
+    assert set(methods.ablations()) == set(tables.GIDD) | set(tables.ABLATIONS) - {"mdlm_tiny"}
+    assert set(methods.remasking(8)) == set(tables.REMASKING)
 
 
 def test_every_system_has_a_place() -> None:
@@ -304,13 +295,14 @@ def test_prose_is_plain_text(tmp_path: Path) -> None:
 def test_the_commands_of_the_page_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As they stand: all of their rows are there, so nothing is measured."""
     page = (ROOT / "docs" / "results" / "methods.md").read_text("utf-8")
-    commands = [line for line in page.splitlines() if line.startswith("python recipes/discrete.py")]
-    assert [command.split()[2] for command in commands] == ["methods", "ablations", "remask"]
+    named = [line for line in page.splitlines() if line.startswith("python recipes/methods.py")]
+    commands = [line for line in named if "PATH" not in line]
+    assert [command.split()[2] for command in commands] == ["methods", "ablations", "remask", "reuse"]
     results = shutil.copytree(ROOT / "recipes" / "results", tmp_path / "recipes" / "results")
     before = {file: file.read_bytes() for file in results.glob("*.jsonl")}
     monkeypatch.chdir(tmp_path)
     for command in commands:
-        discrete.main(shlex.split(command, comments=True)[2:])
+        methods.main(shlex.split(command, comments=True)[2:])
     assert {file: file.read_bytes() for file in results.glob("*.jsonl")} == before
     assert [path.name for path in tmp_path.iterdir()] == ["recipes"]
 
@@ -320,10 +312,10 @@ def test_the_command_of_the_chat_page_runs(
 ) -> None:
     """As it stands, but for few questions, and with steps that are said to take half a minute."""
     page = (ROOT / "docs" / "guides" / "chat.md").read_text("utf-8")
-    (command,) = (line for line in page.splitlines() if line.startswith("python recipes/chat.py"))
+    (command,) = (line for line in page.splitlines() if line.startswith("python recipes/pairs.py chat"))
     monkeypatch.chdir(tmp_path)
     for _ in range(2):  # the second time there is nothing left to do
-        chat.main([*shlex.split(command)[2:], "--questions", "3", "--results", "results"])
+        pairs.main([*shlex.split(command)[2:], "--questions", "3", "--results", "results"])
     (row,) = (json.loads(line) for line in (tmp_path / "results" / "chat.jsonl").read_text().splitlines())
     assert row["name"] == "llada_chat_tiny"
     assert row["questions"] == 3
@@ -337,10 +329,10 @@ def test_the_command_of_the_chat_page_runs(
 
 def test_reuse_changes_the_price_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same texts; without reuse every step is a call of every row."""
-    monkeypatch.setattr(mdlm, "REUSE_STEPS", (8, 128))
-    monkeypatch.setattr(mdlm, "TEXTS", 2)
+    monkeypatch.setattr(methods, "REUSE_STEPS", (8, 128))
+    monkeypatch.setattr(methods, "TEXTS", 2)
     for _ in range(2):
-        mdlm.main(["reuse", "--results", str(tmp_path)])
+        methods.main(["reuse", "--results", str(tmp_path)])
     held = rows.Rows(tmp_path / "mdlm_reuse.jsonl").read()
     assert list(held) == ["reuse 8", "no reuse 8", "reuse 128", "no reuse 128"]
     assert held["no reuse 128"]["nfe"] == 128.0
@@ -361,9 +353,9 @@ def test_long_texts_are_judged(tmp_path: Path, half_a_minute: list[Run], monkeyp
         ("LONG", 1),
         ("STRIDE_STEPS", (4,)),
     ):
-        monkeypatch.setattr(mdlm, name, few)
+        monkeypatch.setattr(methods, name, few)
     found = ["strides", "--data", str(tmp_path / "text.txt"), "--minutes", "1", "--out", str(tmp_path / "runs")]
-    mdlm.main([*found, "--results", str(tmp_path)])
+    methods.main([*found, "--results", str(tmp_path)])
     held = rows.Rows(tmp_path / "mdlm_strides.jsonl").read()
     assert list(held) == ["mdlm 4", "ssd 4", "ar 32"]
     assert all(row["generative_perplexity"] > 1 and row["steps"] == 2 for row in held.values())
@@ -378,12 +370,12 @@ def test_letters_are_measured_by_the_protocol(
     for name in ("train", "valid", "test"):
         (tmp_path / f"{name}.txt").write_text("It was the 12th day of a long year.\n" * 60)
     for name, few in (("LENGTH", 16), ("BATCH", 2), ("CHAINS", (2, 4))):
-        monkeypatch.setattr(letters, name, few)
+        monkeypatch.setattr(real, name, few)
     (tmp_path / "prose").mkdir()
     for name in ("one", "treasure-island", "war-of-the-worlds"):
         (tmp_path / "prose" / f"{name}.txt").write_text("Once upon a time, in 1901.\n\n" * 30)
     words = ["--prose", str(tmp_path / "prose"), "--wiki", str(tmp_path), "--out", str(tmp_path / "runs")]
-    letters.main([*words, "--minutes", "1", "--rows", "2", "--results", str(tmp_path)])
+    real.main(["letters", *words, "--minutes", "1", "--rows", "2", "--results", str(tmp_path)])
     held = rows.Rows(tmp_path / "letters.jsonl").read()
     assert set((tmp_path / "runs" / "letters.test").read_text()) <= set(" abcdefghijklmnopqrstuvwxyz")
     chains = ["chain_2", "chain_4"]
@@ -397,7 +389,7 @@ def test_letters_are_measured_by_the_protocol(
     assert all(3 < row[bounds[name][0]] < 12 for name, row in held.items())
     (tmp_path / "ptb.txt").write_text("it is n't N words <unk> long\n" * 20)
     sets = ["--sets", f"ptb={tmp_path / 'ptb.txt'}", f"plain={tmp_path / 'ptb.txt'}"]
-    letters.main([*words, *sets, "--minutes", "1", "--rows", "2", "--results", str(tmp_path)])
+    real.main(["letters", *words, *sets, "--minutes", "1", "--rows", "2", "--results", str(tmp_path)])
     found = rows.Rows(tmp_path / "letters_sets.jsonl").read()
     assert set(found) == set(held)
     assert (tmp_path / "runs" / "ptb.set").read_text().startswith("it isn t one words long")
@@ -519,6 +511,18 @@ def test_a_row_says_how_it_came_to_be(run: Run, tmp_path: Path, half_a_minute: l
 OLD = ("candidates", "control", "control_e2e", "control_wishes", "infill", "sizes", "spelling")
 
 
+def test_a_recipe_is_one_file_that_says_what_it_asks() -> None:
+    """At most twenty, each with its command; what writes the pages, draws and stores rows is no recipe."""
+    shared = {"rows", "trajectories", "pages", "write_results"}
+    recipes = {file for file in (ROOT / "recipes").glob("*.py") if file.stem not in shared}
+    about = {file.name: ast.get_docstring(ast.parse(file.read_text("utf-8"))) or "" for file in recipes}
+    assert len(recipes) <= 20
+    assert [name for name, text in about.items() if f"python recipes/{name}" not in text] == []
+    pages = {name: re.findall(r"docs/[a-z]+/[a-z-]+\.md", text) for name, text in about.items()}
+    assert [(name, page) for name, found in pages.items() for page in found if not (ROOT / page).exists()] == []
+    assert sum("Answer: docs/" in text for text in about.values()) >= 13
+
+
 def test_committed_rows_say_how_they_came_to_be() -> None:
     """Every digest can be derived again. Some tables are older: their rows say that nothing was recorded."""
     for file in RESULTS.glob("*.jsonl"):
@@ -580,18 +584,18 @@ def test_pictures_of_pages_that_need_no_weights_are_up_to_date(
 @pytest.mark.parametrize(("preset", "ways"), [("mdlm_code_tiny", [0]), ("ar_code_tiny", [1, 3])])
 def test_holes_in_programs_are_filled(preset: str, ways: list[int]) -> None:
     """Given parts stay, whoever fills; a hole that gets what was lost is right."""
-    torn = [coding.torn_program(index, number) for index in range(2) for number in coding.HOLES.values()]
-    assert coding.judged([one.filled(one.lost) for one in torn], 1.0, 1.0)["right"] == 1
+    torn = [infill.torn_program(index, number) for index in range(2) for number in infill.HOLES.values()]
+    assert infill.judged([one.filled(one.lost) for one in torn], 1.0, 1.0)["right"] == 1
     small = variations._shrunken(presets.PRESETS[preset]())
     it = TextModel(DiffusionLM(small.model, small.tokenizer).eval(), small)
     for candidates in ways:
-        texts, nfe = coding.continued(it, torn, candidates) if candidates else coding.diffused(it, torn, 4)
+        texts, nfe = infill.continued(it, torn, candidates) if candidates else infill.diffused(it, torn, 4)
         assert len(texts) == len(torn)
         assert nfe > 0
         for text, one in zip(texts, torn, strict=True):
             assert text.startswith(one.before)
             assert text.endswith(one.after)
-        assert 0 <= coding.judged(texts, nfe, 1.0)["right"] <= 1
+        assert 0 <= infill.judged(texts, nfe, 1.0)["right"] <= 1
 
 
 def test_probes_are_measured(tmp_path: Path) -> None:
@@ -621,7 +625,7 @@ def test_authors_are_told_in_books_that_were_not_seen(tmp_path: Path) -> None:
 
 
 def test_cost_grows_with_length(tmp_path: Path) -> None:
-    lengths.main(["--lengths", "16", "32", "--results", str(tmp_path)])
+    claims.main(["lengths", "--lengths", "16", "32", "--results", str(tmp_path)])
     held = rows.Rows(tmp_path / "lengths.jsonl").read()
     assert [held[f"left, {size}"]["nfe"] for size in (16, 32)] == [16, 32]
     assert [held[f"mask, {size}"]["nfe"] for size in (16, 32)] == [16, 32]
@@ -645,36 +649,35 @@ def small_of(run: Run) -> Run:
 
 def test_guidance_is_measured(tmp_path: Path, half_a_minute: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
     """Exact points lie in their blob at γ = 1 and closer together above; stories of any noise have a row."""
-    one, four = (guided.point_row(scale) for scale in (1.0, 4.0))
+    one, four = (claims.point_row(scale) for scale in (1.0, 4.0))
     assert one["fidelity"] == pytest.approx(1, abs=0.01)
     assert one["width"] == pytest.approx(1, abs=0.1)
     assert four["width"] < 0.9
-    monkeypatch.setattr(guided, "STEPS", 2)
-    monkeypatch.setattr(guided, "TOPIC", StoryClasses("season"))
-    for name, run in guided.runs().items():
-        row = guided.story_row(rows.trained(small_of(run), tmp_path / name, 1.0), 2.0, 1)
+    monkeypatch.setattr(claims, "STEPS", 2)
+    monkeypatch.setattr(claims, "TOPIC", StoryClasses("season"))
+    for name, run in claims.runs().items():
+        row = claims.story_row(rows.trained(small_of(run), tmp_path / name, 1.0), 2.0, 1)
         rows.require_units(row)
         assert (row["texts"], row["nfe"]) == (4, 2 * 2)
         assert row["entropy"] > 0
 
 
 def test_heads_and_schedules_are_measured_at_equal_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predicting, "WRITTEN", 2)
-    for module in (predicting, continuous):
-        monkeypatch.setattr(module, "HELD_OUT", 4)
+    monkeypatch.setattr(continuous, "HINTS_WRITTEN", 2)
+    monkeypatch.setattr(continuous, "HELD_OUT", 4)
     monkeypatch.setattr("redraft.evaluation.comparison.measurement._ENDS", (0.0,))
-    run = predicting.points()["points v even 1"]
-    row = predicting.row(predicting.point_row, small_of(run), tmp_path / "points", 2, ())
+    run = continuous.points()["points v even 1"]
+    row = continuous.targets_row(continuous.point_row, small_of(run), tmp_path / "points", 2, ())
     assert (row["steps"], row["stages"][0]["seed"]) == (2, 1)
     rows.require_units(row)
-    stories = predicting.stories()
+    stories = continuous.stories()
     assert len(set(stories.values())) == 6
-    row = predicting.row(continuous.figures, small_of(stories["stories eps even"]), tmp_path / "stories", 2, ())
+    row = continuous.targets_row(continuous.figures, small_of(stories["stories eps even"]), tmp_path / "stories", 2, ())
     assert row["bits_per_char"] > 0
     rows.require_units(row)
     fit(replace(small_of(presets.diffusion_lm_tiny()), steps=1, samples=0), tmp_path / "base", quiet=True)
     words = ["--model", str(tmp_path / "base"), "--out", str(tmp_path / "runs"), "--results", str(tmp_path)]
-    predicting.main(["hints", "--steps", "1", *words])
+    continuous.main(["hints", "--steps", "1", *words])
     held = rows.Rows(tmp_path / "predicting.jsonl").read()
     without, told = held["hints without"], held["hints with"]
     assert without["entropy"][0] == told["entropy"][0], "zero weights: hints change nothing yet, and step 1 has none"
@@ -688,7 +691,7 @@ def test_tables_of_claims_and_programs_have_a_dash_for_what_is_not_measured(tmp_
         ElementTree.fromstring(drawn)
     row = {"right": 0.5, "right_stderr": 0.05, "nfe": 8.0}
     rows.Rows(tmp_path / "coding.jsonl").add("diffusion, last", once(row))
-    assert "| masked diffusion, 8 steps | – | 50 ± 5 | 8.0 |" in coding.tables(tmp_path)["coding"]
+    assert "| masked diffusion, 8 steps | – | 50 ± 5 | 8.0 |" in infill.program_tables(tmp_path)["coding"]
 
 
 def test_figures_are_shown_with_their_error(tmp_path: Path) -> None:
@@ -715,15 +718,15 @@ def told(page: str) -> list[list[str]]:
 def test_own_text_is_measured_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both commands of the page, in small: a row for every evaluation, called again no more of them."""
     ((script, *measure),) = told("how-long.md")
-    assert script == "recipes/own_text.py"
+    assert (script, measure[0]) == ("recipes/costs.py", "readable")
     (tmp_path / "PATH").write_text("\n\n".join(f"It was the {n}th day of a windy year." for n in range(400)))
     monkeypatch.chdir(tmp_path)
     network = ["--model.network.width", "16", "--model.network.layers", "1", "--model.network.heads", "2"]
     small = [*network, "--steps", "2", "--eval-every", "1", "--eval-rows", "2", "--samples", "1", "--batch", "2"]
     for _ in range(2):
-        own_text.main([*measure, *small, "--sampler.steps", "2"])
+        costs.main([*measure, *small, "--sampler.steps", "2"])
     held = rows.Rows(tmp_path / "recipes" / "results" / "own_text.jsonl").read()
-    assert list(held) == [f"{name}, step {step}" for name in own_text.COMMANDS for step in (1, 2)]
+    assert list(held) == [f"{name}, step {step}" for name in costs.COMMANDS for step in (1, 2)]
     assert all(row["minutes"] > 0 and row["bits_per_char"] > 0 for row in held.values())
     assert held["plain, step 2"]["minutes"] > held["plain, step 1"]["minutes"]
     known = [
@@ -733,7 +736,7 @@ def test_own_text_is_measured_as_the_page_says(tmp_path: Path, monkeypatch: pyte
     ]
     assert len(known) == len(held)
     assert all(told == found for told, found in known)
-    shown = own_text.tables(tmp_path / "recipes" / "results")
+    shown = costs.readable_tables(tmp_path / "recipes" / "results")
     assert f"{held['larger, step 2']['bits_per_char']:.3f}" in shown["larger"]
 
 
@@ -743,23 +746,24 @@ def test_own_text_has_the_commands_of_the_page() -> None:
     shown = [shlex.split(line)[2:] for line in page.splitlines() if line.startswith("redraft train")]
     place = {"--data", "--out"}
     bare = [[w for before, w in zip(["", *line], line, strict=False) if not {before, w} & place] for line in shown]
-    assert bare == [shlex.split(command) for command in own_text.COMMANDS.values()]
+    assert bare == [shlex.split(command) for command in costs.COMMANDS.values()]
 
 
 def test_sizes_are_measured_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny preset in a process of its own, a published one by counting; the page has the committed rows."""
     ((script, *measure),) = told("presets.md")
-    assert (script, measure) == ("recipes/sizes.py", [])
+    assert (script, measure) == ("recipes/costs.py", ["presets"])
     results = tmp_path / "results"
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    sizes.main(["--only", "gstar_tiny", "mdlm_owt", "--steps", "1", "--results", str(results)])
+    costs.main(["presets", "--only", "gstar_tiny", "mdlm_owt", "--steps", "1", "--results", str(results)])
     held = rows.Rows(results / "sizes.jsonl").read()
     assert held["mdlm_owt"]["parameters"] == 169_627_218
     assert held["mdlm_owt"]["state_bytes"] == 20 * 169_627_218
     tiny = held["gstar_tiny"]
     assert tiny["seconds_per_step"] != 0  # of one step the difference of two trainings may be anything
     assert tiny["peak_bytes"] > tiny["state_bytes"] > 8 * tiny["parameters"]
-    assert "| `mdlm_owt` | 169.6 M | 512 × 1024 | 50,258 | 1,000,000 | 3.4 GB |" in sizes.tables(results)["published"]
+    published = costs.cost_tables(results)["published"]
+    assert "| `mdlm_owt` | 169.6 M | 512 × 1024 | 50,258 | 1,000,000 | 3.4 GB |" in published
 
 
 def test_certainty_is_distilled(run: Run, tmp_path: Path) -> None:
@@ -767,7 +771,7 @@ def test_certainty_is_distilled(run: Run, tmp_path: Path) -> None:
     fit(variations.with_budget(run, 1), tmp_path / "base", quiet=True)
     few = ["--texts", "3", "--steps", "2", "--written", "2", "--results", str(tmp_path)]
     asked = ["--base", str(tmp_path / "base"), "--out", str(tmp_path / "out"), *few]
-    certainty.main(asked)
+    drafts.main(["certainty", *asked])
     held = rows.Rows(tmp_path / "certainty.jsonl").read()
     assert [row["model"] for row in held.values()] == ["before"] * 5 + ["after, weight 1"] * 5
     assert all(row["texts"] == 2 and row["tokens_per_forward"] > 0 and row["diversity"] > 0 for row in held.values())
@@ -775,9 +779,9 @@ def test_certainty_is_distilled(run: Run, tmp_path: Path) -> None:
     stages = [[stage["steps"] for stage in row["stages"]] for row in held.values()]
     assert stages == [[1]] * 5 + [[1, 2]] * 5
     assert all(rows.filed_digest(tmp_path, row["run"], ["trajectories"]) == row["run"] for row in held.values())
-    certainty.main(asked)
+    drafts.main(["certainty", *asked])
     assert len((tmp_path / "certainty.jsonl").read_text().splitlines()) == 10
-    assert len(certainty.tables(tmp_path)["certainty"].splitlines()) == 12
+    assert len(drafts.certainty_tables(tmp_path)["certainty"].splitlines()) == 12
 
 
 def test_certainty_is_learned_on_canvases_of_the_trajectory(run: Run, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "recipes"))
 
-import figures  # noqa: E402
 import rows  # noqa: E402
 import write_results  # noqa: E402
+from results_pages import figures  # noqa: E402
 
 TEMPLATES = sorted((ROOT / "docs" / "templates").glob("*.md"))
 WING = ROOT / "docs" / "results"

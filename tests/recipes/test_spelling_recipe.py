@@ -12,9 +12,8 @@ from redraft.tasks import CorruptedText, ErrorGenerator
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "recipes"))
-import judged  # noqa: E402
-import spellers  # noqa: E402
 import spelling  # noqa: E402
+from spelling_parts import judged, spellers  # noqa: E402
 
 
 def test_words_are_counted() -> None:

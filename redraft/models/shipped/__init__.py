@@ -1,7 +1,7 @@
 """Models included in the package, small enough to use right after installation.
 
 Each is a directory next to this file, written by `redraft.training.export` or, for an adapter, by `write_adapter`.
-`recipes/shipped.py` makes story, `recipes/ship_smol.py` makes smol.
+`recipes/shipped.py` makes both.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rows import Rows
-from tables import METHODS, SYSTEMS
 
 from redraft.apps import Svg, framed, noise_text, series_color, strip
 from redraft.apps.reports.charts import _log_ticks, _ticks
 from redraft.models import DiffusionLM
 from redraft.training import presets
+from results_pages.tables import METHODS, SYSTEMS
 
 TOKENS, VECTORS = "tokens", "vectors"
 WIDTH, LINE, TOP, BOTTOM = 842, 24, 64, 46  # pixels

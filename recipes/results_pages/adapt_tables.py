@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from rows import Rows
-from tables import MISSING, Held, Row, markdown
 
 from redraft.apps import Chart, Curve, Point, chart_picture
+from results_pages.tables import MISSING, Held, Row, markdown
 
 WAYS = {
     "unadapted": "the unadapted model, both sides",

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from judged import Corrector, counted
-
 from redraft.tasks import EditChannel, Lexicon
 from redraft.tasks.correction.suspects import _WHOLE_WORD, _CandidateGenerator
+from spelling_parts.judged import Corrector, counted
 
 EDITS = 2
 

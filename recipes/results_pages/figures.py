@@ -27,7 +27,7 @@ from rows import RESULTS, Rows
 
 from redraft.evaluation import summaries
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SENTENCES = ROOT / "docs" / "figures.json"
 _HIDDEN = re.compile(  # code, tables, addresses and what a template fills in: no prose
     r"```.*?```|\{\{.*?\}\}|`[^`\n]*`|\]\([^)]*\)|!\[[^\]]*\]|^\|.*\|$", re.DOTALL | re.MULTILINE

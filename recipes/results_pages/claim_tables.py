@@ -1,6 +1,6 @@
 """The tables and pictures of docs/results/claims.md.
 
-Rows of claims.py, lengths.py, guided.py, predicting.py, repair.py, learning.py and adapting.py.
+Rows of claims.py, continuous.py, repair.py, learning.py and adapting.py.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import fmean, stdev
 
-import guided
-import headline_tables
-import lengths
-import predicting
+import claims
+import continuous
+from claims import PLACES
 from rows import Rows
-from tables import MISSING, Held, Row, above, bits, cell, markdown, right
 
 from redraft.apps import Chart, Curve, Point, chart_picture
+from results_pages import headline_tables
+from results_pages.tables import MISSING, Held, Row, above, bits, cell, markdown, right
 
 FILES = ("claims", "lengths", "guided", "predicting")
 HEADLINES = ("repair", "learning", "writing", "adapting")
-PLACES = (10, 20, 30, 40, 50)
 STORY_WORDS = 66  # of the longest: where the curves end
 Measure = Callable[[Row | None], str]
 NAMES = {"mdlm_tiny": "masked diffusion", "ar_tiny": "autoregressive"}
@@ -39,10 +38,10 @@ SEEN = (1, 16, 32, 48)  # steps whose entropy the table tells
 
 
 def tables(results: Path) -> dict[str, str]:
-    claims, cost, gamma, heads = held(results, *FILES)
+    errors, cost, gamma, heads = held(results, *FILES)
     return {
-        "errors": errors_table(claims),
-        "planning": planning_table(claims),
+        "errors": errors_table(errors),
+        "planning": planning_table(errors),
         "lengths": lengths_table(cost),
         "guided": guided_table(gamma),
         "heads": heads_table(heads),
@@ -57,10 +56,10 @@ def held(results: Path, *files: str) -> list[Held]:
 
 
 def pictures(results: Path) -> dict[str, str]:
-    claims, cost, gamma, heads = held(results, *FILES)
+    errors, cost, gamma, heads = held(results, *FILES)
     repair, adapting = held(results, "repair", "adapting")
     return {
-        "claims": chart_picture(left_to_right(claims, cost)),
+        "claims": chart_picture(left_to_right(errors, cost)),
         "guidance": chart_picture(guidance(gamma)),
         "predicting": chart_picture(prediction(heads)),
         "repair": chart_picture(headline_tables.repairs(repair)),
@@ -89,32 +88,32 @@ def planning_table(rows: Held) -> str:
 
 
 def lengths_table(rows: Held) -> str:
-    head = [f"calls, {n} tokens" for n in (lengths.LENGTHS[0], lengths.LENGTHS[-1])]
+    head = [f"calls, {n} tokens" for n in (claims.LENGTHS[0], claims.LENGTHS[-1])]
     lines = [
         [
             way.name,
             *(
                 cell(rows.get(f"{name}, {n}"), lambda row: f"{row['nfe']:.0f}")
-                for n in (lengths.LENGTHS[0], lengths.LENGTHS[-1])
+                for n in (claims.LENGTHS[0], claims.LENGTHS[-1])
             ),
-            *(cell(rows.get(f"{name}, {n}"), lambda row: f"{row['seconds']:.2f}") for n in lengths.LENGTHS),
+            *(cell(rows.get(f"{name}, {n}"), lambda row: f"{row['seconds']:.2f}") for n in claims.LENGTHS),
         ]
-        for name, way in lengths.WAYS.items()
+        for name, way in claims.WAYS.items()
     ]
-    return markdown(["method", *head, *(f"CPU s, {n}" for n in lengths.LENGTHS)], lines)
+    return markdown(["method", *head, *(f"CPU s, {n}" for n in claims.LENGTHS)], lines)
 
 
-def left_to_right(claims: Held, cost: Held) -> list[Chart]:
+def left_to_right(errors: Held, cost: Held) -> list[Chart]:
     """Correct stories so far by position, and the cost of a text by its length."""
-    right = tuple(Curve(label, _so_far(claims.get(f"{model}, errors"))) for model, label in NAMES.items())
-    ways = tuple(Curve(way.name, _over_lengths(cost, name)) for name, way in lengths.WAYS.items())
-    tokens = lengths.LENGTHS[0] / 1.1, lengths.LENGTHS[-1] * 1.1
+    right = tuple(Curve(label, _so_far(errors.get(f"{model}, errors"))) for model, label in NAMES.items())
+    ways = tuple(Curve(way.name, _over_lengths(cost, name)) for name, way in claims.WAYS.items())
+    tokens = claims.LENGTHS[0] / 1.1, claims.LENGTHS[-1] * 1.1
     places, words = (0, *PLACES), (0, STORY_WORDS)
     return [
         Chart("Stories without an error so far", "words", "%", right, x_range=words, top=100, x_ticks=places),
         Chart(
             "Cost of a text", "tokens", "CPU seconds", ways,
-            x_log=True, y_log=True, x_range=tokens, x_ticks=tuple(lengths.LENGTHS),
+            x_log=True, y_log=True, x_range=tokens, x_ticks=tuple(claims.LENGTHS),
         ),
     ]  # fmt: skip
 
@@ -127,7 +126,7 @@ def _so_far(row: Row | None) -> tuple[Point, ...]:
 
 
 def _over_lengths(rows: Held, name: str) -> tuple[Point, ...]:
-    measured = (rows.get(f"{name}, {size}") for size in lengths.LENGTHS)
+    measured = (rows.get(f"{name}, {size}") for size in claims.LENGTHS)
     return tuple(Point(row["length"], row["seconds"]) for row in measured if row is not None)
 
 
@@ -145,11 +144,11 @@ def guided_table(rows: Held) -> str:
     width: Measure = lambda row: cell(row, lambda row: f"{row['width']:.2f}")  # noqa: E731
     kinds.append(("points", "points, exact", {"requested class, %": hit, "width / width of the class": width}))
     lines = [
-        [label, name, *(show(rows.get(f"{kind} {scale:g}")) for scale in guided.SCALES)]
+        [label, name, *(show(rows.get(f"{kind} {scale:g}")) for scale in claims.SCALES)]
         for kind, label, shown in kinds
         for name, show in shown.items()
     ]
-    return markdown(["noise", "measure", *(f"γ = {scale:g}" for scale in guided.SCALES)], lines)
+    return markdown(["noise", "measure", *(f"γ = {scale:g}" for scale in claims.SCALES)], lines)
 
 
 def guidance(rows: Held) -> list[Chart]:
@@ -157,7 +156,7 @@ def guidance(rows: Held) -> list[Chart]:
     hit = tuple(Curve(label, _over_scales(rows, kind, "fidelity", 100)) for kind, label in kinds.items())
     spread = tuple(Curve(label, _over_scales(rows, kind, "entropy", 1)) for kind, label in KINDS.items())
     truth = ("held-out stories", rows["truth"]["entropy"]) if "truth" in rows else None
-    ticks, width = tuple(guided.SCALES), "entropy of words in texts of one class, nats"
+    ticks, width = tuple(claims.SCALES), "entropy of words in texts of one class, nats"
     return [
         Chart("Requested class", "γ", "%", hit, x_ticks=ticks, top=100),
         Chart("Diversity", "γ", width, spread, truth, x_ticks=ticks, y_range=(3, 4.6)),
@@ -165,7 +164,7 @@ def guidance(rows: Held) -> list[Chart]:
 
 
 def _over_scales(rows: Held, kind: str, key: str, factor: float) -> tuple[Point, ...]:
-    measured = ((scale, rows.get(f"{kind} {scale:g}")) for scale in guided.SCALES)
+    measured = ((scale, rows.get(f"{kind} {scale:g}")) for scale in claims.SCALES)
     return tuple(Point(s, factor * row[key], factor * row[f"{key}_stderr"]) for s, row in measured if row is not None)
 
 
@@ -179,7 +178,7 @@ def heads_table(rows: Held) -> str:
 
 def over_seeds(rows: Held, head: str, level: str) -> tuple[float, float] | None:
     """Mean over seeds and its standard error; None unless all are measured."""
-    names = [f"points {head} {level} {seed}" for seed in range(predicting.SEEDS)]
+    names = [f"points {head} {level} {seed}" for seed in range(continuous.SEEDS)]
     if not all(name in rows for name in names):
         return None
     bits = [rows[name]["bits_above"] for name in names]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tables import Held, Row, above, cell, markdown, percent, right
-
 from redraft.apps import Chart, Curve, Point
+from results_pages.tables import Held, Row, above, cell, markdown, percent, right
 
 COUNTS = (1, 2, 4)  # wrong words per story
 REPAIRS = {

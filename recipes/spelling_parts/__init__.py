@@ -1,0 +1,1 @@
+"""What `recipes/spelling.py` trains, compares with, and judges by."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from statistics import fmean
 from typing import NamedTuple
 
 import torch
@@ -105,11 +106,14 @@ def fit_schedule(table: Sequence[NoiseLevel], points: int = 32, even: float = 0.
     the log-SNR, made monotone and scaled to 0..1. The log-SNR itself is mixed in with weight `even`, so that no level
     is skipped. The schedule has the log-SNR at which F is k/points at time k/points.
     """
-    rows = sorted(table, key=lambda row: -row.logsnr)
-    if len(rows) < 2 or rows[0].logsnr == rows[-1].logsnr:
-        raise ValueError(f"got {len(rows)} noise levels; a schedule needs at least two different ones, so measure more")
-    logsnr = torch.tensor([row.logsnr for row in rows], dtype=torch.float64)
-    nats = torch.tensor([row.denoised_nats for row in rows], dtype=torch.float64).cummax(0).values
+    levels = sorted({row.logsnr for row in table}, reverse=True)
+    if len(levels) < 2:
+        raise ValueError(
+            f"got {len(table)} noise levels; a schedule needs at least two different ones, so measure more"
+        )
+    logsnr = torch.tensor(levels, dtype=torch.float64)
+    means = [fmean(row.denoised_nats for row in table if row.logsnr == level) for level in levels]  # equal noise
+    nats = torch.tensor(means, dtype=torch.float64).cummax(0).values
     progress = (1 - even) * _scale_to_unit(nats) + even * _scale_to_unit(-logsnr)
     return PiecewiseLogSnr(tuple(_interpolate(progress, logsnr, k / points) for k in range(points + 1)))
 

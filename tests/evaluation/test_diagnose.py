@@ -137,6 +137,10 @@ def test_levels_that_share_a_log_snr_do_not_break_the_schedule() -> None:
     table = [level(8, 0.0), level(8, 0.0), level(2, 0.0), level(-2, 3.0), level(-8, 3.0), level(-8, 3.0)]
     schedule = diagnose.fit_schedule(table, points=8)
     assert schedule.logsnrs == diagnose.fit_schedule(table[1:-1], points=8).logsnrs
+    noisy = diagnose.fit_schedule(
+        [level(8, 0.0), level(2, 0.5), level(2, 1.5), level(-8, 3.5), level(-8, 2.5)], points=8
+    )
+    assert noisy == diagnose.fit_schedule([level(8, 0.0), level(2, 1.0), level(-8, 3.0)], points=8)
     flat = diagnose.fit_schedule([level(8, 1.0), level(0, 1.0), level(-8, 1.0)], points=4, even=0.0)
     assert flat.logsnrs[0] == 8
 

@@ -3,7 +3,8 @@
     python recipes/write_results.py
 
 - docs/templates/NAME.md becomes docs/results/NAME.md. A template is a page with `{{ table("FILE: NAME") }}`,
-  `{{ fig("FILE: ROW: KEY: FORMAT") }}` and `{{ given("TEXT", by="SOURCE") }}` for a figure that was not measured.
+  `{{ fig("FILE: ROW: KEY: FORMAT") }}`, `{{ given("TEXT", by="SOURCE") }}` for a figure that was not measured, and
+  `{{ provenance("FILE") }}`, which says if rows of that file do not record their commit and machine.
 - Sentences of docs/figures.json get their figures, in whichever page they are.
 - Pictures that show rows are drawn to docs/pictures.
 """
@@ -11,7 +12,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +27,7 @@ import spelling
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from results_pages import adapt_tables, claim_tables, picture, tables
 from results_pages.figures import figure, sentences, with_figures
-from rows import RESULTS, run_recipe
+from rows import RESULTS, Rows, run_recipe
 
 from bench import curve, table as bench_table
 
@@ -78,8 +79,21 @@ def pages(templates: Path = ROOT / "docs" / "templates", results: Path = RESULTS
         return text if name.startswith((*SEVERAL_SEEDS, *NO_SEED)) else of_one_seed(text)
 
     env = Environment(loader=FileSystemLoader(templates), undefined=StrictUndefined, keep_trailing_newline=True)
-    env.globals |= {"table": table, "fig": lambda mark: figure(mark, results), "given": lambda text, by: text}
+    env.globals |= {
+        "table": table,
+        "fig": lambda mark: figure(mark, results),
+        "given": lambda text, by: text,
+        "provenance": lambda *files: provenance(files, results),
+    }
     return {file.name: env.get_template(file.name).render() for file in sorted(templates.glob("*.md"))}
+
+
+def provenance(files: Sequence[str], results: Path) -> str:
+    """Says so if rows of these files do not record how they were measured; else nothing."""
+    rows = [row for file in files for row in Rows(results / f"{file}.jsonl").read().values()]
+    if all(row.get("commit") and row.get("machine") for row in rows):
+        return ""
+    return "*Older rows: commit and machine of the figures on this page were not recorded when they were measured.*"
 
 
 def of_one_seed(table: str) -> str:

@@ -96,7 +96,7 @@ def bodies(openapi: Plain, count: int, seed: int = 0) -> Iterator[tuple[str, byt
 
 
 def cost_bombs() -> list[tuple[str, Plain | bytes]]:
-    """Requests that would keep a machine busy for hours, if somebody tried."""
+    """Requests that would keep a machine busy for hours if they were accepted."""
     bombs: list[tuple[str, Plain | bytes]] = []
     for steps in (10**5, 10**9, 10**18, 10**40):
         bombs += [

@@ -225,9 +225,9 @@ def runs() -> dict[str, Run]:
 
 
 def story_row(made: Trained, scale: float, each: int) -> dict[str, Any]:
-    """So many texts of every class: those that are of it, those that are right, and how much they differ.
+    """Writes `each` texts of every class: how many show their class, how many are right, and how much they differ.
 
-    Every class has noise of its own: without it, texts that ignore their class would be the same for all.
+    Every class has its own noise; otherwise texts that ignore their class would be the same for all classes.
     """
     model, options = TextModel(made.model.eval(), made.run), {"n": each, "guidance": scale, "steps": STEPS}
     with cpu_timer() as clock:

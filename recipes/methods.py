@@ -86,7 +86,7 @@ PATIENCE = 4  # times the minutes of the others
 CHAIN = 1000  # steps of the bounds of chains
 REMASKED = 1000  # stories at each number of steps where remasking is compared
 
-Sampling = Callable[[int], Sampler]  # so many steps for a whole text
+Sampling = Callable[[int], Sampler]  # number of steps for a whole text → sampler
 
 
 # --- the embedded stories ---
@@ -213,16 +213,16 @@ def remasking(steps: int) -> dict[str, Sampler]:
 
 
 def remask(out: Path, minutes: float) -> Mapping[str, Measure]:
-    """The error layer takes a fifth of the time of the model that it is put on."""
+    """The error layer trains for a fifth of the time of its model."""
 
     @cache
-    def made() -> Trained:
+    def gstar() -> Trained:
         first = trained(presets.mdlm_tiny(), out / "mdlm_tiny", minutes)
         errors = variations.with_errors(presets.mdlm_tiny(), str(out / "mdlm_tiny"))
         return trained(errors, out / "gstar_tiny", minutes / 5, (first,))
 
     return {
-        f"{name} {steps}": lambda sampler=sampler: remask_row(made(), sampler)
+        f"{name} {steps}": lambda sampler=sampler: remask_row(gstar(), sampler)
         for steps in (8, 16, 32, 64)
         for name, sampler in remasking(steps).items()
     }
@@ -330,7 +330,7 @@ def simplex(like: Run) -> Run:
 
 
 def long_samplers(name: str, own: Sampler, steps: int) -> Sampler:
-    """So many steps for each window of 256 letters, more than which no network has learned to read."""
+    """The sampler with `steps` steps per window of 256 letters, the longest row that the networks have learned."""
     if name == "mdlm":
         return SlidingWindow(Ancestral(steps), WINDOW, STRIDE)
     assert isinstance(own, Blocks)

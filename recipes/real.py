@@ -83,8 +83,8 @@ from redraft.training.runs import variations
 
 Row = Mapping[str, Any]
 Judged = Callable[[Trained, list[str], Row], dict[str, Any]]  # a model, what it wrote, its other figures
-ASKED = 630  # sentences that a model writes at most: as many meanings as E2E's test has
-PARAGRAPHS = 64  # the same of prose, which nobody judges
+ASKED = 630  # maximum number of sentences per model: the number of meanings in the test split of E2E
+PARAGRAPHS = 64  # the same for prose, which has no judge
 WRITERS: dict[str, Sampler] = {  # chosen on the valid part
     "mdlm": Blocks(Unmask(4, Confidence(0.0)), 4, stop=True),
     "genie": Renoise(32, project=NucleusProjection(0.5)),

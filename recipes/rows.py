@@ -101,7 +101,7 @@ def run_part(parts: Mapping[str, Part], argv: Sequence[str] | None, about: str |
 
 
 def trained(run: Run, out: Path, minutes: float, before: Sequence[TrainedMethod] = ()) -> TrainedMethod:
-    """Trains for so many minutes of one core, or goes on where it was stopped; `before`: what it is built on."""
+    """Trains for this many CPU minutes, or resumes; `before`: the runs that it builds on."""
     return train_under_budget(run, out, Budget(minutes=minutes), before)
 
 

@@ -79,7 +79,7 @@ class Setting:
 
 
 def stories(rate: float) -> Setting:
-    """Held-out stories with errors in so many letters; dictionaries learn from stories of the training split."""
+    """Held-out stories with errors in a fraction of the letters; dictionaries learn from the training split."""
     test = [STORY_LANGUAGE.text(split_seed(0, "test"), index) for index in range(STORY_COUNT)]
     train = tuple(STORY_LANGUAGE.text(split_seed(0, "train"), index) for index in range(2000))
     return Setting(tuple(ErrorGenerator(rate)(text, i) for i, text in enumerate(test)), train, rate, names=True)
@@ -91,7 +91,7 @@ def paragraphs(folder: Path, split: str) -> tuple[str, ...]:
 
 
 def prose(folder: Path, split: str, kind: str) -> Setting:
-    """Paragraphs of a book that nobody has learned from, with made errors or with human ones."""
+    """Paragraphs of a held-out book, with synthetic or human errors."""
     texts = [text for text in paragraphs(folder, split) if 200 <= len(text) <= 600][:PROSE_COUNT]
     made = map(ErrorGenerator(PROSE_RATE) if kind == "made" else human, texts, itertools.count())
     return Setting(tuple(made), paragraphs(folder, "train"), PROSE_RATE, names=False)

@@ -27,7 +27,7 @@ class Trajectories:
 
     @classmethod
     def of(cls, model: DiffusionLM, sampler: Sampler, texts: int, length: int) -> Trajectories:
-        """So many texts of `length` tokens, from nothing."""
+        """Samples `texts` texts of `length` tokens without a prompt."""
         parts = []
         for first in range(0, texts, TOGETHER):
             canvas = model.canvas(new=length, rows=min(TOGETHER, texts - first))

@@ -336,7 +336,7 @@ def cell(row: Row | None, show: Callable[[Row], str]) -> str:
 
 
 def written(held: Held, name: str, steps: str) -> Row | None:
-    """What a model wrote in so many steps."""
+    """What a model wrote in this number of steps."""
     return held[name]["steps_written"].get(steps) if name in held else None
 
 

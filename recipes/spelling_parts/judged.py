@@ -66,7 +66,7 @@ def judged(made: Sequence[CorruptedText], texts: Sequence[str], known: Collectio
 
 
 def hidden(each: CorruptedText, known: Collection[str]) -> list[bool]:
-    """For each word whether its errors made other known words of it: nobody sees those without the text around."""
+    """Whether the errors of each word turned it into other known words, which only the context reveals."""
     given, wrong = each.given.split(), each.text.split()
     is_word = [False] * len(given)
     for tag, a, b, c, d in SequenceMatcher(None, given, wrong, autojunk=False).get_opcodes():

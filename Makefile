@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: setup browser demo test lint docs results bench bench-long clean
+.PHONY: setup browser demo test test-clients lint docs results bench bench-long clean
 
 setup: $(VENV)/.ready
 
@@ -37,6 +37,14 @@ browser:
 test: lint browser
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
 
+# LangChain, LiteLLM, instructor, outlines and lm-eval against a real server, in an environment of their own: they pin
+# other versions of what they share with us.
+test-clients:
+	$(PYTHON) -m venv $(VENV)-clients
+	$(VENV)-clients/bin/python -m pip install --quiet $$(grep '^torch==' constraints.txt)
+	$(VENV)-clients/bin/python -m pip install --quiet --editable '.[serve,patterns,clients]' pytest pytest-timeout
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(VENV)-clients/bin/python -m pytest tests/clients
+
 # Signatures in pages and the picture of the storeys, from the source; then the site, in site/index.html.
 docs: setup
 	$(BIN)/python docs/tools/signatures.py
@@ -55,4 +63,4 @@ bench-long: setup
 	$(BIN)/python -m bench.learning
 
 clean:
-	rm -rf $(VENV) build site *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-clients build site *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis .import_linter_cache

@@ -24,6 +24,7 @@ import infill
 import pairs
 import probing
 import spelling
+import typos
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from results_pages import adapt_tables, claim_tables, picture, tables
 from results_pages.figures import figure, sentences, with_figures
@@ -47,6 +48,7 @@ TABLES: dict[str, Callable[[Path], Mapping[str, str]]] = {  # each maps the fold
     "probing": probing.tables,
     "sizes": costs.cost_tables,
     "spelling": spelling.tables,
+    "typos": typos.tables,
 }
 SEVERAL_SEEDS = ("methods: seeds", "claims: training", "claims: writing")
 NO_SEED = (
@@ -58,6 +60,7 @@ NO_SEED = (
     "drafts: plain",
     "methods: reuse",
     "spelling: mexico",
+    "typos",
 )
 PICTURES: tuple[Callable[[Path], Mapping[str, str]], ...] = (  # each maps the folder of rows to SVGs by name
     adapt_tables.pictures,

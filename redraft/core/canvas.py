@@ -53,7 +53,7 @@ class Constraints:
 
     rules: PlacedRules | None = None  # rules on the text; None if it is unconstrained
     no_end_token: Tensor | None = None  # (B, L) bool: True where given text follows, so no end token may be written
-    stop_strings: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → mask after a stop
+    stop_strings: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # z, fixed, written → columns after one
 
     def rows(self, index: Tensor) -> Constraints:
         """The constraints of the rows at `index`."""

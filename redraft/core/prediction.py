@@ -188,7 +188,7 @@ class VectorPrediction(Prediction):
     """A prediction of vectors: x̂ = E[x | z] and, if the network also predicts tokens, their log-weights."""
 
     mean: Tensor  # (B, N, D) x̂
-    log_weights: Tensor | None = None  # (B, N, V) of tokens, if the network predicts tokens (SSD-LM)
+    log_weights: Tensor | None = None  # (B, N, V) log-weights of tokens, if it predicts them (SSD-LM)
     spread: Tensor | None = None  # (B, N, D) learned step variance: 0 for the smallest, 1 for the largest
     table: Tensor | None = None  # (V, D) token vectors for `nll`; None if they are the corners of a simplex
 

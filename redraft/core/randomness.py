@@ -201,7 +201,7 @@ _DRAWN_TOGETHER = 2**15  # numbers
 
 
 def rng(seed: int, rows: int | Tensor = 1, device: torch.device | str = "cpu") -> Rng:
-    """Keys for rows 0, 1, … or for the given sample indices; the key of a row does not depend on the others."""
+    """The generator for rows 0, 1, … or for the given sample indices; a row's key does not depend on the others."""
     indices = torch.arange(rows, device=device) if isinstance(rows, int) else rows
     return Rng(torch.full_like(indices, _wrap(seed))).fold(indices)
 

@@ -128,7 +128,7 @@ class Chart:
 
     @property
     def height(self) -> int:
-        """With its legend."""
+        """Height of the chart and its legend."""
         return max((y for _, _, y in self._keys()), default=self.HEIGHT - _KEY) + _KEY
 
     @property

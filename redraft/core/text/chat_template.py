@@ -163,7 +163,7 @@ def prompt_text(
     render: _Renderer = _render_template,
     **options: Any,
 ) -> str:
-    """The text that `encode_rendered` reads.
+    """The text of a conversation up to the model's answer, for `encode_rendered`.
 
     joint: a character that occurs in no message; it breaks up spelled-out special tokens.
     render: a `TemplateSandbox`, for many prompts.

@@ -53,17 +53,17 @@ class PathPlanning(Sampler):
 
 @dataclass(frozen=True)
 class _MostConfident(Pick):
-    """The most confident made/steps (rounded up) of the tokens that are not given; all others are masked again."""
+    """The most confident made/total (rounded up) of the tokens that are not given; all others are masked again."""
 
     made: int  # number of steps made, including this one
-    steps: int  # total number of steps
+    total: int  # number of steps
     temperature: float
     writes_once = draws_exactly = False
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         free = ~canvas.fixed
-        drawn, total = pred.draw(free, rng=rng, temperature=self.temperature), free.sum(-1)
-        count = total - total * (self.steps - self.made) // self.steps
+        drawn, size = pred.draw(free, rng=rng, temperature=self.temperature), free.sum(-1)
+        count = size - size * (self.total - self.made) // self.total
         scores = scatter_scores(round_scores(drawn_confidence(drawn)), free)
         visible = ops.Ranking.of(scores, free).first(ops.to_numpy(count))
         where = hidden & visible

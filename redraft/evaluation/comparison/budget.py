@@ -86,9 +86,9 @@ def train_under_budget(
         run: the run to train; the budget sets its number of steps
         out: directory of the training
         budget: CPU minutes or steps
-        earlier_stages: trainings that this one is built on, such as that of its codec
+        earlier_stages: training runs that this one is built on, such as that of its codec
         evaluations: how often held-out text is measured during training; this time does not count
-        steps_file: where the number of steps is stored; trainings that share it take the same number. None for
+        steps_file: where the number of steps is stored; runs that share it take the same number. None for
             budget.json in `out`
         quiet: do not print progress
     """

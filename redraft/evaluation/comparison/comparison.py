@@ -61,7 +61,7 @@ class Comparison:
         Args:
             tell: called with a line of progress
             after_row: called after each new row
-            quiet: do not print the progress of trainings
+            quiet: do not print training progress
         """
         self._require_same_settings()
         jobs, measured = list(self.jobs), self.row_file.read()

@@ -24,7 +24,7 @@ _Missing = Callable[[Any], Any]  # times → the probability that a token is mis
 class _Alignments(NamedTuple):
     """For every noisy row z (M of them) and every text x (N), over all ways to place z in x."""
 
-    ways: Tensor  # (M, N) number of them
+    ways: Tensor  # (M, N) number of ways to place z in x
     words: Tensor  # (M, N, L, V) number of ways in which position l of z is this word of x
     gaps: Tensor  # (M, N, L + 1) number of words of x in each gap of z, summed over the ways
     missing: Tensor  # (M, N) number of words of x that are missing in z
@@ -42,8 +42,8 @@ class _InsertionDenoiser:
     noise: _Missing
     name: str = "exact"
     change: _Change | None = None
-    more: float = 1.0  # factor of the expected tokens
-    queried: int = 0  # rows so far
+    more: float = 1.0  # factor on the expected numbers of tokens
+    queried: int = 0  # number of rows queried so far
     counts: Tensor | None = None
 
     @property
@@ -80,9 +80,7 @@ class _InsertionDenoiser:
         """(B, L, V) log-probabilities and (B, L + 1) expected tokens."""
         index = self._row_of[(rows * self._place).sum(-1)]
         if bool((index < 0).any()):
-            raise ValueError(
-                "denoise(z, t): rows of z must be packed to the left, with denoise.pad behind their tokens"
-            )
+            raise ValueError("denoise(z, t): rows of z must be packed to the left, with denoise.pad after their tokens")
         every = self._alignments
         weight = self.language.toy.p * missing ** every.missing[index]
         total = (weight * every.ways[index]).sum(-1).clamp(min=1e-300)

@@ -32,7 +32,7 @@ class Part(nn.Module):
     missing: ClassVar[str]  # the error if a model has none: what to train
     joint: ClassVar[bool] = False  # trained together with the network, not by an objective of its own
 
-    def trained(self, model: WholeModel) -> list[nn.Parameter]:
+    def trained_parameters(self, model: WholeModel) -> list[nn.Parameter]:
         """Return the parameters that an objective for this part trains."""
         return list(self.parameters())
 

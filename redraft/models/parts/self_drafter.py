@@ -56,9 +56,9 @@ class _SelfDrafterNetwork(DraftNetwork):
         super().__init__(config, network.width, words, mask, words)
         self.initialize()
 
-    def trained(self, model: WholeModel) -> list[nn.Parameter]:
+    def trained_parameters(self, model: WholeModel) -> list[nn.Parameter]:
         """The drafter's own parameters, and the adapter."""
-        return [*super().trained(model), *lora_parameters(model.network)]
+        return [*super().trained_parameters(model), *lora_parameters(model.network)]
 
     def state(self, model: WholeModel) -> _SelfDraftState:
         return _SelfDraftState(model)

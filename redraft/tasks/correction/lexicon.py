@@ -42,7 +42,7 @@ class Lexicon:
 
     @cached_property
     def frequent(self) -> frozenset[str]:
-        """One word in 400, the most frequent ones: of a language about 200, which are half of any text in it."""
+        """The most frequent words, one in 400: about 200 for a language, which make up half of any text in it."""
         ranked = sorted(self.counts, key=lambda word: -self.counts[word])
         return frozenset(word.lower() for word in ranked[: len(ranked) // 400])
 

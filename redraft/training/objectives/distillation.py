@@ -35,7 +35,7 @@ class DrafterObjective:
 
     def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train: the drafter's, plus the adapter for a `SelfDrafter`."""
-        return model.part(DraftNetwork).trained(model)
+        return model.part(DraftNetwork).trained_parameters(model)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         drafter, network, tokens = model.part(DraftNetwork), model.network.eval(), batch.tokens

@@ -30,7 +30,7 @@ class ErrorHeadObjective:
 
     def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
-        return model.part(ErrorHead).trained(model)
+        return model.part(ErrorHead).trained_parameters(model)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         errors, (for_time, for_noise, for_step) = model.part(ErrorHead), rng.split(3)
@@ -60,7 +60,7 @@ class AttributeObjective:
 
     def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
-        return model.part(AttributeClassifier).trained(model)
+        return model.part(AttributeClassifier).trained_parameters(model)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         label = batch.condition.label

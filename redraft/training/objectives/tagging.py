@@ -30,7 +30,7 @@ class TaggerObjective:
 
     def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
-        return model.part(Tagger).trained(model)
+        return model.part(Tagger).trained_parameters(model)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         tagger, (for_time, for_noise) = model.part(Tagger), rng.split(2)
@@ -59,7 +59,7 @@ class FutureTaggerObjective:
 
     def trained_parameters(self, model: DiffusionLM) -> list[nn.Parameter]:
         """The parameters to train."""
-        return model.part(FutureTagger).trained(model)
+        return model.part(FutureTagger).trained_parameters(model)
 
     def __call__(self, model: DiffusionLM, batch: Batch, *, rng: Rng, total: Tensor | None = None) -> Loss:
         tagger, (for_split, for_hiding) = model.part(FutureTagger), rng.split(2)

@@ -50,7 +50,7 @@ def english_lexicon() -> Lexicon:
 
 @cache
 def confused_words() -> dict[str, frozenset[str]]:
-    """For each word those that writers type instead of it."""
+    """Word → the words that writers type instead of it."""
     others: dict[str, set[str]] = {}
     for group in map(str.split, _additions()["confused"]):
         for word in group:

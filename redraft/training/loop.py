@@ -80,11 +80,7 @@ def fit(
         tell: called with each record of metrics.jsonl as it is written; with several workers, only on the first
     """
     out = Path(out)
-    if not isinstance(run, Run):
-        example = f"presets.{getattr(run, '__name__', run)}()"
-        raise ValueError(
-            f"run={run!r:.60} is a {type(run).__name__}, not a Run; give the run itself, such as {example}"
-        )
+    _require_run(run)
     require_sinks(run)
     with _join_workers(device) as team, _stop_signals() as received, _deterministic_kernels(), _hold_lock(out, team):
         _require_memory(run, team)
@@ -115,6 +111,14 @@ def fit(
                 if leave and not last:
                     raise KeyboardInterrupt if signal.SIGINT in received else SystemExit(128 + signal.SIGTERM)
         return build_model(run, load_newest(out, only=["model"]).tensors["model"], "cpu" if run.shard else team.device)
+
+
+def _require_run(run: object) -> None:
+    if not isinstance(run, Run):
+        example = f"presets.{getattr(run, '__name__', run)}()"
+        raise ValueError(
+            f"run={run!r:.60} is a {type(run).__name__}, not a Run; give the run itself, such as {example}"
+        )
 
 
 def _new_model(run: Run) -> DiffusionLM:

@@ -254,6 +254,15 @@ STRUCTURES: tuple[tuple[dict[str, Any], Any], ...] = (
         {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "null"}, "strict": True}}},
         type(None),
     ),
+    (
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"schema": {"minimum": 7, "type": "integer"}, "strict": False},
+            }
+        },
+        int,
+    ),
 )
 
 

@@ -86,7 +86,7 @@ def _call(function: Callable[..., Any], name: str, values: Mapping[str, Any]) ->
 
 
 def parse_source(names: Sequence[str], *, undivided: bool = False) -> Corpus | InfiniteCorpus:
-    """Return the corpus that --data names: see `open_corpus`; "file.py:NAME" is one of the user's own."""
+    """Return the corpus that --data names, as `open_corpus` does; "file.py:NAME" names one in the user's own file."""
     if len(names) == 1 and ".py:" in names[0]:
         return _load_corpus(names[0])
     try:

@@ -78,7 +78,7 @@ class UniformNoise(NoiseDistribution):
 
 @dataclass(frozen=True)
 class MaskNoise(NoiseDistribution):
-    """b = 1 − α on the mask. `Masked` is the same process and faster."""
+    """b = 1 − α on the mask. `Masked` is the same process, but faster."""
 
     def mix(self, keep: Tensor, words: int) -> _MixWeights:
         return _MixWeights(keep, 1 - keep, torch.zeros_like(keep))

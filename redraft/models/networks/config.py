@@ -21,7 +21,9 @@ class TransformerConfig:
     width: int = 384
     layers: int = 6
     heads: int = 6
-    kv_heads: int | None = None  # heads of keys and values, for grouped-query attention (Llama, Qwen); None for heads
+    kv_heads: int | None = (
+        None  # heads of keys and values, for grouped-query attention (Llama, Qwen); None: as many as heads
+    )
     head_dim: int | None = None  # width of a head; None for width / heads
     hidden: int | None = None  # width of the MLP; None for 4 × width, or 8/3 × width if gated
     pattern: AttentionPattern = field(default_factory=Full)

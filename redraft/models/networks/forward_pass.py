@@ -155,9 +155,7 @@ class Query(NamedTuple):
 
     def require_whole(self) -> None:
         if self.context.positions is not None:
-            raise ValueError(
-                "in this mode the network reads whole rows from position 0; leave out Context(positions=…)"
-            )
+            raise ValueError("this call reads whole rows from position 0; leave out Context(positions=…)")
 
 
 @dataclass(frozen=True)

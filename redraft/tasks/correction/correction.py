@@ -45,7 +45,7 @@ class WordChange:
     was: str
     """The word as given."""
     now: str
-    """Its replacement."""
+    """The replacement of the word."""
     probability: float
     """Probability of the replacement given the text around it."""
     reason: str = ""

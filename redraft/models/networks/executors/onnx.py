@@ -85,7 +85,7 @@ class Onnx(Executor):
         return states[0] if len(states) == 1 else torch.cat(states)
 
     def _run(self, config: TransformerConfig, h: Tensor, buffer: _KeyValueBuffer, row: int, first: int) -> Tensor:
-        """The same in one run of the layers; this row of the buffer gets the new keys and values."""
+        """Read all tokens in one run of the layers; this row of the buffer gets the new keys and values."""
         if not len(h):
             return h
         total = first + len(h) + 1

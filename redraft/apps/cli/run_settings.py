@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
@@ -41,7 +42,18 @@ def parse_settings(value: Any, words: Sequence[str], prog: str, about: str, whol
         ) from None
     except _UsageError as error:
         raise _UsageError(f"{error} (see {prog} --help)") from None
-    return _replaced(value, {tuple(name.split(".")): given for name, given in values.items()})
+    try:
+        return _replaced(value, {tuple(name.split(".")): given for name, given in values.items()})
+    except ValueError as error:
+        raise type(error)(_with_flag(str(error), [arguments[name] for name in values])) from None
+
+
+def _with_flag(message: str, changed: Sequence[Argument]) -> str:
+    """Name the flag in the message about a setting that a command line has changed: batch=0; … → --batch 0: …"""
+    for argument in changed:
+        field = argument.name.rpartition(".")[2]
+        message = re.sub(rf"^{field}=([^;\s]+); ", rf"{argument.flag} \1: ", message)
+    return message
 
 
 def _replaced(value: Any, changes: Mapping[tuple[str, ...], Any]) -> Any:

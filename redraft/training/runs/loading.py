@@ -256,8 +256,11 @@ def _other_names(path: str) -> str:
     if close := get_close_matches(path, shipped.NAMES, n=1):
         return f"did you mean {close[0]}, a model that ships with Redraft?"
     models = f"a model that ships with Redraft ({', '.join(shipped.NAMES)})"
-    hub = f", or a model of the Hugging Face hub: hf:{path}" if _HUB_NAME.fullmatch(path) else ""
-    return f"give the directory of a run, for example runs/demo, {models}{hub}"
+    if _HUB_NAME.fullmatch(path):
+        models = f"{models}, or a model of the Hugging Face hub: hf:{path}"
+    else:
+        models = f"or {models}"
+    return f"give the directory of a run, for example runs/demo, {models}; `redraft models` lists them"
 
 
 def _read(

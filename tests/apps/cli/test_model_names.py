@@ -94,7 +94,7 @@ def test_points_have_no_characters(say: Say, tmp_path: Path) -> None:
         (("generate", "gpt2"), "or a model of the Hugging Face hub: hf:gpt2"),
         (("generate", "stroy"), "did you mean story, a model that ships with Redraft?"),
         (("generate", "--steps", 10**9), "--steps 1000000000: it must be from 1 to 1,000,000"),
-        (("train", "mdlm_tiny", "--steps", 10**9), "steps=1000000000; it must be at least 1 and at most 100000000"),
+        (("train", "mdlm_tiny", "--steps", 10**9), "--steps 1000000000: it must be at least 1 and at most 100000000"),
         (("generate", "--device", "gpu"), "--device gpu: it must be auto, cpu, cuda, cuda:1"),
         (("generate", "--device", "cuda:7"), "the device cuda:7 cannot be used: torch finds"),
         (("train", "mdlm_tiny", "--device", "cuda:7"), "the device cuda:7 cannot be used: torch finds"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as jsonlib
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -373,15 +374,24 @@ def _model_and_text(model: str | None, text: str | None) -> tuple[str | None, st
 
 
 def _with_schema(settings: _Settings) -> _Settings:
-    """Read the file of --schema, unless its value is a JSON object itself."""
-    if settings.schema is None or settings.schema.lstrip().startswith("{"):
+    """Read the file of --schema, unless its value is a JSON object itself; it must be JSON."""
+    if settings.schema is None:
         return settings
+    text = settings.schema if settings.schema.lstrip().startswith("{") else _read_schema(settings.schema)
     try:
-        return replace(settings, schema=Path(settings.schema).read_text("utf-8"))
+        jsonlib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f'--schema is not JSON ({error}); give an object such as {{"type": "object"}}') from None
+    return replace(settings, schema=text)
+
+
+def _read_schema(name: str) -> str:
+    try:
+        return Path(name).read_text("utf-8")
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ValueError(
-            f"--schema {settings.schema:.60}: neither a JSON object nor a readable file ({reason}); give one of the two"
+            f"--schema {name:.60}: neither a JSON object nor a readable file ({reason}); give one of the two"
         ) from None
 
 

@@ -81,7 +81,6 @@ def fit(
     """
     out = Path(out)
     _require_run(run)
-    require_sinks(run)
     with _join_workers(device) as team, _stop_signals() as received, _deterministic_kernels(), _hold_lock(out, team):
         _require_memory(run, team)
         _claim_directory(run, out, team)
@@ -113,12 +112,14 @@ def fit(
         return build_model(run, load_newest(out, only=["model"]).tensors["model"], "cpu" if run.shard else team.device)
 
 
-def _require_run(run: object) -> None:
+def _require_run(run: Run) -> None:
+    """Raises unless it is a run, not the function that makes one, and its sinks are installed."""
     if not isinstance(run, Run):
         example = f"presets.{getattr(run, '__name__', run)}()"
         raise ValueError(
             f"run={run!r:.60} is a {type(run).__name__}, not a Run; give the run itself, such as {example}"
         )
+    require_sinks(run)
 
 
 def _new_model(run: Run) -> DiffusionLM:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from redraft.apps.cli import VERBS
 from redraft.models import shipped
 
 Say = Callable[..., tuple[str, str]]
@@ -55,3 +56,16 @@ def test_a_chat_model_says_so(say: Say) -> None:
 @pytest.mark.parametrize("verb", ["generate", "infill", "choose", "score", "serve", "play", "eval", "show", "noise"])
 def test_help_names_the_shipped_models(say: Say, verb: str) -> None:
     assert set(shipped.NAMES) <= set(re.findall(r"\w+", say(verb, "--help")[0]))
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_help_fits_the_terminal(say: Say, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """No line is broken, no default is empty, and groups have names for people."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in ([], *([verb] for verb in VERBS), ["train", "mdlm_tiny"]):
+        out, _ = say(*words, "--help-all")
+        assert [line for line in out.splitlines() if len(line) >= columns] == []
+        assert not re.search(r"default: *[\])]", out), words
+        lines = out.partition("Results go to")[0].splitlines()
+        groups = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+        assert all(re.fullmatch(r"[A-Z][a-z ]+:", group) for group in groups), groups

@@ -51,9 +51,9 @@ compdef _redraft redraft
 class Completion(Checked):
     """Print a script that completes commands, options and their choices in your shell.
 
-    Add a line to the file that your shell reads when it starts. bash, ~/.bashrc: eval "$(redraft completion bash)".
-    zsh, ~/.zshrc, after compinit: eval "$(redraft completion zsh)". fish, ~/.config/fish/config.fish:
-    redraft completion fish | source
+    Put eval "$(redraft completion bash)" into ~/.bashrc, or the same with zsh into ~/.zshrc, after compinit.
+
+    Put redraft completion fish | source into ~/.config/fish/config.fish.
     """
 
     shell: Literal["bash", "zsh", "fish"] = setting(REQUIRED, "The shell.", metavar="bash|zsh|fish", positional=True)

@@ -9,7 +9,8 @@ from redraft.tasks.arguments.setting import ArgumentError
 
 HOLE = re.compile(r"\[\[([^\[\]]*)\]\]")
 _RANGE = re.compile(r"(\d{1,9})\s*[-–]\s*(\d{1,9})", re.ASCII)
-_FORMS = "write [[3]] for three tokens, [[2-6]] for two to six, or [[*]] for any number"
+_FORMS = "write [[?]] for a word, [[3]] for three tokens, [[2-6]] for two to six, or [[*]] for any number"
+_WORD = 4  # most tokens of a word
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,7 @@ class Hole:
 
     least: int
     most: int | None
+    is_word: bool = False  # whether it gets a single word
 
     @property
     def sized(self) -> bool:
@@ -25,12 +27,16 @@ class Hole:
         return self.least == self.most
 
     def __str__(self) -> str:
+        if self.is_word:
+            return "[[?]]"
         inside = str(self.most) if self.sized else "*" if self.most is None else f"{self.least}-{self.most}"
         return f"[[{inside}]]"
 
     @classmethod
     def parse(cls, inside: str) -> Hole:
-        """Parses the content of the brackets: "3", "2-6" or "*"."""
+        """Parses the content of the brackets: "?", "3", "2-6" or "*"."""
+        if inside == "?":
+            return cls(1, _WORD, is_word=True)
         if inside == "*":
             return cls(0, None)
         if inside.isdecimal() and int(inside[:999]):

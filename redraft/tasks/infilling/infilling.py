@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from redraft.decoding.constraints.placement import can_constrain, possible_lengt
 from redraft.decoding.constraints.rules import Between, Rule
 from redraft.decoding.samplers.base import Sampler
 from redraft.models.canvas_builder import VariableHole
+from redraft.models.shipped import SMOL
 from redraft.tasks.arguments.aliases import settings_from
 from redraft.tasks.arguments.rules import RowRules
 from redraft.tasks.arguments.setting import ArgumentError
@@ -31,6 +33,9 @@ from redraft.tasks.engine.sampler_choice import choose_sampler
 from redraft.tasks.engine.trace import count_calls
 from redraft.tasks.infilling.causal_judge import _judged_sampler
 from redraft.tasks.infilling.hole_length import _MOST_LENGTHS, _LengthSearch, _max_row_length
+from redraft.tasks.infilling.word_search import _Filling, _KnownFillings, _WordSearch
+
+_WORD = re.compile(r"\w+(['’-]\w+)*")
 
 
 @overload
@@ -69,6 +74,29 @@ def infill(
     )
 
 
+def fill_words(model: ModelOrPath, template: str, count: int) -> list[tuple[str, float]]:
+    """The most likely words for the hole of a template, "The [[?]] sat on the mat.", with their probabilities.
+
+    They are proposals of an adapted model, such as smol; probabilities are normalized over all that were judged.
+    """
+    text_model, parsed = as_text_model(model), Template.parse(template)
+    judged = _judged_sampler(text_model, InfillSettings())
+    row = _TemplateRow.of(text_model, parsed, _rules_work(text_model, InfillSettings(), judged))
+    fillings = _word_fillings(text_model, row) if judged is not None else []
+    if not fillings:
+        raise ArgumentError(
+            "candidates",
+            f"candidates={count}: give {SMOL} or another adapted model a template with one hole [[?]] "
+            "that is not part of a word and has text on both sides",
+        )
+    scores = torch.tensor([filling.score for filling in fillings]).double().softmax(-1).tolist()
+    words: dict[str, float] = {}
+    for filling, probability in zip(fillings, scores, strict=True):
+        word = text_model.tokenizer.decode(list(filling.ids)).removeprefix(row.given[0].tail)
+        words[word] = words.get(word, 0.0) + probability  # a word may have several spellings in tokens
+    return sorted(words.items(), key=lambda item: -item[1])[:count]
+
+
 def plan_infilling(
     model: TextModel, templates: str | Sequence[str] | Sequence[Template], settings: InfillSettings
 ) -> list[DecodingPlan]:
@@ -103,19 +131,38 @@ def _plan_template(
     row = _TemplateRow.of(model, templates[index], _rules_work(model, settings, judged))
     rules = _hole_rules(settings, row, index, len(templates))
 
-    def plan_sizes(sizes: Sequence[int | None]) -> DecodingPlan:
+    def plan_sizes(sizes: Sequence[int | None], sampler: Sampler | None = judged) -> DecodingPlan:
         holes = tuple(zip((settings.room if size is None else size for size in sizes), rules, strict=False))
         request = replace(row.request(model, sizes, settings.room), rules=(RowRules(holes=holes),) if rules else ())
-        return make_plan(model, request, settings, sampler=judged)
+        return make_plan(model, request, settings, sampler=sampler)
 
     if all(hole.sized for hole in row.holes) or (model.lm.process.grows and not row.ranges):
         return plan_sizes([hole.most for hole in row.holes])
     with count_calls(model.lm) as counted:
+        if judged is not None and not settings.ruled and (fillings := _word_fillings(model, row)):
+            best = tuple(filling for filling in fillings if len(filling.ids) == len(fillings[0].ids))
+            plan = plan_sizes([len(best[0].ids)], _KnownFillings(best, judged.temperature))
+            return replace(plan, upfront=UpfrontCost(counted.rows, time.perf_counter() - clock))
         if model.lm.process.grows:
             sizes = _insertion_lengths(model, row, settings)
         else:
             sizes = _search_lengths(model, row, settings, rules)
     return replace(plan_sizes(sizes), upfront=UpfrontCost(counted.rows, time.perf_counter() - clock))
+
+
+def _word_fillings(model: TextModel, row: _TemplateRow) -> list[_Filling]:
+    """The words for a single hole [[?]] between two texts, best first; none for other templates."""
+    hole, *others = row.holes
+    if others or not hole.is_word or hole.most is None or not (row.parts[0] and row.ids[1]):
+        return []
+    before, after = row.given[0].tail, row.given[1].head
+
+    def accepts(text: str) -> bool:
+        inner = text[len(before) : len(text) - len(after)]
+        fits = text.startswith(before) and text.endswith(after) and len(text) >= len(before) + len(after)
+        return fits and _WORD.fullmatch(inner) is not None
+
+    return _WordSearch(model.lm, row.parts[0], row.ids[1], accepts).best(range(hole.least, hole.most + 1))
 
 
 def _hole_rules(settings: InfillSettings, row: _TemplateRow, index: int, templates: int) -> tuple[Rule | None, ...]:
@@ -172,7 +219,9 @@ class _TemplateRow:
     def _hole(self, hole: Hole, extra: int, beside: tuple[GivenTokens, GivenTokens]) -> Hole:
         least = max(hole.least, int(bool(beside[0].tail or beside[1].head)))
         most = None if hole.most is None else max(hole.most + extra, least)
-        return Hole(most, most) if self.left_to_right and hole.sized and most else Hole(least, most)
+        if hole.is_word and self.tokenizer.known_words:
+            return Hole(1, 1)
+        return Hole(most, most) if self.left_to_right and hole.sized and most else replace(hole, least=least, most=most)
 
     @cached_property
     def _extra(self) -> list[int]:

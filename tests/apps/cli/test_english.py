@@ -47,6 +47,20 @@ def test_the_guide_prints_what_it_says(say: Say) -> None:
 
 
 @needs_smol
+def test_a_hole_gets_a_word(say: Say) -> None:
+    out, _ = say("infill", "I would like to [[?]] a cup of tea, please.")
+    assert out == "I would like to have a cup of tea, please.\n"
+    out, _ = say("infill", "I would like to [[?]] a cup of tea, please.", "--candidates", "3", "--json")
+    words = only(out)["candidates"]
+    assert next(iter(words)) == "have"
+    assert list(words.values()) == sorted(words.values(), reverse=True)
+    assert 0.5 < sum(words.values()) <= 1.0
+    _, err = say("infill", "story", "One [[?]] day, Anna walked to the garden.", "--candidates", "3", code=2)
+    assert "--candidates" in err
+    assert len(err.splitlines()) == 1
+
+
+@needs_smol
 def test_english_is_corrected_without_a_flag(say: Say) -> None:
     out, err = say("correct", "I relly like teh weather tody.", "--explain")
     assert out == "I really like the weather today.\n"

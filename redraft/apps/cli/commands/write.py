@@ -189,14 +189,21 @@ class Generate(Checked):
 class Infill(Checked):
     """Fill the holes of a text: "She opened the [[6]] and [[2-5]], then [[*]]."
 
-    [[6]] gets six tokens, [[2-5]] two to five, [[*]] any number up to --room; the model chooses the number. Given text
-    is kept byte for byte. A model trained on full rows also writes a continuation, since it attends to what follows the
-    text; the continuation is only printed if the template ends with a hole.
+    [[?]] gets a word, [[6]] six tokens, [[2-5]] two to five, [[*]] any number up to --room; the model chooses the
+    number. Given text is kept byte for byte. A model trained on full rows also writes a continuation, since it attends
+    to what follows the text; the continuation is only printed if the template ends with a hole.
     """
 
     model: str | None = model_setting()
     template: str | None = setting(
         None, "Text with holes; with - or a pipe, one template per line of stdin.", metavar="TEMPLATE", positional=True
+    )
+    candidates: int | None = setting(
+        None,
+        "Print this many words for the hole of a text such as 'The [[?]] sat.', with their probabilities.",
+        least=1,
+        most=16,
+        group="Output",
     )
     settings: InfillSettings = InfillSettings()
     display: _DisplayFlags = _DisplayFlags()
@@ -208,8 +215,15 @@ class Infill(Checked):
         for template in templates:
             require_holes(template)
         from redraft.apps.cli.models import open_for  # imports torch, so only after the flags have been checked
-        from redraft.tasks.infilling.infilling import plan_infilling
+        from redraft.tasks.infilling.infilling import fill_words, plan_infilling
 
+        if self.candidates is not None:
+            model = open_for(name, templates, self.display.model_flags)
+            for template in templates:
+                words = fill_words(model, template, self.candidates)
+                text = "  ".join(f"{word} {probability:.3f}" for word, probability in words)
+                emit({"input": template, "candidates": dict(words)}, self.display.json, text)
+            return
         model, settings = open_for(name, templates, self.display.model_flags), _with_schema(self.settings)
         self.display.write(plan_infilling(model, templates, settings))
 

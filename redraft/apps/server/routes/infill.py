@@ -81,7 +81,7 @@ def _template_job(
         template = Template.parse(text) if text is not None else _pieces_template(pieces or [])
     except ArgumentError as error:
         raise _as_api_error(error, names) from None
-    holes = [(hole.least, hole.most) for hole in template.holes]
+    holes = [(hole.least, hole.most, hole.is_word) for hole in template.holes]
     return _hole_job(models, body, template.parts, holes, options, names, limits)
 
 
@@ -89,7 +89,7 @@ def _hole_job(
     models: Sequence[_JsonObject],
     body: CommonBody,
     parts: Sequence[str],
-    holes: Sequence[tuple[int, int | None]],
+    holes: Sequence[tuple[int, int | None] | tuple[int, int | None, bool]],
     options: _JsonObject,
     names: Mapping[str, str],
     limits: RequestLimits,
@@ -97,7 +97,7 @@ def _hole_job(
     """Builds a job that fills the holes between given parts."""
     arguments = {"parts": list(parts), "holes": list(holes), "options": options}
     room = options.get("room", 32)
-    size = sum((room if isinstance(room, int) else 32) if most is None else most for _, most in holes)
+    size = sum((room if isinstance(room, int) else 32) if most is None else most for _, most, *_ in holes)
     texts = ["".join(parts)]
     return _text_job(models, body, f"{__name__}:_infill", arguments, InfillSettings, names, limits, texts, size)
 
@@ -117,10 +117,10 @@ def _pieces_template(pieces: Sequence[str | int | None]) -> Template:
 
 
 def _infill(model: TextModel, arguments: _JsonObject) -> _Work:
-    """Fills the holes between given parts; each hole has a minimum and a maximum length (null if unlimited)."""
+    """Fills the holes between given parts; a hole has a least and a most length (null: any), and may be a word."""
     from redraft.apps.server.records import _greedy_sampler, _run_plans
     from redraft.tasks.infilling.infilling import plan_infilling
 
-    template = Template(tuple(arguments["parts"]), tuple(Hole(least, most) for least, most in arguments["holes"]))
+    template = Template(tuple(arguments["parts"]), tuple(Hole(*hole) for hole in arguments["holes"]))
     plans = plan_infilling(model, [template], InfillSettings(**_greedy_sampler(model, arguments["options"])))
     return lambda send: _run_plans(model, plans, arguments, send)

@@ -34,6 +34,14 @@ def to_numpy(a: Tensor) -> np.ndarray:
     return a.numpy() if a.is_cpu else a.cpu().numpy()
 
 
+def known_zero(a: Tensor) -> bool:
+    """Whether all elements are zero, if that is known here; False on other devices, where looking would mean waiting.
+
+    For shortcuts only: the way without them must give the same.
+    """
+    return a.is_cpu and not torch.compiler.is_compiling() and not a.detach().numpy().any()
+
+
 def no_grad() -> AbstractContextManager[object]:
     """`torch.no_grad()`, or nothing at all if gradients are off: entering it costs as much as two small operations."""
     return torch.no_grad() if torch.is_grad_enabled() else _NOTHING
@@ -179,7 +187,7 @@ class _ExcludeInPlace(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        if bool(grad.select(-1, ctx.state).any()):  # rarely: after a softmax the gradient is already zero
+        if not known_zero(grad.select(-1, ctx.state)):  # rarely: after a softmax the gradient is already zero
             grad = grad.index_fill(-1, _only(ctx.state, grad.device), 0.0)
         return grad, None
 

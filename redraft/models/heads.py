@@ -65,7 +65,7 @@ class Subs(Head):
         mask, raw = process.vocab.masked, raw.float()
         if self.zero_mask:
             raw = ops.exclude(raw, mask)
-        if self.carry_over and (ops.to_numpy(z) != mask).any():
+        if self.carry_over and not ops.known_zero(z != mask):
             itself = torch.full_like(raw, -torch.inf).scatter(-1, z[:, None], 0.0)
             raw = torch.where((z != mask)[:, None], itself, raw)
         return raw

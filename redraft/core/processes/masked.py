@@ -97,7 +97,7 @@ class IndependentReveal(Pick):
         for_positions, for_tokens = rng.split(2)
         u = for_positions.uniform(hidden.shape[1])
         where = hidden & (u < share) if pred.normalized else hidden
-        if not where.any():
+        if ops.known_zero(where):
             return PickResult.nothing(hidden)
         drawn = pred.draw(where, rng=for_tokens)
         if pred.normalized:

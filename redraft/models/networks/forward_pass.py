@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -33,10 +34,10 @@ class _QueryPositions:
         if rows == 1 and len(index):
             return cls(index, length, (1, len(index)), None)
         row = index // length
-        count = row.bincount(minlength=rows)
-        most = max(1, int(count.max()))
+        most = _most_in_a_row(row, rows, length)
         if len(index) == rows * most:
             return cls(index, length, (rows, most), None)
+        count = torch.zeros(rows, dtype=torch.int64, device=index.device).index_add(0, row, torch.ones_like(row))
         rank = torch.arange(len(index), device=index.device) - (count.cumsum(0) - count)[row]
         return cls(index, length, (rows, most), row * most + rank)
 
@@ -62,6 +63,13 @@ class _QueryPositions:
     def rectangle(self) -> Tensor:
         """(B, M) column of each query."""
         return self.spread(self.index % self.length)
+
+
+def _most_in_a_row(row: Tensor, rows: int, length: int) -> int:
+    """The largest number of queries in a row; an upper bound on other devices, where reading it would take longer."""
+    if row.is_cpu and not torch.compiler.is_compiling():
+        return max(1, int(np.bincount(row.numpy(), minlength=1).max()))
+    return max(1, min(length, len(row)))
 
 
 @dataclass(frozen=True)

@@ -228,27 +228,30 @@ class TokenPositions:
     values: Tensor  # (L,) if all rows share their positions, else (B, L); no position occurs twice in a row
     keys: int  # number of key columns: 1 + the last position of any row, new or cached
     first: int | None  # position of the first new token if the rows share consecutive positions; else None
+    last: int | None = None  # the largest position of a new token, if it is known without reading `values`
 
     @classmethod
     def of(cls, position: Tensor | None, tokens: Tensor, past: KeyValueCache) -> TokenPositions:
         """Positions (B, L), (1, L) if all rows share them, or None for 0, 1, 2 …; tokens (B, L) or (B, L, D)."""
         (B, L), cached = tokens.shape[:2], past.columns
         if position is None or L == 0:
-            return cls(B, torch.arange(L, device=tokens.device), max(L, cached), 0)
+            return cls(B, torch.arange(L, device=tokens.device), max(L, cached), 0, L - 1)
         if len(position) == 1:
             first, *_, last = position[0].tolist() if L > 1 else [int(position)] * 2
             if last - first == L - 1 and first <= cached:
-                return cls(B, position[0], max(last + 1, cached), first)
-        return cls(B, position.expand(B, -1), max(int(position.max()) + 1, cached), None)
+                return cls(B, position[0], max(last + 1, cached), first, last)
+        last = int(position.max())
+        return cls(B, position.expand(B, -1), max(last + 1, cached), None, last)
 
     def embeddable(self, pad: Tensor | None, count: int | None) -> Tensor:
         """The positions, with 0 for padding; raise if one is beyond the `count` learned positions."""
         if count is None:
             return self.values
-        position = self.values
+        position, last = self.values, self.last
         if position.dim() == 2 and pad is not None:
-            position = position.masked_fill(pad, 0)
-        last = int((position if position.dim() == 2 else position[-1:]).max()) if position.numel() else -1
+            position, last = position.masked_fill(pad, 0), None
+        if last is None:
+            last = int(position.max()) if position.numel() else -1
         if last >= count:
             raise ValueError(f"{last + 1} tokens are too many: this network has {count} positions; use fewer tokens")
         return position

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -293,7 +294,7 @@ class _TimeEmbedding(nn.Module):
     def forward(self, level: Tensor, label: Tensor | None = None) -> _TimeEmbeddings:
         """(B, 1) or (B, L) noise levels and (B,) labels → their embeddings."""
         if label is None:
-            distinct, index = level.float().unique(return_inverse=True)
+            distinct, index = _distinct(level.float())
             return _TimeEmbeddings(self._embed(distinct), index)
         assert self.label is not None
         pairs = torch.stack([level.float(), label[:, None].expand_as(level).float()], -1)
@@ -315,6 +316,14 @@ class _TimeEmbedding(nn.Module):
         if self.label is not None:
             init_weights(self.label)
             self.label.weight[-1].zero_()
+
+
+def _distinct(level: Tensor) -> tuple[Tensor, Tensor]:
+    """The K different values and, for each element, the index of its own; on other devices than CPUs all values."""
+    if level.is_cpu and not torch.compiler.is_compiling():
+        distinct, index = np.unique(level.detach().numpy(), return_inverse=True)
+        return torch.from_numpy(distinct), torch.from_numpy(index.reshape(level.shape))
+    return level.flatten(), torch.arange(level.numel(), device=level.device).view(level.shape)
 
 
 class _GapHead(nn.Module):

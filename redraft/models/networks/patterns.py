@@ -151,7 +151,7 @@ class BlockCausal(AttentionPattern):
         both = torch.cat([query.tokens, context.clean], 1)
         at = torch.arange(B * L, device=pos.device) if query.at is None else query.at
         queried = _QueryPositions.of(self.state_index(at, L, query.clean_first), B, 2 * L)
-        positions = TokenPositions(B, pos.repeat(2), 2 * L, 0)
+        positions = TokenPositions(B, pos.repeat(2), 2 * L, 0, L - 1)
         read = ForwardPass(both, level, positions, attention, context, at=queried)
         return Stream(read, shape=(B, L) if query.at is None else None)
 

@@ -81,7 +81,7 @@ def _sum_rows(nats: Tensor, learn: Tensor) -> Tensor:
 
 def _prompts_at_zero(t: Tensor, clean: CleanBatch) -> Tensor:
     """Sets the time of given tokens to zero: prompts are clean."""
-    return torch.where(clean.given, 0.0, t) if bool(clean.given.any()) else t
+    return t if ops.known_zero(clean.given) else torch.where(clean.given, 0.0, t)
 
 
 def _clamp_times(times: NoiseTimes, clean: CleanBatch, batch: Batch) -> NoiseTimes:

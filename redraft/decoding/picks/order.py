@@ -206,7 +206,7 @@ class EndTokensLast(RankedPick):
 class RequiredFirst(Pick):
     """A pick that writes tokens required by a rule first, at positions drawn jointly; `pick` chooses the rest.
 
-    Suppose a rule requires the name "Anna" in a story. In any other order, the positions for a name soon hold another
+    Suppose a rule requires the name "Anna" in a text. In any other order, the positions for a name soon hold another
     name, and "Anna", still required, ends up where it makes no sense ("wandered to the Anna"). Here it is written
     first, at a position drawn in proportion to the odds that the network gives it, and the rest is written around it.
     Such tokens are written one at a time. A token counts as required if the rule makes it at least `least` times as

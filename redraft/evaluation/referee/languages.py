@@ -1,24 +1,25 @@
 """The languages of an audit: all of them can be enumerated, so their entropies are known exactly.
 
-Stories are too many for that, so their language is a sample: some of them, equally likely.
+Opening sentences of real texts are too many for that, so their language is a sample: some of them, equally likely.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice, product
+from itertools import product
 
 import torch
 from torch import Tensor
 
 from redraft.core.randomness import rng
 from redraft.evaluation.laws.enumeration import ToyLanguage
-from redraft.training.data.corpora.stories import STORY_LANGUAGE
+from redraft.training.data.sources import InfiniteCorpus
+from redraft.training.presets.tiny import mdlm_tiny
 
 _SAME = 0.95  # probability that a bit equals the one before
 _LONGEST = 3
-_STORIES = 32
+_SENTENCES = 32
 
 
 @dataclass(frozen=True)
@@ -55,13 +56,15 @@ def _audit_languages() -> tuple[_AuditLanguage, ...]:
 
 
 @cache
-def _story_language() -> _AuditLanguage:
-    """Opening sentences of stories that are drawn from their grammar, one token per word."""
-    openings = [story.text.partition(".")[0].split() for story in islice(STORY_LANGUAGE.stories(0), _STORIES)]
+def _opening_language() -> _AuditLanguage:
+    """Opening sentences of the texts that tiny presets learn, one token per word."""
+    corpus = mdlm_tiny().data
+    assert isinstance(corpus, InfiniteCorpus)
+    openings = [corpus.document("train", i).partition(".")[0].split() for i in range(_SENTENCES)]
     ids = {word: i for i, word in enumerate(sorted({word for words in openings for word in words}))}
     rows = torch.tensor([[ids[word] for word in words] for words in openings])
     sequences, counts = rows.unique(dim=0, return_counts=True)
-    return _AuditLanguage("story openings", len(ids), ToyLanguage(sequences, counts.double() / len(rows)))
+    return _AuditLanguage("opening sentences", len(ids), ToyLanguage(sequences, counts.double() / len(rows)))
 
 
 @cache

@@ -27,7 +27,7 @@ from redraft.evaluation.referee.calls import (
 )
 from redraft.evaluation.referee.denoisers import _audit_denoisers, _AuditDenoiser, _Marginal
 from redraft.evaluation.referee.insertions import _insertion_denoisers, _InsertionDenoiser, _Missing
-from redraft.evaluation.referee.languages import _audit_languages, _growing_language, _story_language
+from redraft.evaluation.referee.languages import _audit_languages, _growing_language, _opening_language
 from redraft.evaluation.referee.reference import _reference_loss
 from redraft.evaluation.referee.verdict import AuditEffort, Verdict, _Gap
 
@@ -80,14 +80,14 @@ class AuditLoss:
             yield self._schedules(effort)
 
     def _denoisers(self) -> Iterator[_AuditDenoiser | _InsertionDenoiser]:
-        """Yield the denoisers to try, language by language; of stories, which take longer, only two under masks."""
+        """Yield the denoisers to try, language by language; of opening sentences, only two under masks, for time."""
         if self.missing is not None:
             yield from _insertion_denoisers(_growing_language(), self.missing)
             return
         for language in _audit_languages():
             yield from _audit_denoisers(language, self.noise)
         if self.noise is None:
-            yield from (d for d in _audit_denoisers(_story_language(), None) if d.name in ("exact", "overconfident"))
+            yield from (d for d in _audit_denoisers(_opening_language(), None) if d.name in ("exact", "overconfident"))
 
     def _variance(self, trials: list[_Trial], effort: AuditEffort) -> Verdict:
         """Compare the variance with that of our estimate at the same number of calls of the denoiser."""

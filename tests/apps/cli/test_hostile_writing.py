@@ -118,7 +118,7 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
     ("infill x [[1.5]]", "the hole [[1.5]] has no length"),
     ("infill x [[²]]", "the hole [[²]] has no length"),
     ("infill x [[" + "9" * 30 + "]]", "is too long; use fewer tokens"),
-    ("infill x " + "x" * 100_000, "has no hole; write [[3]]"),
+    ("infill x " + "x" * 100_000, "has no hole; write [[?]]"),
     ("generate x --decode-block 0", "--decode-block 0: it must be from 1"),
     ("generate x --cache fast", "--cache 'fast': choose from 'own', 'none', 'exact', 'prefix', 'dual'"),
     ("generate x --refresh 4", "--refresh 4: it needs an approximate cache"),

@@ -47,7 +47,7 @@ def _try(operation: Any, server: Server) -> None:
 def test_strange_bodies_are_understood_or_refused() -> None:
     """A tenth of what `python -m bench.reliability i1` sends, up to where the model process would begin."""
     openapi = build_app(Supervisor({})).openapi()
-    models = [{"id": "bytes", "steps": 64, "length": 96, "block": None}]
+    models = [{"id": "bytes", "steps": 64, "length": 96, "block": None, "embedding_width": 16}]
     errors: list[_ApiError] = []
     for path, raw in bodies(openapi, 2000, seed=7):
         try:

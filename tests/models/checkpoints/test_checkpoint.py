@@ -508,19 +508,19 @@ DAMAGE: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "link that leaves": (lambda new, old: link_out(new), "link that leaves the directory"),
     "path upwards": (
         lambda new, old: forge(new, lambda m: m["files"].update({"../outside.json": m["files"].pop("state.json")})),
-        "lists '../outside.json'",
+        "an invalid name or entry for a file, '../outside.json'",
     ),
     "absolute path": (
         lambda new, old: forge(new, lambda m: m["files"].update({"/etc/x.json": m["files"].pop("state.json")})),
-        "lists '/etc/x.json'",
+        "an invalid name or entry for a file, '/etc/x.json'",
     ),
     "pickle": (
         lambda new, old: forge(new, lambda m: m["files"].update({"model.pt": m["files"].pop("model.safetensors")})),
-        "lists 'model.pt'",
+        "an invalid name or entry for a file, 'model.pt'",
     ),
     "entry of another shape": (
         lambda new, old: forge(new, lambda m: m["files"].update({"a.json": 5})),
-        "lists 'a.json'",
+        "an invalid name or entry for a file, 'a.json'",
     ),
 }
 

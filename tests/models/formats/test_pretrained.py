@@ -442,7 +442,7 @@ def test_llama_with_tied_output_stores_it_or_not() -> None:
     twice = once | {"lm_head.weight": weights["model.embed_tokens.weight"].clone()}
     settings = LLAMA_SETTINGS | {"tie_word_embeddings": True}
     assert _llama_layout(once, settings)[1].keys() == _llama_layout(twice, settings)[1].keys()
-    with pytest.raises(LayoutError, match=r"tie lm_head\.weight to embed_tokens\.weight, yet the two differ"):
+    with pytest.raises(LayoutError, match=r"tie lm_head\.weight to embed_tokens\.weight, but the two differ"):
         _llama_layout(weights, settings)
 
 

@@ -153,7 +153,7 @@ def test_graphs_are_written_once_for_the_same_weights(build: Build, tiny: Transf
 def test_refusals(build: Build, tiny: TransformerConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="for causal models"):
         with_weight_format(build(Full(), replace(tiny, **LLAMA)), "onnx")
-    with pytest.raises(ValueError, match="heads of 16"):
+    with pytest.raises(ValueError, match="a head width of 16"):
         with_weight_format(build(Causal(), replace(tiny, **LLAMA, head_dim=24)), "onnx")
     monkeypatch.setattr("redraft.models.cpu_weights.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"pip install 'redraft\[fast\]'"):

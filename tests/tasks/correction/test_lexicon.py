@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "recipes"))
 
-import lexicon
+import control
 
 LINES = [
     ";;; a list",
@@ -27,7 +27,7 @@ LINES = [
 
 def test_words_have_kinds() -> None:
     said = ["The", "pub", "near", "London", ",", "cosily", "rated", "5", ";", "family-friendly", "Alimentum", "can"]
-    found = lexicon.lexicon(said, lexicon.penn(LINES))
+    found = control.lexicon(said, control.penn(LINES))
     assert found["The"] == "DET", "in lower case it is known"
     kinds = {"pub": "NOUN", "near": "ADP", "London": "PROPN", ",": "PUNCT", "rated": "VERB", "can": "AUX"}
     assert {word: found[word] for word in kinds} == kinds
@@ -39,4 +39,4 @@ def test_without_the_list_it_says_what_to_install(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (tmp_path / "text.txt").write_text("The pub.")
     with pytest.raises(SystemExit, match="pip install textblob"):
-        lexicon.main([str(tmp_path / "text.txt"), "--write", str(tmp_path / "lexicon.json")])
+        control.lexicon_main([str(tmp_path / "text.txt"), "--write", str(tmp_path / "lexicon.json")])

@@ -1,4 +1,4 @@
-// Texts that make sense for the open model: English for models that know it, small stories for models of those, and
+// Texts that make sense for the open model: English for models that know it, short texts for models of a corpus with attributes, and
 // nothing but settings for others, whose words the page does not know.
 
 import { $, make } from "./dom.js";
@@ -29,7 +29,7 @@ const KINDS = {
       ["A date", "The first day of the year 2024, written as year-month-day, is ", "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"],
     ],
   },
-  stories: {
+  attributes: {
     fields: {
       text: "One winter day,", wrong: "One spirng day, Anna flet sad and wlaked to thegarden.", question: "One spring day, Anna felt [[?]] and walked", answers: "lonely\nsad\ntired",
       same: "One winter day,", clean: "One autumn Saturday, Jonas felt worried and walked to the harbour. He made a brown doll behind the boats.",
@@ -63,7 +63,7 @@ const KINDS = {
   },
 };
 
-export const kindOf = (about) => (about.attributes?.who ? "stories" : about.length === null ? "english" : "own");
+export const kindOf = (about) => (about.attributes?.who ? "attributes" : about.length === null ? "english" : "own");
 
 // Fills the fields that still hold an example, and returns the examples of a model's kind.
 export function adapt(about) {

@@ -26,7 +26,7 @@ class Noise(Checked):
 
     model: Path = setting(
         REQUIRED,
-        "Directory of a run, a checkpoint or an exported model, or a model that ships with Redraft: story, smol. "
+        "Directory of a run, a checkpoint or an exported model, or a model that ships with Redraft (story, smol). "
         "A codec alone is enough.",
         metavar="MODEL",
         positional=True,

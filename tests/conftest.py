@@ -269,3 +269,13 @@ def interpreted() -> Iterator[None]:
     with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "flex_attention called without torch.compile", UserWarning)
         yield
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real server with a random Llama of the name smol, as in docs/guides/clients.md; for tests/clients."""
+    from tests.apps.server.served import serving
+    from tests.apps.server.tiny_llama import write_tiny_llama
+
+    with serving(write_tiny_llama(tmp_path_factory.mktemp("clients") / "smol")) as server:
+        yield server.url

@@ -150,7 +150,7 @@ def test_help_is_grouped_and_rare_options_are_under_help_all(say: Say) -> None:
     )
     assert "--min-p" not in common
     assert "--min-p" in everything
-    assert "ships with Redraft (story, smol)" in common
+    assert "ships with Redraft: story, smol" in common
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -42,7 +42,7 @@ test: lint browser
 test-clients:
 	$(PYTHON) -m venv $(VENV)-clients
 	$(VENV)-clients/bin/python -m pip install --quiet $$(grep '^torch==' constraints.txt)
-	$(VENV)-clients/bin/python -m pip install --quiet --editable '.[serve,patterns,clients]' pytest pytest-timeout
+	$(VENV)-clients/bin/python -m pip install --quiet --editable '.[serve,patterns,clients]' hypothesis pytest pytest-timeout
 	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(VENV)-clients/bin/python -m pytest tests/clients
 
 # Signatures in pages and the picture of the storeys, from the source; then the site, in site/index.html.

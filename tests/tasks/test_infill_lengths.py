@@ -267,3 +267,9 @@ def test_drafts_keep_given_text_too(story_model: TextModel) -> None:
     assert final is not None
     assert final.text.startswith("One  spring day,Anna ")
     assert all(final.text.startswith(draft.committed) for draft in drafts)
+
+
+def test_a_hole_that_may_be_empty_obeys_its_rule() -> None:
+    """The rule has no column to hold if the shorter length is chosen."""
+    texts = {infill(model_of("characters"), "a[[0-1]]b", pattern="c?", seed=seed)[0].text for seed in range(4)}
+    assert texts <= {"ab", "acb"}

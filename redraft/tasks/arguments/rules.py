@@ -193,5 +193,7 @@ def _hole_of_column(canvas: Canvas, rules: Sequence[RowRules], size: int | None)
         if (indices := row_rules.hole_of_column) is not None:
             free = (~canvas.fixed[row]).nonzero().squeeze(-1)
             index[row] = -1
-            index[row, free[: len(indices)]] = torch.tensor(indices, device=index.device)[: len(free)]
+            index[row, free[: len(indices)]] = torch.tensor(indices, dtype=index.dtype, device=index.device)[
+                : len(free)
+            ]
     return index if size is None else torch.where(torch.arange(index.shape[1], device=index.device) < size, index, -1)

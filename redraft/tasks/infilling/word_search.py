@@ -130,7 +130,7 @@ class _KnownFillings(Sampler):
             index = torch.tensor([row], device=canvas.z.device)
             best = self._choose(scores, rng.rows(index))
             z = canvas.z[row].clone()
-            z[~canvas.fixed[row]] = torch.tensor(self.fillings[best].ids, device=z.device)
+            z[~canvas.fixed[row]] = torch.tensor(self.fillings[best].ids, dtype=z.dtype, device=z.device)
             canvas = _fill_row(canvas, index, z, scores.log_softmax(-1)[best].expand(len(z)))
             yield canvas
 

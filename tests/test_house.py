@@ -117,7 +117,7 @@ def type_tests_outside(folders: tuple[str, ...], *bases: str) -> list[str]:
     return [f"{path}: {test}" for path, tree in trees for test in type_tests(tree, kinds)]
 
 
-def test_nobody_asks_what_class_a_sampler_a_pick_or_a_process_has() -> None:
+def test_no_caller_tests_the_class_of_a_sampler_pick_or_process() -> None:
     samplers = derived("Sampler")
     assert {"Unmask", "Blocks", "GuidedSampler"} <= samplers
     assert type_tests_outside(("decoding/", "evaluation/laws/"), "Sampler", "Pick", "Guidance") == []

@@ -7,7 +7,7 @@ from redraft.evaluation import AuditSampler
 
 
 def _insert(z, masks, denoise):
-    """Put so many masks into each gap of packed rows; what is too long is cut."""
+    """Insert the given number of masks into each gap of packed rows; cut what is too long."""
     rows, length = z.shape
     masks = masks.long()
     place = torch.arange(length) + masks[:, :length].cumsum(-1)

@@ -32,7 +32,7 @@ from redraft.evaluation.referee.reference import _reference_loss
 from redraft.evaluation.referee.verdict import AuditEffort, Verdict, _Gap
 
 _FEW_COPIES = 2  # of each sequence in a call whose rows share random numbers
-_ROWS_OF_A_CALL = 256  # a call costs at least as much as so many rows
+_ROWS_OF_A_CALL = 256  # a call costs at least as much as this many rows
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class RowRules:
 
     @property
     def hole_of_column(self) -> list[int] | None:
-        """The hole that each column to write is in; None if holes are told apart by the text between them."""
+        """The index of the hole of each column to write; None if holes are told apart by the text between them."""
         if self.holes is None:
             return None
         return [hole for hole, (tokens, _) in enumerate(self.holes) for _ in range(tokens)]

@@ -199,7 +199,7 @@ def test_a_rule_is_obeyed_and_a_text_without_it_breaks_it(page: Page) -> None:
 
 
 def test_examples_make_sense_for_the_model(browser: Browser, served: Server) -> None:
-    """The examples follow the chosen model; what somebody typed stays."""
+    """The examples follow the chosen model; typed text stays."""
     context = browser.new_context()
     page = context.new_page()
 

@@ -17,14 +17,18 @@ from redraft.core import (
     Context,
     Cosine,
     Exponential,
+    Gaussian,
     Geometric,
     Linear,
     Loss,
     Masked,
+    NoiseTimes,
+    NoisySample,
     Polynomial,
     Prediction,
     Rng,
     Schedule,
+    VectorPrediction,
     Vocab,
     rng,
 )
@@ -42,7 +46,9 @@ from redraft.training import (
     Bound,
     ImportanceTimes,
     Objective,
+    SquaredError,
     StratifiedTimes,
+    SumOfTerms,
     TokenCrossEntropy,
     TrainStep,
     fit_clipped_times,
@@ -473,3 +479,15 @@ def test_the_one_step_bound_is_the_chain_rule_read_in_one_stream(
             t = last.double()
             total += model.predict(z, t).nll(last, SEQUENCES[:, : i + 1]).sum(-1)
     assert torch.allclose(total, loss.nats, atol=1e-5)
+
+
+def test_the_squared_error_is_its_formula() -> None:
+    """The mean over coordinates of (x − x̂)², nothing at time zero; a sum of terms adds the second one once."""
+    process = Gaussian(Vocab(4, mask=3))
+    x, guess, t = torch.randn(2, 3, 5), torch.randn(2, 3, 5), torch.tensor([[0.5], [0.0]])
+    noised, times = NoisySample(x, t, x), NoiseTimes(t)
+    errors = SquaredError()(process, VectorPrediction(guess), noised, times)
+    torch.testing.assert_close(errors[0], ((x - guess) ** 2).mean(-1)[0])
+    assert not errors[1].any()
+    both = SumOfTerms(SquaredError(), SquaredError())(process, VectorPrediction(guess), noised, times)
+    torch.testing.assert_close(both, 2 * errors)

@@ -40,7 +40,7 @@ class RowRules:
 
     @property
     def hole_of_column(self) -> list[int] | None:
-        """The index of the hole of each column to write; None if holes are told apart by the text between them."""
+        """The hole index of each column to write; None if given text separates the holes."""
         if self.holes is None:
             return None
         return [hole for hole, (tokens, _) in enumerate(self.holes) for _ in range(tokens)]

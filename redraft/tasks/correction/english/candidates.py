@@ -62,13 +62,13 @@ class _WordCandidates:
 
     def _instead_of_known(self, word: str) -> list[_Candidate]:
         """Common words that one edit turns into this one, and those it is mistaken for."""
-        spelling, found = _plain(word), dict[str, float]()
+        spelling, likely = _plain(word), dict[str, float]()
         near = [other for other in self.lexicon.one_edit_from(spelling) if self._share(other) >= _COMMON]
         for other, log_p in zip(near, self._log_probs(spelling, near), strict=True):
-            found[other] = self._with_apostrophe(spelling, other, log_p)
+            likely[other] = self._with_apostrophe(spelling, other, log_p)
         for other in confused_words().get(word if word == "i" else spelling, ()):
-            found[other] = max(found.get(other, -math.inf), math.log(min(0.5, _CONFUSION * self.noise)))
-        return self._sorted(word, found)
+            likely[other] = max(likely.get(other, -math.inf), math.log(min(0.5, _CONFUSION * self.noise)))
+        return self._sorted(word, likely)
 
     def _share(self, word: str) -> float:
         return self.lexicon.counts.get(word, 0.0) / self.lexicon.total
@@ -79,11 +79,11 @@ class _WordCandidates:
         """Known words within two edits, with the same ending if there is one, and two words that lost their space."""
         spelling = _plain(word)
         ending = next((end for end in _ENDINGS if spelling.endswith(end)), "")
-        found = self._near(spelling)
+        likely = self._near(spelling)
         if ending:
             stem = spelling.removesuffix(ending)
-            found |= {f"{other}{ending}": log_p for other, log_p in self._near(stem).items() if other != stem}
-        return [*self._sorted(word, found)[:_NEAR], *self._split(word)]
+            likely |= {f"{other}{ending}": log_p for other, log_p in self._near(stem).items() if other != stem}
+        return [*self._sorted(word, likely)[:_NEAR], *self._split(word)]
 
     def _near(self, spelling: str) -> dict[str, float]:
         near = [self.lexicon.words[i] for i in self.lexicon.near(spelling)]
@@ -104,8 +104,8 @@ class _WordCandidates:
 
     def _calendar_names(self, word: str) -> list[_Candidate]:
         """Days and months, for an unknown name."""
-        found = {other: log_p for other, log_p in self._near(_plain(word)).items() if other in _CALENDAR}
-        return self._sorted(word, found)
+        likely = {other: log_p for other, log_p in self._near(_plain(word)).items() if other in _CALENDAR}
+        return self._sorted(word, likely)
 
     # --- both ---
 
@@ -121,8 +121,8 @@ class _WordCandidates:
         lost = "'" in word and word.replace("'", "") == spelling.replace("'", "")
         return max(log_p, math.log(min(0.5, _APOSTROPHE * self.noise))) if lost else log_p
 
-    def _sorted(self, word: str, found: dict[str, float]) -> list[_Candidate]:
-        others = (_Candidate(_with_case(word, other), log_p, self._prior(other)) for other, log_p in found.items())
+    def _sorted(self, word: str, likely: dict[str, float]) -> list[_Candidate]:
+        others = (_Candidate(_with_case(word, other), log_p, self._prior(other)) for other, log_p in likely.items())
         return sorted((c for c in others if c.text != word), key=lambda c: -c.score)
 
     def _prior(self, word: str) -> float:

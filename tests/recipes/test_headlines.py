@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
 from redraft.core import WordTokenizer
-from redraft.training import DataStats
+from redraft.training import DataStats, presets
 from redraft.training.data.corpora.stories import STORY_LANGUAGE
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +17,7 @@ sys.path.insert(0, str(ROOT / "recipes"))
 
 import learning  # noqa: E402
 import long_texts  # noqa: E402
+import pos  # noqa: E402
 import repair  # noqa: E402
 import rows  # noqa: E402
 import scarce  # noqa: E402
@@ -97,3 +99,39 @@ def test_scarce_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.startswith("no it wasn't black monday")
     with pytest.raises(ValueError, match="there is no file 'missing'"):
         scarce.other_texts(["ptb=missing"])
+
+
+def test_parts_of_speech(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each method with its tagger; descent is tuned once, on other sentences, and asked of it afterwards."""
+    known = {"Browns": "PROPN", "a": "DET", "the": "DET", "near": "ADP", "it": "PRON", "serving": "VERB"}
+    known |= dict.fromkeys(("cheap", "new", "old", "quiet", "busy"), "ADJ") | dict.fromkeys(("pub", "inn"), "NOUN")
+    monkeypatch.setattr(pos, "brill", lambda: known)
+    for name, value in {"STEPS": 2, "RATES": (0.1, 0.2), "INNER": (1,), "HELD_OUT": 2, "TUNING": 1}.items():
+        monkeypatch.setattr(pos, name, value)
+    kinds = product(("cheap", "new", "old", "quiet", "busy"), ("pub", "inn"), ("cheap", "old"))
+    sentences = [f"Browns is a {one} {what} near the {other} inn serving it ." for one, what, other in kinds] * 3
+    for name in ("trainset", "devset", "testset_w_refs"):
+        (tmp_path / f"{name}.csv").write_text("mr,ref\n" + "".join(f"name[Browns],{one}\n" for one in sentences))
+    rows.trained(presets.ar_tiny(), tmp_path / "judge", 0.5)
+    only = ["diffusion_lm, published", "fudge, published", "look-ahead, held out", "mdlm, held out", "people"]
+    arguments = [
+        "--e2e",
+        str(tmp_path),
+        "--judge",
+        str(tmp_path / "judge"),
+        "--out",
+        str(tmp_path / "runs"),
+        "--minutes",
+        "0.1",
+    ]
+    pos.main([*arguments, "--results", str(tmp_path), "--only", *only])
+    measured = rows.Rows(tmp_path / "pos.jsonl").read()
+    assert {*measured} == {*only, "tuning"}
+    assert len(measured["tuning"]["tried"]) == 2
+    assert measured["tuning"]["best"] in [one[:2] for one in measured["tuning"]["tried"]]
+    assert [measured[name]["targets"] for name in only] == [2, 2, 2, 2, 2]
+    assert [len(row["stages"]) for name, row in measured.items() if name != "people"] == [2] * 5
+    assert all(0 <= measured[name]["success"] <= 1 < measured[name]["perplexity"] for name in only[:4])
+    table = {"the": "DET", "pub": "NOUN"}
+    assert pos.hits("the pub the", ["DET", "NOUN"], table) == 2 / 3
+    assert pos.hits("the the", ["DET", "NOUN"], table) == 1 / 2

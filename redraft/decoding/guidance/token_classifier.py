@@ -19,9 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from redraft.core.canvas import Context
+from redraft.core.ops import top_k_mask
 from redraft.core.prediction import Denoiser, DenoiserWrapper, Prediction
 from redraft.core.processes.interpolating import StateLogProbs, reverse_log_probs
-from redraft.core.vocab import require_range
+from redraft.core.vocab import FINITE, require_range
 from redraft.decoding.guidance.base import Guidance, _require_scale
 
 _LogProb = Callable[[Tensor, Tensor, Context], Tensor]  # one-hot z (B, L, V) as floats, t, context → (B,) log p(y | z)
@@ -33,23 +34,26 @@ class TokenClassifier(Guidance):
     """x̂_k·p(y | z with k at position l)^γ, normalized: tries every token at every queried position.
 
     This takes V classifier evaluations per position, so it suits small vocabularies, or serves as the reference for
-    `FirstOrderClassifier`. Tokens with less than `least` times the highest probability are excluded; where only one
-    token is left, the classifier is not evaluated.
+    `FirstOrderClassifier`. Tokens that are not among the `top` most likely ones, or have less than `least` times the
+    highest probability, are excluded; where only one token is left, the classifier is not evaluated.
     """
 
     log_prob: _LogProb
     scale: float = 1.0
     posteriors: bool = True  # if False, reweights x̂ under uniform and hybrid noise too
     least: float = 0.0  # relative probability below which a token is excluded; 0 tries every token
+    top: int | None = None  # number of tokens tried at a position; None for all
 
     def __post_init__(self) -> None:
         _require_scale(self.scale)
         require_range(self, 0, 1, "least")
+        if self.top is not None:
+            require_range(self, 1, FINITE, "top")
 
     def __call__(self, denoise: Denoiser) -> Denoiser:
         if self.scale == 0:
             return denoise
-        log_odds = partial(_exact_log_odds, least=self.least)
+        log_odds = partial(_exact_log_odds, least=self.least, top=self.top)
         return _ClassifierGuidedDenoiser(denoise, self.scale, self.log_prob, log_odds, self.posteriors)
 
 
@@ -78,7 +82,14 @@ _LogOdds = Callable[[_LogProb, Tensor, Tensor, Context, Tensor, Tensor], Tensor]
 
 
 def _exact_log_odds(
-    log_prob: _LogProb, z: Tensor, t: Tensor, context: Context, where: Tensor, log_p: Tensor, least: float = 0.0
+    log_prob: _LogProb,
+    z: Tensor,
+    t: Tensor,
+    context: Context,
+    where: Tensor,
+    log_p: Tensor,
+    least: float = 0.0,
+    top: int | None = None,
 ) -> Tensor:
     """Return (N, V) log p(y | z with each token at each queried position), −∞ for excluded tokens.
 
@@ -86,6 +97,8 @@ def _exact_log_odds(
     """
     rows, columns = where.nonzero(as_tuple=True)
     likely = log_p >= log_p.amax(-1, keepdim=True) + (math.log(least) if least else -math.inf)
+    if top is not None:
+        likely &= top_k_mask(log_p, top)
     log_odds = torch.where(likely, 0.0, -math.inf).to(log_p.device)
     position, token = (likely & (likely.sum(-1, keepdim=True) > 1)).nonzero(as_tuple=True)
     if not len(position):

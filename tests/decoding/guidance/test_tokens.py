@@ -71,7 +71,7 @@ def test_the_exact_classifier_gives_the_exact_conditional(sampler: Sampler, p_va
 
 
 def test_unlikely_tokens_are_not_tried() -> None:
-    """least=1: only the likeliest, about which the classifier is not asked; nearly 0: as if all were tried."""
+    """least=1: only the likeliest, about which the classifier is not asked; nearly 0: as all; top=2: two."""
     where, z, asked = torch.ones(1, 2, dtype=torch.bool), torch.zeros(1, 2, dtype=torch.int64), []
     said = TablePrediction(torch.tensor([[[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]]).log())
 
@@ -79,11 +79,10 @@ def test_unlikely_tokens_are_not_tried() -> None:
         asked.append(len(x))
         return x[..., 1].sum(-1)
 
-    def weighed(least: float) -> Tensor:
+    def weighed(least: float, top: int | None = None) -> Tensor:
         asked.clear()
-        return (
-            TokenClassifier(likes_the_second, least=least)(Says(said)).predict(z, torch.ones(1, 1), Context()).at(where)
-        )
+        classifier = TokenClassifier(likes_the_second, least=least, top=top)
+        return classifier(Says(said)).predict(z, torch.ones(1, 1), Context()).at(where)
 
     every = weighed(0.0)
     assert asked == [6]
@@ -92,6 +91,8 @@ def test_unlikely_tokens_are_not_tried() -> None:
     assert asked == [2]
     assert weighed(1.0).exp().tolist() == [[1, 0, 0], [0, 0, 1]]
     assert asked == []
+    assert weighed(0.0, top=2).exp().count_nonzero(-1).tolist() == [2, 2]
+    assert asked == [4]
 
 
 @dataclass(frozen=True)

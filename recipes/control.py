@@ -1,13 +1,13 @@
 """What does control cost: parts of speech, attributes, lengths and patterns, on stories and on real text?
 
-    redraft train mdlm_tiny && redraft train ar_tiny
-    redraft train diffusion_lm_tiny --steps 11000 --out runs/diffusion_lm
-    redraft train mdlm_tagger_tiny --steps 400 --out runs/mdlm_tagger
+    redraft train ar_tiny
+    redraft train diffusion_lm_tiny --steps 1800 --out runs/diffusion_lm
+    redraft train mdlm_tagger_tiny --base story --steps 400 --out runs/mdlm_tagger
     redraft train ar_tagger_tiny --steps 600 --out runs/ar_tagger
     redraft train diffusion_lm_tagger_tiny --base runs/diffusion_lm --steps 400 --out runs/diffusion_lm_tagger
-    python recipes/control.py stories --judge runs/ar_tiny --model runs/mdlm_tagger --model runs/ar_tagger …
-    redraft train mdlm_attribute_tiny --data.topic who --out runs/mdlm_who             # also mood, where, season
-    python recipes/control.py stories --judge runs/ar_tiny --wishes runs/mdlm_tiny --layer runs/mdlm_who …
+    python recipes/control.py stories --judge runs/ar_tiny --model story --model runs/mdlm_tagger …
+    redraft train mdlm_attribute_tiny --base story --steps 400 --out runs/mdlm_mood      # or --data.topic who, where, …
+    python recipes/control.py stories --judge runs/ar_tiny --wishes story --layer runs/mdlm_mood
     pip install textblob          # includes Brill's lexicon: 94,000 words of Brown and the Penn Treebank (MIT)
     python recipes/control.py restaurants --e2e PATH                # ten CPU minutes of training, then measures
     python recipes/control.py lexicon TEXT.txt … --write lexicon.json
@@ -42,7 +42,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -279,13 +279,9 @@ def drawn(rows: Mapping[str, Mapping[str, Any]]) -> Svg:
 
 # --- tables ---
 
-E2E = {  # directory → its label in the table of real text
-    "mdlm": "token diffusion, lexicon",
-    "mdlm_tagger": "token diffusion, tagger of noisy tokens",
-    "ar": "autoregressive, lexicon (FUDGE, present word)",
-    "ar_tagger": "autoregressive, look-ahead (FUDGE)",
-}
 NAMES = {  # directory → its label in the table
+    "story": "token diffusion, lexicon",
+    "story in any order": "token diffusion, lexicon, random order",
     "mdlm_tiny": "token diffusion, lexicon",
     "mdlm_tiny in any order": "token diffusion, lexicon, random order",
     "mdlm_tagger": "token diffusion, tagger of noisy tokens",
@@ -299,16 +295,9 @@ NAMES = {  # directory → its label in the table
 def tabled(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """The table of all methods on the stories."""
     heads = ("method", "control", "tags right", "whole sequences", "stories", "nats", "judge", "calls", "CPU s")
-    lines = [[*labels, *_kept(row), *_fluent(row), *_cost(row)] for labels, row in _by_method(NAMES, rows)]
+    names = (((label, way), f"{model}, {way}") for model, label in NAMES.items() for way in SCALES)
+    lines = ([*labels, *_kept(row), *_fluent(row), *_cost(row)] for labels, name in names if (row := rows.get(name)))
     return markdown(heads, lines)
-
-
-def real_text(rows: Mapping[str, Mapping[str, Any]]) -> str:
-    """The table of sentences about restaurants, which have no grammar to check."""
-    heads = ("method", "control", "tags right", "whole sequences", "judge", "calls", "CPU s")
-    people = ["people", "", "", "", f"{rows['people']['perplexity']:.2f}", "", ""] if "people" in rows else []
-    lines = [[*labels, *_kept(row), f"{row['perplexity']:.2f}", *_cost(row)] for labels, row in _by_method(E2E, rows)]
-    return markdown(heads, [*([people] if people else []), *lines])
 
 
 def wished(rows: Mapping[str, Mapping[str, Any]]) -> str:
@@ -320,14 +309,6 @@ def wished(rows: Mapping[str, Mapping[str, Any]]) -> str:
         heads,
         [[*name, _percent(row, "success"), *_fluent(row), f"{row['seconds_per_text']:.1f}"] for name, row in named],
     )
-
-
-def _by_method(
-    names: Mapping[str, str], rows: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
-    """The labels of a row, and the row."""
-    for model, label in names.items():
-        yield from (((label, way), rows[f"{model}, {way}"]) for way in SCALES if f"{model}, {way}" in rows)
 
 
 def _kept(row: Mapping[str, Any]) -> list[str]:
@@ -349,10 +330,8 @@ def _percent(row: Mapping[str, Any], name: str) -> str:
 
 
 def tables(results: Path) -> dict[str, str]:
-    rows, wishes, real = (
-        Rows(results / f"{name}.jsonl").read() for name in ("control", "control_wishes", "control_e2e")
-    )
-    return {"control": tabled(rows), "wishes": wished(wishes), "restaurants": real_text(real)}
+    rows, wishes = (Rows(results / f"{name}.jsonl").read() for name in ("control", "control_wishes"))
+    return {"control": tabled(rows), "wishes": wished(wishes)}
 
 
 def pictures(results: Path) -> dict[str, Svg]:
@@ -361,7 +340,7 @@ def pictures(results: Path) -> dict[str, Svg]:
 
 def measure(models: Sequence[Path], judge: Path, targets: int, results: Path) -> None:
     rows = Rows(results / "control.jsonl")
-    for way in ("γ = 1", "demanded", "γ = 0.5", "γ = 2", "γ = 0.25", "free"):
+    for way in ("γ = 1", "demanded", "γ = 2", "γ = 0.5", "free"):
         for path in models:
             model = open_model(path)
             if "tagger" in model.lm.parts and way == "free":
@@ -476,7 +455,7 @@ def measure_restaurants(folder: str, out: Path, count: int, results: Path) -> No
     with TemporaryDirectory() as place:
         file = Path(place) / "lexicon.json"
         file.write_text(json.dumps(table), "utf-8")
-        for way, name in itertools.product(WAYS, E2E):
+        for way, name in itertools.product(WAYS, ("mdlm", "mdlm_tagger", "ar", "ar_tagger")):
             if way == "free" and "tagger" in name:
                 continue  # as without it
             given = {} if "tagger" in name else {"lexicon": str(file)}

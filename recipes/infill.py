@@ -1,7 +1,6 @@
 """How often is a hole filled right: in stories, English and programs, and with given answers?
 
-    redraft train mdlm_tiny && redraft train flex_tiny
-    python recipes/infill.py stories --model runs/mdlm_tiny --model runs/flex_tiny
+    python recipes/infill.py stories --model story          # also runs/flex_tiny, after `redraft train flex_tiny`
     python recipes/infill.py english --data FILE                                        # smol: words, spans
     python recipes/infill.py programs                       # trains both models, 5 CPU minutes each, and measures
     redraft import smollm2 --out models/smollm2

@@ -48,7 +48,7 @@ MEANT = (
     "seven zero and one nine eight six"
 )
 LABELS = {
-    "words": "masked diffusion of words",
+    "story": "masked diffusion of words",
     "chars": "masked diffusion of characters",
     "ar": "candidates × autoregressive",
     "prose": "masked diffusion of words",
@@ -160,11 +160,9 @@ def measure(rows: Rows, name: str, setting: Callable[[], Setting], correct: Call
 
 def story_rows(rows: Rows, out: Path, only: Sequence[str]) -> None:
     for rate in STORY_RATES:
-        for name in ("words", "ar", "chars"):
-            if (not only or name in only) and (out / name).exists():
-                measure(
-                    rows, f"stories {rate} {name}", partial(stories, rate), lambda s, n=name: by_model(out / n, s, None)
-                )
+        for name, path in {"story": Path("story"), "ar": out / "ar", "chars": out / "chars"}.items():
+            if (not only or name in only) and (name == "story" or path.exists()):
+                measure(rows, f"stories {rate} {name}", partial(stories, rate), lambda s, p=path: by_model(p, s, None))
         for name, make in (("symspell", symspell), ("symspell_compound", symspell_compound)):
             if not only or name in only:
                 measure(rows, f"stories {rate} {name}", partial(stories, rate), lambda s, m=make: m(s.train, s.names))
@@ -216,70 +214,31 @@ def pairs(most: int = 6000) -> Iterator[tuple[str, str]]:
 
 def tables(results: Path) -> dict[str, str]:
     held = Rows(results / "spelling.jsonl").read()
-    return {
-        "stories": table(held, [f"stories {rate}" for rate in STORY_RATES], ("words", "chars", "ar")),
-        "prose": table(held, ["made", "human"], ("prose", "prose_ar")),
-        "letters": table(held, ["letters"], ("letters",)),
-        "mexico": mexico(held),
-        "kinds": kinds(held),
-    }
+    return {"stories": table(held), "kinds": kinds(held)}
 
 
-def table(held: Mapping[str, Mapping[str, Any]], parts: Sequence[str], ours: Sequence[str]) -> str:
-    head = ["corrector"]
-    for part in parts:
-        head += [f"{title(part)}: restored, %", "spoiled, %", "real words, %"]
-    measured = {name.removeprefix(f"{part} ") for part in parts for name in held if name.startswith(f"{part} ")}
-    names = [name for name in (*ours, "symspell", "symspell_compound") if name in measured]
-    rows = ([LABELS[name], *(cell for part in parts for cell in cells(held.get(f"{part} {name}")))] for name in names)
-    return markdown(
-        [*head, "CPU s per text"], ([*row, last(held, parts, n)] for row, n in zip(rows, names, strict=True))
-    )
+def table(held: Mapping[str, Mapping[str, Any]]) -> str:
+    """The errors of the stories, by corrector and rate; the time is that of the highest rate."""
+    heads = [(f"{100 * rate:.0f} % of characters: restored, %", "spoiled, %", "real words, %") for rate in STORY_RATES]
+    lines = []
+    for name, label in LABELS.items():
+        rows = [held[f"stories {rate} {name}"] for rate in STORY_RATES if f"stories {rate} {name}" in held]
+        if len(rows) == len(STORY_RATES):
+            time = f"{rows[-1]['seconds_per_text']:.2f}"
+            lines.append([label, *itertools.chain.from_iterable(map(cells, rows)), time])
+    return markdown(["corrector", *itertools.chain.from_iterable(heads), "CPU s per text"], lines)
 
 
-def mexico(held: Mapping[str, Mapping[str, Any]]) -> str:
-    """The words of the example that were changed, and those that should have been."""
-    texts = [held[name]["text"].split() for name in ("mexico", "mexico words") if name in held]
-    columns = zip(MEXICO.split(), MEANT.split(), *texts, strict=True)
-    lines = (
-        [was, meant, *(now if now != was else "–" for now in now_words)]
-        for was, meant, *now_words in columns
-        if {was, meant, *now_words} != {was}
-    )
-    return markdown(["given", "meant", "becomes", "becomes, with known words"][: 2 + len(texts)], lines)
-
-
-def title(part: str) -> str:
-    if part == "letters":
-        return f"{100 * LETTER_RATE:.0f} % of characters"
-    rate = part.removeprefix("stories ")
-    if rate != part:
-        return f"{100 * float(rate):.0f} % of characters"
-    return {"made": "synthetic errors", "human": "human errors"}[part]
-
-
-def cells(row: Mapping[str, Any] | None) -> list[str]:
-    if row is None:
-        return ["–"] * 3
+def cells(row: Mapping[str, Any]) -> list[str]:
     real = f"{100 * row['real_words']:.0f} ({row['real']})" if row["real"] else "–"
     return [f"{100 * row['restored']:.1f}", f"{100 * row['spoilt']:.2f}", real]
 
 
-def last(held: Mapping[str, Mapping[str, Any]], parts: Sequence[str], name: str) -> str:
-    row = held.get(f"{parts[-1]} {name}")
-    return "–" if row is None else f"{row['seconds_per_text']:.2f}"
-
-
 def kinds(held: Mapping[str, Mapping[str, Any]]) -> str:
     """Restored words by kind of error, in percent."""
-    shown = [
-        (part, name)
-        for part in ("stories 0.05", "made")
-        for name in ("words", "prose", "symspell", "symspell_compound")
-    ]
-    rows = [(part, name, held[f"{part} {name}"]["kinds"]) for part, name in shown if f"{part} {name}" in held]
-    label = {"stories 0.05": "stories", "made": "prose"}
-    lines = ([f"{label[p]}: {LABELS[n]}", *(f"{100 * k.get(kind, 0):.0f}" for kind in ERROR_KINDS)] for p, n, k in rows)
+    shown = {name: held.get(f"stories {STORY_RATES[-1]} {name}") for name in LABELS}
+    rows = ((LABELS[name], row["kinds"]) for name, row in shown.items() if row is not None)
+    lines = ([label, *(f"{100 * share.get(kind, 0):.0f}" for kind in ERROR_KINDS)] for label, share in rows)
     return markdown(["corrector", *ERROR_KINDS], lines)
 
 

@@ -59,7 +59,6 @@ NO_SEED = (
     "drafts: costs",
     "drafts: plain",
     "methods: reuse",
-    "spelling: mexico",
     "typos",
 )
 PICTURES: tuple[Callable[[Path], Mapping[str, str]], ...] = (  # each maps the folder of rows to SVGs by name

@@ -105,7 +105,6 @@ def to_letters(text: str) -> str:
 
 def runs(names: Sequence[str], prose_folder: Path | None, wiki: Path | None, out: Path) -> Iterator[tuple[str, Run]]:
     """The runs by name, in the order of training; those whose text is not at hand are left out."""
-    yield "words", presets.mdlm_tiny()
     yield "ar", presets.ar_tiny()
     if prose_folder is not None and {"prose", "prose_ar"} & set(names or ["prose"]):
         yield "prose", prose(prose_folder)

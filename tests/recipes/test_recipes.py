@@ -508,7 +508,7 @@ def test_a_row_says_how_it_came_to_be(run: Run, tmp_path: Path, half_a_minute: l
     assert rows.filed_digest(tmp_path, row["run"]) != row["run"]
 
 
-OLD = ("candidates", "control", "control_e2e", "control_wishes", "infill", "sizes", "spelling")
+OLD = ("candidates", "control", "control_wishes", "infill", "sizes", "spelling")
 
 
 def test_a_recipe_is_one_file_that_says_what_it_asks() -> None:

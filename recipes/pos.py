@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
@@ -100,8 +100,8 @@ def held_out(run: Run, split: Split, count: int) -> list[str]:
     """Return unseen sentences of 10 to 16 known words; neighbors in the file are about the same restaurant."""
     known = {*cast(WordTokenizer, run.tokenizer).words}
     texts = dict.fromkeys(cast(Corpus, run.data).documents(split, DataStats()))
-    fitting = (text for text in texts if 10 <= len(words := split_words(text)) <= 16 and known.issuperset(words))
-    return [*islice(fitting, 0, count * 10, 10)]
+    fitting = [text for text in texts if 10 <= len(words := split_words(text)) <= 16 and known.issuperset(words)]
+    return fitting[:: max(1, len(fitting) // count)][:count]
 
 
 # --- ways to control ---

@@ -1,4 +1,4 @@
-"""What does control cost: parts of speech, attributes, lengths and patterns, on stories and on real text?
+"""What does control cost: parts of speech, attributes, lengths and patterns, on stories?
 
     redraft train ar_tiny
     redraft train diffusion_lm_tiny --steps 1800 --out runs/diffusion_lm
@@ -9,7 +9,6 @@
     redraft train mdlm_attribute_tiny --base story --steps 400 --out runs/mdlm_mood      # or --data.topic who, where, …
     python recipes/control.py stories --judge runs/ar_tiny --wishes story --layer runs/mdlm_mood
     pip install textblob          # includes Brill's lexicon: 94,000 words of Brown and the Penn Treebank (MIT)
-    python recipes/control.py restaurants --e2e PATH                # ten CPU minutes of training, then measures
     python recipes/control.py lexicon TEXT.txt … --write lexicon.json
 
 The targets are the parts of speech of held-out stories, from the grammar. Each model writes one text per target, guided
@@ -20,41 +19,32 @@ take about one network call per word. Fluency is exact: the fraction of texts th
 and their log-probability per word. The judge's perplexity covers all texts. --wishes measures attributes, lengths,
 keywords and patterns instead, by constraints and by guidance.
 
-*restaurants*: the two word models learn the sentences of the E2E challenge alone, without their attributes: diffusion
-for 6 minutes of one core, the autoregressive model for 3, since it learns from every word of each sentence. Their
-taggers train for 24 seconds each. Targets are the parts of speech of sentences of the test set, by the lexicon. The
-autoregressive model is also the judge.
-
 *lexicon* makes a lexicon for `redraft control --pos … --lexicon FILE.json`. Every word and punctuation mark of the
 texts gets its most frequent part of speech, by the names of Universal Dependencies. It is looked up in Brill's lexicon,
 first as spelled and then in lower case. Words that are not there get a tag from their form: digits, a capital, or an
 ending.
 
-Rows go to control.jsonl, control_wishes.jsonl and control_e2e.jsonl, models to runs/restaurants; existing rows are not
-measured again. Answer: docs/results/control.md.
+Rows go to control.jsonl and control_wishes.jsonl; existing rows are not measured again. Parts of speech of real text:
+recipes/pos.py. Answer: docs/results/control.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
-import itertools
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, cast
+from typing import Any
 
-import torch
-from real import WORDS
 from results_pages.tables import markdown
-from rows import Part, Rows, cpu_timer, run_part, run_recipe, trained
+from rows import Part, Rows, cpu_timer, run_part, run_recipe
 
 from redraft.apps import Chart, Curve, Svg, chart_picture
-from redraft.core import Masked, WordTokenizer, split_words
+from redraft.core import Masked, split_words
 from redraft.decoding import AnyOrder, FirstOrderClassifier, GuidedSampler, Unmask
 from redraft.evaluation import ModelJudge, generative_perplexity
 from redraft.models import AttributeClassifier
@@ -62,17 +52,9 @@ from redraft.tasks import ControlRequest, ControlSettings, TextModel, control, o
 from redraft.tasks.controlled.controlled import plan_control
 from redraft.training import (
     STORY_LANGUAGE,
-    STORY_TAGS,
-    Corpus,
-    DataStats,
-    DocumentRows,
-    Run,
-    e2e_corpus,
-    presets,
     split_seed,
     tag_words,
 )
-from redraft.training.runs import variations
 
 # --- lexicon ---
 
@@ -177,7 +159,6 @@ def written(
     judge: Path,
     wanted: Sequence[tuple[str, ...]],
     options: dict[str, Any],
-    lexicon: Mapping[str, str] = STORY_TAGS,
 ) -> tuple[dict[str, Any], list[str]]:
     """One text for each sequence of parts of speech: how well they are kept, what it costs, and the texts."""
     count = len(wanted)
@@ -185,7 +166,7 @@ def written(
         records = [control(model, pos=" ".join(tags), seed=i, **options) for i, tags in enumerate(wanted)]
     texts = [record[0].text for record in records]
     right = [
-        sum(a == b for a, b in zip(tag_words(text, lexicon), tags, strict=False)) / len(tags)
+        sum(a == b for a, b in zip(tag_words(text), tags, strict=False)) / len(tags)
         for text, tags in zip(texts, wanted, strict=True)
     ]
     figures = {
@@ -404,97 +385,11 @@ def stories_main(argv: Sequence[str] | None = None) -> None:
     measure_guided(options.layer, options.judge, options.targets, options.results)
 
 
-# --- restaurants ---
-
-LENGTH = 40  # tokens: 97 % of the sentences and their end token
-MINUTES = {"mdlm": 6.0, "ar": 3.0}  # of one core
-TAGGER = 0.4
-WAYS = ("γ = 1", "demanded", "free", "γ = 2", "γ = 0.5")
-
-
-def recipes(folder: str) -> dict[str, Run]:
-    """Both models on the sentences."""
-    text = e2e_corpus(folder)
-    words = WordTokenizer.collect((pair.target for pair in text.pairs("train_restaurants", DataStats())), WORDS)
-    bases = {"mdlm": presets.mdlm_tiny(), "ar": presets.ar_tiny()}
-    framing = DocumentRows(LENGTH, cut=False, fill_with_eos=True)
-    return {
-        name: variations.with_network(variations.with_text(base, words, text, framing), positions=LENGTH + 1)
-        for name, base in bases.items()
-    }
-
-
-def train_restaurants(folder: str, out: Path) -> None:
-    """The models, and beside each a tagger."""
-    known, runs = brill(), recipes(folder)
-    bases = {name: trained(run, out / name, MINUTES[name]) for name, run in runs.items()}
-    for name, run in runs.items():
-        tagger = variations.with_tagger(run, str(out / name), kinds(run, known))
-        trained(tagger, out / f"{name}_tagger", TAGGER, [bases[name]])
-
-
-def kinds(run: Run, known: Mapping[str, str]) -> dict[str, str]:
-    """The part of speech of each word that the models know."""
-    return lexicon(cast(WordTokenizer, run.tokenizer).words, known)
-
-
-def targets(run: Run, count: int) -> list[str]:
-    """Unseen sentences whose words are all known."""
-    known, data = set(cast(WordTokenizer, run.tokenizer).words), cast(Corpus, run.data)
-    spelled = (text for text in data.documents("test", DataStats()) if set(split_words(text)) <= known)
-    short = (text for text in dict.fromkeys(spelled) if len(split_words(text)) < LENGTH)
-    return list(itertools.islice(short, 0, count * 20, 20))  # neighbors in the file tell of the same restaurant
-
-
-def measure_restaurants(folder: str, out: Path, count: int, results: Path) -> None:
-    """All rows, the most telling first."""
-    rows, run = Rows(results / "control_e2e.jsonl"), recipes(folder)["mdlm"]
-    sentences, table = targets(run, count), kinds(run, brill())
-    wanted, judge = [tag_words(sentence, table) for sentence in sentences], out / "ar"
-    rows.add("people", lambda: {"perplexity": perplexity(sentences, judge), "targets": len(sentences)})
-    with TemporaryDirectory() as place:
-        file = Path(place) / "lexicon.json"
-        file.write_text(json.dumps(table), "utf-8")
-        for way, name in itertools.product(WAYS, ("mdlm", "mdlm_tagger", "ar", "ar_tagger")):
-            if way == "free" and "tagger" in name:
-                continue  # as without it
-            given = {} if "tagger" in name else {"lexicon": str(file)}
-            rows.add(f"{name}, {way}", partial(row, out / name, judge, wanted, {**SCALES[way], **given}, table))
-
-
-def row(
-    path: Path, judge: Path, wanted: Sequence[tuple[str, ...]], options: dict[str, Any], table: Mapping[str, str]
-) -> dict[str, Any]:
-    figures, texts = written(open_model(path), judge, wanted, options, table)
-    return {**figures, "example": texts[0]}
-
-
-def perplexity(texts: Sequence[str], judge: Path) -> float:
-    return generative_perplexity(list(texts), ModelJudge(open_model(judge).lm)).perplexity
-
-
-def restaurants_main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--e2e", required=True, help="the directory with trainset.csv, devset.csv and testset_w_refs.csv"
-    )
-    parser.add_argument("--targets", type=int, default=40)
-    parser.add_argument("--out", type=Path, default=Path("runs/restaurants"), help="directory for the models")
-    parser.add_argument(
-        "--results", type=Path, default=Path(__file__).parent / "results", help="directory for the rows"
-    )
-    args = parser.parse_args(argv)
-    torch.set_num_threads(1)
-    train_restaurants(args.e2e, args.out)
-    measure_restaurants(args.e2e, args.out, args.targets, args.results)
-
-
 # --- the parts ---
 
 
 PARTS: Mapping[str, Part] = {
     "stories": stories_main,
-    "restaurants": restaurants_main,
     "lexicon": lexicon_main,
 }
 

@@ -1,6 +1,6 @@
 """How many holes does a causal model fill right once an adapter lets it see both sides?
 
-    python recipes/adapt.py --data PATH --out DIR
+    python recipes/adapt.py --data PATH --out DIR                  # 90 CPU minutes for the adapter that ships
 
 Trains an adapter on real text by `redraft adapt` (full attention, shift kept, small mask rates, at first with hidden
 states aligned with the causal model's). Then fills holes in held-out text, whole words of one token and spans of 2 to

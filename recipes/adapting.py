@@ -11,6 +11,7 @@ algorithm does. All have the loss with weight 1/t.
 Rows have the bound after each eighth of the steps, the share of right stories written in 64 calls, and the share of
 holes filled with the right word (one hidden word in each held-out story). Minutes are CPU minutes of one core. Rows go
 to recipes/results/adapting.jsonl as they are finished, models to runs/adapting.
+Answer: docs/results/claims.md.
 """
 
 from __future__ import annotations

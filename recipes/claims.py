@@ -1,8 +1,9 @@
-"""Do common claims about autoregressive models and about guidance hold, where the truth is known?
+"""Do common claims hold where the truth is known: about autoregressive models, guidance, losses in popular code?
 
     python recipes/claims.py stories --model runs/mdlm_tiny --model runs/ar_tiny
     python recipes/claims.py lengths                                               # cost of a text by its length
     python recipes/claims.py guidance                                              # three trainings of a CPU minute
+    python recipes/claims.py audits                                                # minutes
 
 *Errors by position.* Stories are written from scratch; the grammar finds the first wrong word of each. If errors
 accumulate, the fraction of stories that are correct so far falls faster and faster.
@@ -16,20 +17,26 @@ cache; masked diffusion reads the whole text at every step.
 width relative to that class. Stories: the same tiny network learns stories with their place as the class; a tenth of
 the rows has no class. Fidelity is the fraction of texts with the requested place, diversity the entropy of words among
 texts of one place, in nats.
-Rows go to claims.jsonl, lengths.jsonl and guided.jsonl; existing rows are not measured again.
-Answer: docs/results/claims.md.
+*Audits.* The verdict of `redraft audit` on every file of examples/audit.
+Rows go to claims.jsonl, lengths.jsonl, guided.jsonl and audits.jsonl; existing rows are not measured again.
+Answer: docs/results/claims.md and docs/results/audit.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from results_pages.tables import markdown
 from rows import RESULTS, Part, Rows, Trained, add_places, cpu_timer, measure_all, run_part, run_recipe, trained
 
 from redraft.apps import exact_scene
@@ -287,7 +294,7 @@ def one_blob(blobs: GaussianMixtureCorpus, number: int, x: torch.Tensor) -> torc
     return x.new_tensor(blobs.weights[number]).log() - far - 2 * x.new_tensor(std).log()
 
 
-# --- the command ---
+# --- the command of guidance ---
 
 
 def jobs(out: Path, minutes: float, each: int) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
@@ -310,6 +317,57 @@ def guidance_main(argv: Sequence[str] | None = None) -> None:
     measure_all(rows, jobs(args.out, args.minutes, args.texts), args.only)
 
 
+# --- audits ---
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples" / "audit"
+
+
+def audited(example: Path) -> dict[str, Any]:
+    """The main verdict of a file, and the information beside it."""
+    command = [sys.executable, "-m", "redraft.apps.cli", "audit", str(example.relative_to(ROOT)), "--json"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode == 2:
+        raise ValueError(f"{example} cannot be audited")
+    return summarize([json.loads(line) for line in done.stdout.splitlines()]) | {
+        "exit_code": done.returncode,
+        "command": f"redraft audit {example.relative_to(ROOT)}",
+    }
+
+
+def summarize(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    wrong = [verdict for verdict in verdicts if verdict["passed"] is False]
+    right = [verdict for verdict in verdicts if verdict["passed"]]
+    main = (wrong or right)[-1]
+    answer = main["answer"] if wrong or len(right) == 1 else "consistent"
+    beside = [v["answer"] for v in verdicts if v["passed"] is None and re.match("unbiased|loose", v["answer"])]
+    numbers = {key: main[key] for key in ("value", "error", "p_value")}
+    return {
+        "answer": "; ".join([answer, *beside]),
+        "passed": not wrong,
+        "evidence": main["evidence"],
+        **numbers,
+    }
+
+
+def audit_tables(results: Path) -> dict[str, str]:
+    """The table of verdicts."""
+    rows = Rows(results / "audits.jsonl").read()
+    cells = (
+        [f"`{name}`", f"{'✓' if row['passed'] else '✗'} {row['answer']}", row["evidence"]] for name, row in rows.items()
+    )
+    return {"verdicts": markdown(["example", "verdict", "evidence"], sorted(cells))}
+
+
+def audits_main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="directory for the rows")
+    parser.add_argument("--only", nargs="+", help="examples to judge")
+    args = parser.parse_args(argv)
+    jobs = ((example.stem, partial(audited, example)) for example in sorted(EXAMPLES.glob("*.py")))
+    measure_all(Rows(args.results / "audits.jsonl"), jobs, args.only)
+
+
 # --- the parts ---
 
 
@@ -317,6 +375,7 @@ PARTS: Mapping[str, Part] = {
     "stories": stories_main,
     "lengths": lengths_main,
     "guidance": guidance_main,
+    "audits": audits_main,
 }
 
 

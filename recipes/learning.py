@@ -15,6 +15,7 @@ trained for a fifth of the steps). "unlikely" positions and G-Star sharpen; the 
 
 Minutes are CPU minutes of one core. Rows go to recipes/results/learning.jsonl and writing.jsonl as they are finished,
 models to runs/learning; an interrupted recipe continues where it stopped.
+Answer: docs/results/claims.md.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ writes word by word. All three have networks of the same size and see at most 13
 Each row has the share of right stories, what a word of them costs under the grammar (nats; a text that repeats easy
 stories is below the language's own), and CPU seconds per text. Minutes are CPU minutes of one core. Rows go to
 recipes/results/long_texts.jsonl as they are finished, models to runs/long_texts.
+Answer: docs/results/claims.md.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ rows have no control.
 Each row has the share of tags that are right, of whole sequences, the perplexity under SmolLM2, which took no part in
 any training, and texts. Minutes are CPU minutes of one core. Rows go to recipes/results/pos.jsonl as they are finished,
 models to runs/pos; an interrupted recipe continues where it stopped.
+Answer: docs/results/claims.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What do the hidden states of masked diffusion, a 15 % masked language model and an autoregressive model know?
 
     redraft train mdlm_tiny && redraft train mlm_tiny && redraft train ar_tiny
-    python recipes/probing.py --model runs/mdlm_tiny --model runs/mlm_tiny --model runs/ar_tiny
+    python recipes/probing.py --model runs/mdlm_tiny --model runs/mlm_tiny --model runs/ar_tiny       # two CPU minutes
     python recipes/spelling.py --only prose prose_ar --prose PATH   # trains models of real words
     python recipes/probing.py authors --prose PATH --model runs/spelling/prose --model runs/spelling/prose_ar
 

@@ -1,7 +1,7 @@
 """How many misspellings do Redraft's models put right, and two baselines?
 
-    python recipes/spelling.py                                              # stories: trains, then measures
-    python recipes/spelling.py --prose PATH --wiki PATH                     # and English: books, WikiText-2 (folders)
+    python recipes/spelling.py --only story ar symspell symspell_compound   # stories: trains `ar`, minutes
+    python recipes/spelling.py --prose PATH --wiki PATH                     # and English: books, WikiText-2; hours
     python recipes/spelling.py --channel redraft/tasks/correction/channel.json      # learns the error channel
 
 Rows go to recipes/results/spelling.jsonl as they are finished, models to runs/spelling; an interrupted recipe continues

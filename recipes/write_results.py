@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-import audits
+import claims
 import control
 import costs
 import drafts
@@ -35,7 +35,7 @@ from bench import curve, table as bench_table
 ROOT = Path(__file__).parents[1]
 TABLES: dict[str, Callable[[Path], Mapping[str, str]]] = {  # each maps the folder of rows to tables by name
     "adapt": adapt_tables.tables,
-    "audits": audits.tables,
+    "audits": claims.audit_tables,
     "bench": bench_table.tables,
     "candidates": pairs.tables,
     "certainty": drafts.certainty_tables,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
 
 import yaml
 
+from redraft.apps.cli import VERBS
+from redraft.apps.cli.arguments import parse_verb
 from redraft.core.version import __version__
 
 ROOT = Path(__file__).parents[1]
@@ -63,6 +66,16 @@ def test_the_container_installs_what_the_page_says() -> None:
     assert dict(steps)["USER"].split(":")[0] in rest, "the user who runs it was added"
     for command in re.findall(r"^#   (.*)$", read("Dockerfile"), re.MULTILINE):
         assert command in read("docs/install.md")
+
+
+def test_the_container_starts_a_command_that_exists() -> None:
+    """The entry point is a script of the package, and its arguments are those of a verb that listens to all addresses."""
+    steps = dict(re.findall(r"^(ENTRYPOINT|CMD|EXPOSE) (.*)$", read("Dockerfile"), re.MULTILINE))
+    (program,), (verb, *options) = (json.loads(steps[word]) for word in ("ENTRYPOINT", "CMD"))
+    assert program in PROJECT["scripts"]
+    parsed = parse_verb(VERBS, [verb, *options])
+    assert vars(parsed)["host"] == "0.0.0.0"
+    assert vars(parsed)["port"] == int(steps["EXPOSE"])
 
 
 def test_the_page_for_contributors_names_what_exists() -> None:

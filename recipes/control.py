@@ -25,7 +25,8 @@ first as spelled and then in lower case. Words that are not there get a tag from
 ending.
 
 Rows go to control.jsonl and control_wishes.jsonl; existing rows are not measured again. Training takes a
-quarter of an hour of one core, measuring as long. Parts of speech of real text: recipes/pos.py. Answer: docs/results/control.md.
+quarter of an hour of one core, measuring as long. Parts of speech of real text: recipes/pos.py.
+Answer: docs/results/control.md.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def test_the_container_installs_what_the_page_says() -> None:
 
 
 def test_the_container_starts_a_command_that_exists() -> None:
-    """The entry point is a script of the package, and its arguments are those of a verb that listens to all addresses."""
+    """The entry point is a script of the package; it starts a verb that listens to all addresses."""
     steps = dict(re.findall(r"^(ENTRYPOINT|CMD|EXPOSE) (.*)$", read("Dockerfile"), re.MULTILINE))
     (program,), (verb, *options) = (json.loads(steps[word]) for word in ("ENTRYPOINT", "CMD"))
     assert program in PROJECT["scripts"]

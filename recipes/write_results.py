@@ -3,8 +3,9 @@
     python recipes/write_results.py
 
 - docs/templates/NAME.md becomes docs/results/NAME.md. A template is a page with `{{ table("FILE: NAME") }}`,
-  `{{ fig("FILE: ROW: KEY: FORMAT") }}`, `{{ given("TEXT", by="SOURCE") }}` for a figure that was not measured, and
-  `{{ provenance("FILE") }}`, which says if rows of that file do not record their commit and machine.
+  `{{ fig("FILE: ROW: KEY: FORMAT") }}`, `{{ given("TEXT", by="SOURCE") }}` for a figure that was not measured,
+  `{{ provenance("FILE") }}`, which says if rows of that file do not record their commit and machine, and
+  `{% if has("FILE: ROW") %}` for a sentence that waits for a row.
 - Sentences of docs/figures.json get their figures, in whichever page they are.
 - Pictures that show rows are drawn to docs/pictures.
 """
@@ -50,12 +51,19 @@ TABLES: dict[str, Callable[[Path], Mapping[str, str]]] = {  # each maps the fold
     "spelling": spelling.tables,
     "typos": typos.tables,
 }
-SEVERAL_SEEDS = ("methods: seeds", "claims: training", "claims: writing")
+SEVERAL_SEEDS = (
+    "methods: seeds",
+    "claims: training",
+    "claims: writing",
+    "claims: adapting",
+    "claims: scarce",
+)
 NO_SEED = (
     "audits",
     "bench",
     "sizes",
     "claims: lengths",
+    "claims: pos_texts",
     "drafts: costs",
     "drafts: plain",
     "methods: reuse",
@@ -84,6 +92,7 @@ def pages(templates: Path = ROOT / "docs" / "templates", results: Path = RESULTS
     env.globals |= {
         "table": table,
         "fig": lambda mark: figure(mark, results),
+        "has": lambda row: is_measured(row, results),
         "given": lambda text, by: text,
         "provenance": lambda *files: provenance(files, results),
     }
@@ -96,6 +105,13 @@ def provenance(files: Sequence[str], results: Path) -> str:
     if all(row.get("commit") and row.get("machine") for row in rows):
         return ""
     return "*Older rows: commit and machine of the figures on this page were not recorded when they were measured.*"
+
+
+def is_measured(row: str, results: Path) -> bool:
+    """Whether there is a row "FILE: ROW", or any in "FILE"."""
+    file, _, name = row.partition(": ")
+    held = Rows(results / f"{file}.jsonl").read()
+    return name in held if name else bool(held)
 
 
 def of_one_seed(table: str) -> str:

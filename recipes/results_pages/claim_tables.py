@@ -1,6 +1,6 @@
 """The tables and pictures of docs/results/claims.md.
 
-Rows of claims.py, continuous.py, repair.py, learning.py and adapting.py.
+Rows of claims.py and continuous.py. headline_tables.py and headline_charts.py draw the headline results.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from claims import PLACES
 from rows import Rows
 
 from redraft.apps import Chart, Curve, Point, chart_picture
-from results_pages import headline_tables
+from results_pages import headline_charts, headline_tables
 from results_pages.tables import MISSING, Held, Row, above, bits, cell, markdown, right
 
 FILES = ("claims", "lengths", "guided", "predicting")
-HEADLINES = ("repair", "learning", "writing", "adapting")
 STORY_WORDS = 66  # of the longest: where the curves end
 Measure = Callable[[Row | None], str]
 NAMES = {"mdlm_tiny": "masked diffusion", "ar_tiny": "autoregressive"}
@@ -47,7 +46,7 @@ def tables(results: Path) -> dict[str, str]:
         "heads": heads_table(heads),
         "levels": stories_table(heads),
         "hints": hints_table(heads),
-        **headline_tables.tables(*held(results, *HEADLINES)),
+        **headline_tables.tables(headlines(results)),
     }
 
 
@@ -55,15 +54,24 @@ def held(results: Path, *files: str) -> list[Held]:
     return [Rows(results / f"{name}.jsonl").read() for name in files]
 
 
+def headlines(results: Path) -> dict[str, Held]:
+    """The rows of the headline results by file."""
+    return dict(zip(headline_tables.COMMANDS, held(results, *headline_tables.COMMANDS), strict=True))
+
+
 def pictures(results: Path) -> dict[str, str]:
     errors, cost, gamma, heads = held(results, *FILES)
-    repair, adapting = held(results, "repair", "adapting")
+    files = headlines(results)
     return {
         "claims": chart_picture(left_to_right(errors, cost)),
         "guidance": chart_picture(guidance(gamma)),
         "predicting": chart_picture(prediction(heads)),
-        "repair": chart_picture(headline_tables.repairs(repair)),
-        "adapting": chart_picture(headline_tables.adaptation(adapting)),
+        "repair": chart_picture(headline_charts.repairs(files["repair"])),
+        "learning": chart_picture(headline_charts.learning(files["learning"], files["writing"])),
+        "adapting": chart_picture(headline_charts.adaptation(files["adapting"])),
+        "long-texts": chart_picture(headline_charts.long_texts(files["long_texts"])),
+        "scarce": chart_picture(headline_charts.scarcity(files["scarce"])),
+        "pos": chart_picture(headline_charts.parts_of_speech(files["pos"])),
     }
 
 

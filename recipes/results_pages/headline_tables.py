@@ -1,9 +1,24 @@
-"""Tables and pictures of repair.py, learning.py and adapting.py, for docs/results/claims.md."""
+"""Tables of the field's headline results for docs/results/claims.md.
+
+Rows of repair.py, learning.py, adapting.py, long_texts.py, scarce.py and pos.py.
+"""
 
 from __future__ import annotations
 
-from redraft.apps import Chart, Curve, Point
-from results_pages.tables import Held, Row, above, cell, markdown, percent, right
+from collections.abc import Callable, Mapping
+from statistics import fmean
+
+from results_pages.tables import Held, Row, above, bits, cell, markdown, percent, right
+
+COMMANDS = {  # file of rows → what makes it
+    "repair": "python recipes/repair.py",
+    "learning": "python recipes/learning.py training",
+    "writing": "python recipes/learning.py writing",
+    "adapting": "python recipes/adapting.py",
+    "long_texts": "python recipes/long_texts.py",
+    "scarce": "python recipes/scarce.py --stories FILE --sets NAME=FILE",
+    "pos": "python recipes/pos.py --e2e FOLDER",
+}
 
 COUNTS = (1, 2, 4)  # wrong words per story
 REPAIRS = {
@@ -19,7 +34,6 @@ REPAIRS = {
 }
 DETECTORS = {"mdlm": "MDLM, all other words", "gidd": "GIDD", "udlm": "UDLM", "gstar": "G-Star", "ar": "causal"}
 DRIFTS = {"ar": "causal", "mdlm": "MDLM", "gidd": "GIDD", "udlm": "UDLM"}
-DRAWN = ("gidd 0.05", "udlm 0.05", "gstar", "mdlm", "ar")
 MINUTES = "1.5 min"
 TRAININGS = ("preset", "time", "time, heads, muon, weight", "time, warmup", "time, qk_norm")
 WRITERS = {
@@ -39,7 +53,20 @@ ADAPTED = {
     "shift": "and the shift kept",
     "whole": "and the attention opened over half of the steps",
 }
-SEEDS = (0, 1, 2)
+LONG = {"mdlm": "MDLM, steps a window", "ssd": "SSD-LM, steps a block of 17", "ar": "causal"}
+LONG_STEPS = {"mdlm": (16, 64, 256, 1000), "ssd": (8, 32, 128, 1000), "ar": (1,)}
+LEARNERS = {"ar": "causal", "mdlm": "MDLM", "sedd": "SEDD"}
+AMOUNTS = {"all": "all of the text", "scarce": "a fifth of it"}
+CONTROLLED = {
+    "ar free": "causal, free",
+    "fudge": "FUDGE, 16 likeliest words",
+    "look-ahead": "FUDGE with look-ahead",
+    "mdlm free": "MDLM, free",
+    "mdlm": "MDLM, trying 16 words",
+    "diffusion_lm free": "Diffusion-LM, free",
+    "diffusion_lm": "Diffusion-LM, gradients",
+}
+SEEDS, TWO_SEEDS = (0, 1, 2), (0, 1)
 
 
 def repair_table(rows: Held) -> str:
@@ -100,48 +127,107 @@ def writing_table(rows: Held) -> str:
 def adapting_table(rows: Held) -> str:
     lines = []
     for name, said in ADAPTED.items():
-        row = rows.get(f"{name} seed 0")
-        shown = (right(None if row is None else row["written"]), cell(row, lambda row: percent(row["holes"])))
-        lines.append([said, above(rows, f"{name} seed 0"), *shown, cell(row, lambda row: f"{row['steps']:,}")])
-    return markdown(["start", "bits/char above the truth", "right at 64 calls, %", "holes right, %", "steps"], lines)
+        found = [rows.get(f"{name} seed {seed}") for seed in TWO_SEEDS]
+        bounds = (above(rows, f"{name} seed {seed}") for seed in TWO_SEEDS)
+        stories = (right(None if row is None else row["written"]) for row in found)
+        holes = (cell(row, lambda row: percent(row["holes"])) for row in found)
+        lines.append([said, *bounds, *stories, *holes, cell(found[0], lambda row: f"{row['steps']:,}")])
+    kinds = ("bits/char above the truth", "right at 64 calls, %", "holes right, %")
+    return markdown(["start", *(f"{kind}, seed {seed}" for kind in kinds for seed in TWO_SEEDS), "steps"], lines)
 
 
-def tables(repair: Held, learning: Held, writing: Held, adapting: Held) -> dict[str, str]:
-    return {
-        "repair": repair_table(repair),
-        "detect": detect_table(repair),
-        "drift": drift_table(repair),
-        "training": training_table(learning),
-        "writing": writing_table(writing),
-        "adapting": adapting_table(adapting),
-    }
-
-
-def repairs(rows: Held) -> list[Chart]:
-    """Right stories and spoilt words against the number of wrong words."""
-    right = tuple(Curve(REPAIRS[name], _by_count(rows, name, "share")) for name in DRAWN)
-    spoilt = tuple(Curve(REPAIRS[name], _by_count(rows, name, "spoilt")) for name in DRAWN)
-    counts, ticks = (0.8, 4.2), tuple(COUNTS)
-    return [
-        Chart("Right stories after the repair", "wrong words", "%", right, x_range=counts, x_ticks=ticks, top=100),
-        Chart("Right words spoilt", "wrong words", "%", spoilt, x_range=counts, x_ticks=ticks),
+def long_table(rows: Held) -> str:
+    lines = [
+        [
+            said if name == "ar" else f"{said}: {steps:,}",
+            right(row := rows.get(f"{name} {steps}")),
+            cell(row, nats_per_word),
+            cell(row, lambda row: f"{row['seconds_per_text']:.1f}"),
+            cell(row, lambda row: f"{row['nfe']:,.0f}"),
+            cell(row, lambda row: f"{row['stories']}"),
+        ]
+        for name, said in LONG.items()
+        for steps in LONG_STEPS[name]
     ]
+    return markdown(["method", "right stories, %", "nats a word", "CPU s a text", "calls a text", "stories"], lines)
 
 
-def adaptation(rows: Held) -> list[Chart]:
-    """The bound over the steps of each adaptation."""
-    curves = tuple(Curve(said, _learned(rows.get(f"{name} seed 0"))) for name, said in ADAPTED.items())
-    title, unit = "Held-out stories while a causal model is adapted", "bits per character above the truth"
-    return [Chart(title, "steps of adaptation", unit, curves, y_log=True)]
+def nats_per_word(row: Row) -> str:
+    """A dash if no story is right, so that the grammar gives none a probability."""
+    return cell(None if row["nats_per_word"] is None else row, lambda row: f"{row['nats_per_word']:.3f}")
 
 
-def _by_count(rows: Held, name: str, key: str) -> tuple[Point, ...]:
-    """Percentages."""
-    measured = ((count, rows.get(f"{name}, {count} wrong")) for count in COUNTS)
-    return tuple(
-        Point(count, 100 * row[key], 100 * row.get(f"{key}_stderr", 0.0)) for count, row in measured if row is not None
-    )
+def scarce_table(rows: Held) -> str:
+    lines = []
+    for size, amount in AMOUNTS.items():
+        for name, said in LEARNERS.items():
+            found = [rows.get(f"{name}, {size}, seed {seed}") for seed in TWO_SEEDS]
+            passes = cell(found[0], lambda row: f"{row['curve'][-1][0]:.1f}")
+            to_causal = bits_ratio(rows, name, size)
+            lines.append([f"{said}, {amount}", *(cell(row, bits) for row in found), to_causal, passes])
+    heads = (*(f"bits/char, seed {seed}" for seed in TWO_SEEDS), "of the causal model's", "passes over the text")
+    return markdown(["method", *heads], lines)
 
 
-def _learned(row: Row | None) -> tuple[Point, ...]:
-    return () if row is None else tuple(Point(step, max(1e-3, bits)) for step, bits in row["curve"])
+def bits_ratio(rows: Held, name: str, size: str) -> str:
+    """The mean over seeds that both have, over the causal model's."""
+    pairs = [
+        (rows[f"{name}, {size}, seed {seed}"]["bits_per_char"], rows[f"ar, {size}, seed {seed}"]["bits_per_char"])
+        for seed in TWO_SEEDS
+        if f"{name}, {size}, seed {seed}" in rows and f"ar, {size}, seed {seed}" in rows
+    ]
+    return cell({} if pairs else None, lambda _: f"{fmean(a for a, _ in pairs) / fmean(b for _, b in pairs):.3f}")
+
+
+def elsewhere_table(rows: Held) -> str:
+    sets = [*dict.fromkeys(name for row in rows.values() for name in row["zero_shot"])]
+    lines = [
+        [said, *(cell(rows.get(f"{name}, all, seed 0"), lambda row, text=text: zero_shot(row, text)) for text in sets)]
+        for name, said in LEARNERS.items()
+    ]
+    return markdown(["bits/char of texts it has not seen", *(name.capitalize() for name in sets)], lines)
+
+
+def zero_shot(row: Row, text: str) -> str:
+    value, error = row["zero_shot"][text]
+    return f"{value:.3f} ± {error:.3f}"
+
+
+def pos_table(rows: Held) -> str:
+    lines = [["people", "", "", "", cell(rows.get("people"), lambda row: f"{row['perplexity']:.0f}"), "", ""]]
+    for name, said in CONTROLLED.items():
+        published, row = rows.get(f"{name}, published"), rows.get(f"{name}, held out")
+        hits = (cell(one, lambda one: percent(one["success"])) for one in (published, row))
+        costs = (cell(row, lambda row: f"{row['nfe']:.0f}"), cell(row, lambda row: f"{row['seconds_per_text']:.1f}"))
+        lines.append([said, *hits, right(row), cell(row, lambda row: f"{row['perplexity']:.0f}"), *costs])
+    heads = ("tags right, published, %", "held out, %", "whole, held out, %", "perplexity", "calls", "CPU s a text")
+    return markdown(["method", *heads], lines)
+
+
+def pos_texts(rows: Held) -> str:
+    """What each method writes for the two published targets, as a list."""
+    shown = ((said, rows.get(f"{name}, published")) for name, said in CONTROLLED.items())
+    return "\n".join(f"- {said}: {' / '.join(row['texts'])}" for said, row in shown if row is not None)
+
+
+TABLES: Mapping[str, tuple[str, Callable[[Held], str]]] = {  # name → its file of rows, and how it is made
+    "repair": ("repair", repair_table),
+    "detect": ("repair", detect_table),
+    "drift": ("repair", drift_table),
+    "training": ("learning", training_table),
+    "writing": ("writing", writing_table),
+    "adapting": ("adapting", adapting_table),
+    "long_texts": ("long_texts", long_table),
+    "scarce": ("scarce", scarce_table),
+    "elsewhere": ("scarce", elsewhere_table),
+    "pos": ("pos", pos_table),
+    "pos_texts": ("pos", pos_texts),
+}
+
+
+def tables(files: Mapping[str, Held]) -> dict[str, str]:
+    """Tables by name; without any row, a table is a sentence that names the command."""
+    return {
+        name: make(files[file]) if files[file] else f"*No rows yet; this makes them:* `{COMMANDS[file]}`"
+        for name, (file, make) in TABLES.items()
+    }

@@ -15,6 +15,7 @@ from redraft.training.data.corpora.stories import STORY_LANGUAGE
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "recipes"))
 
+import acceptance  # noqa: E402
 import learning  # noqa: E402
 import long_texts  # noqa: E402
 import pos  # noqa: E402
@@ -135,3 +136,21 @@ def test_parts_of_speech(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     table = {"the": "DET", "pub": "NOUN"}
     assert pos.hits("the pub the", ["DET", "NOUN"], table) == 2 / 3
     assert pos.hits("the the", ["DET", "NOUN"], table) == 1 / 2
+
+
+def test_acceptance_by_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draft is right up to a place at most as often as up to the one before."""
+    monkeypatch.setattr(acceptance, "PROMPTS", 1)
+    only = ["sure, 1 step, T = 0", "unsure, 2 steps, T = 1"]
+    acceptance.main(["--minutes", "1", "--out", str(tmp_path), "--results", str(tmp_path), "--only", *only])
+    measured = rows.Rows(tmp_path / "acceptance.jsonl").read()
+    for row in measured.values():
+        assert row["by_place"] == sorted(row["by_place"], reverse=True)
+        assert 1 <= row["tokens_per_pass"] <= acceptance.LENGTH + 1
+        assert len(row["stages"]) == 2
+    assert acceptance.tables(tmp_path)["places"].count("–") == 14
+    assert "1 step" in acceptance.pictures(tmp_path)["acceptance"]
+    counts = acceptance.CountByPlace()
+    counts.add(8, 3, 4)
+    counts.add(5, 5, 6)  # the end of a row: a shorter draft says nothing about later places
+    assert (counts.full, counts.right) == (1, [1, 1, 1, 0, 0, 0, 0, 0])

@@ -280,7 +280,7 @@ def test_the_process_itself_is_the_channel(monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_verb(say: Say, stories: Path) -> None:
     out, err = say("correct", stories, WRONG)
     assert out == f"{RIGHT}\n"
-    assert "7 changes in 1 texts" in err
+    assert "7 changes in 1 text;" in err
     out, _ = say("correct", stories, "Anna flet sad.", "--diff")
     assert out == "Anna [-flet-]{+felt+} sad.\n"
     out, _ = say("correct", stories, WRONG, "--json", "--keep", "flet", "redd", "--noise", "0.05")

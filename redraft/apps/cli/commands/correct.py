@@ -83,9 +83,8 @@ class CorrectTexts(Checked):
                     self._print(results)
                 changes += sum(len(result.changes) for result in results)
                 calls, seconds = calls + results.nfe * len(results), seconds + results.seconds
-        print_note(
-            f"{changes} changes in {len(texts)} texts; {calls / len(texts):.1f} network rows per text, {seconds:.1f} s"
-        )
+        count = f"{changes} change{'s' * (changes != 1)} in {len(texts)} text{'s' * (len(texts) != 1)}"
+        print_note(f"{count}; {calls / len(texts):.1f} network rows per text, {seconds:.1f} s")
 
     def _correct_batches(
         self, model: TextModel, texts: list[str], lexicon: Lexicon | None

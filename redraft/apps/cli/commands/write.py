@@ -86,9 +86,10 @@ class _DisplayFlags(Checked):
                 results = self._run_loop(plan, loop, progress, show)
                 tokens, seconds = tokens + results.new_tokens, seconds + results.seconds
                 calls, steps = calls + results.nfe * len(results), steps + loop.canvas_count
-        speed = "" if self.watch else f", {tokens / seconds:,.0f} tokens/s"
+        rate = tokens / seconds
+        speed = "" if self.watch else f", {rate:,.{0 if rate >= 10 else 1}f} tokens/s"
         print_note(
-            f"{tokens} tokens by {plan.sampler.describe()}: {calls / len(plan):.1f} network calls per text{speed}"
+            f"{_tokens(tokens)} by {plan.sampler.describe()}: {calls / len(plan):.1f} network calls per text{speed}"
         )
         if (stats := plan.draft_stats) is not None:
             accepted = f"{stats.acceptance:.0%} of {stats.drafted} drafted tokens accepted"
@@ -267,7 +268,7 @@ class Rewrite(Checked):
             emit(record, self.json, result.text)
         for note in results.notes:
             print_note(name_flags(note))
-        print_note(f"{results.new_tokens} tokens by {results.sampler}: {results.nfe:.1f} network calls per text")
+        print_note(f"{_tokens(results.new_tokens)} by {results.sampler}: {results.nfe:.1f} network calls per text")
 
 
 @dataclass(frozen=True)
@@ -428,3 +429,7 @@ def _stdin_has_data() -> bool:
     except OSError:
         return False
     return stat.S_ISFIFO(kind) or stat.S_ISREG(kind)
+
+
+def _tokens(count: int) -> str:
+    return f"{count} token{'s' * (count != 1)}"

@@ -739,7 +739,7 @@ WRONG = [
     ("eval trained --split all", "--split 'all': choose from 'train', 'valid', 'test'"),
     ("eval trained --data nowhere", "--data nowhere is neither a corpus (sotu, stories)"),
     ("generate nowhere", "a model that ships with Redraft (story, smol)"),
-    ("choose", "give a hole and answers: redraft choose"),
+    ("choose", "give a hole and two or more answers: redraft choose"),
     ("generate mdlm_tiny", "mdlm_tiny is a preset, not a trained model; train it first: redraft train mdlm_tiny"),
     ("generate trained --new 0", "--max-new-tokens 0: it must be at least 1"),
     ("generate trained --new 9999", "too many: this network has"),

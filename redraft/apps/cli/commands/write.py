@@ -335,7 +335,9 @@ class Choose(Checked):
         name, template = _model_and_text(self.model, self.template)
         templates = _prompts(template)
         if not templates or len(self.answers) < 2:
-            raise ValueError('give a hole and answers: redraft choose "The sky is [[?]]." --answers blue green')
+            raise ValueError(
+                'give a hole and two or more answers: redraft choose "The sky is [[?]]." --answers blue green'
+            )
         from redraft.apps.cli.models import open_for  # imports torch, so only after the flags have been checked
         from redraft.tasks.choice.choice import choose
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from textwrap import shorten
 
 from redraft.tasks.arguments.setting import ArgumentError
 from redraft.tasks.correction.english.typed_words import _typed_words
@@ -25,10 +26,10 @@ def require_language(lexicon: Lexicon, texts: Iterable[str], model: str) -> None
         if len(foreign) < _LEAST_FOREIGN or len(foreign) <= _MOST_FOREIGN * len(words):
             continue
         if sum(word in lexicon.frequent for word in words) < _LEAST_FREQUENT * len(words):
-            shown = ", ".join(dict.fromkeys(foreign[:4]))
+            shown, start = ", ".join(dict.fromkeys(foreign[:4])), shorten(text, 50, placeholder=" …")
             raise ArgumentError(
                 "texts",
-                f"{model} does not know the language of {text!r:.50}, at least not its words {shown}; use a model that "
+                f"{model} does not know the language of {start!r}, at least not its words {shown}; use a model that "
                 "does, or give words of that language by words=…",
             )
 

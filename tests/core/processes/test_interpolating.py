@@ -174,6 +174,14 @@ def test_tables_are_the_compressed_law(process: Interpolating, t: float, seed: i
     assert float(table[second, first]) == pytest.approx(float(mix.word), abs=1e-12)
 
 
+@every_process
+def test_the_error_rate_is_the_share_of_wrong_words(process: Interpolating) -> None:
+    """Among the tokens that are words at t, the probability of another word than that of the text."""
+    first = int(words(process)[0])
+    of_words = process.marginal(0.7)[first, words(process)]
+    assert process.error_rate(0.7) == pytest.approx(1 - float(of_words[0] / of_words.sum()), abs=1e-12)
+
+
 # --- noise ---
 
 

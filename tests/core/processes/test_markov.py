@@ -262,6 +262,23 @@ def test_the_direct_decoder_draws_the_prediction_itself(p_value: PValue) -> None
     assert p_value(torch.bincount(drawn[0], minlength=6), 30_000 * raw[0, 0].exp()) > CHANCE
 
 
+def test_the_direct_decoder_acts_at_the_last_step_only() -> None:
+    """Before it the step is Bayes' rule; then every free token is drawn, even a word that no noise leads to."""
+    z = torch.tensor([[0, 1, 3, MASK, MASK, 4] * 50])
+    canvas = Canvas(z, (torch.arange(300) % 2 == 0)[None])
+    pred = guess(Markov(VOCAB), 300)
+
+    def stepped(s: float, direct: bool) -> Tensor:
+        process = Markov(VOCAB, AbsorbingRates(), direct=direct)
+        return process.step(pred, canvas, column(s), column(0.6), rng=rng(0)).z
+
+    assert torch.equal(stepped(0.3, direct=True), stepped(0.3, direct=False))
+    assert not torch.equal(stepped(0.3, direct=True), z)
+    last = stepped(0.0, direct=True)
+    assert torch.equal(last[canvas.fixed], z[canvas.fixed])
+    assert (last != z)[~canvas.fixed & (z != MASK)].any()
+
+
 def test_absorbing_with_a_free_prediction_has_its_closed_form() -> None:
     """x̂ may put weight μ on the mask (no zero-masking): the KL of a step of the linear schedule, by hand."""
     process, t, dt = Markov(VOCAB, AbsorbingRates()), 0.4, 0.1

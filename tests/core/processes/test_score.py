@@ -281,6 +281,14 @@ def test_a_long_euler_step_is_made_a_distribution(seed: int, change: float) -> N
         torch.testing.assert_close(proper, p)
 
 
+def test_no_euler_step_goes_from_a_token_that_no_noise_leads_to() -> None:
+    """A word under mask noise: the score of the other tokens is infinite there, the rate zero."""
+    limit = torch.tensor([0.0, 0.0, 1.0]).double()
+    log_s = torch.tensor([[[0.0, torch.inf, torch.inf]]]).double()
+    p = sedd.euler_probs(log_s, torch.tensor([[0]]), torch.full((1, 1), 0.1).double(), limit)
+    assert p.tolist() == [[[1.0, 0.0, 0.0]]]
+
+
 def test_both_steps_agree_when_they_are_short() -> None:
     z, limit = torch.tensor([[0, 3]]), Interpolating(VOCAB).limiting_distribution
     change = torch.full((1, 1), 1e-5).double()

@@ -115,6 +115,16 @@ def test_classifier_free_mixes_posteriors(process: Interpolating, z: list[int]) 
 
 
 @PROCESSES
+def test_given_tokens_are_not_guided(process: Interpolating) -> None:
+    canvas = replace(canvas_of([0, 2], 64), fixed=torch.tensor([[True, False]]).expand(64, -1))
+    s, t = torch.full((64, 1), S), torch.full((64, 1), T)
+    pred = ClassifierFree(2.5)(Said(process.vocab.size)).predict(canvas.z, canvas.time(t), canvas.context)
+    after = process.step(pred, canvas, s, t, rng=rng(0, 64)).z
+    assert (after[:, 0] == 0).all()
+    assert (after[:, 1] != 2).any()
+
+
+@PROCESSES
 @pytest.mark.parametrize("kind", [TokenClassifier, FirstOrderClassifier])
 def test_classifiers_weigh_posteriors(process: Interpolating, kind: Callable[..., Guidance]) -> None:
     """p(z_s | z_t)·p(y | z_t with z_s here)^γ; the first order is exact for what is linear."""

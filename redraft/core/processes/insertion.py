@@ -276,11 +276,11 @@ def _insert_masks(canvas: Canvas, count: Tensor, vocab: Vocab) -> Canvas:
     position = slot + arrived  # new position of each token, and of the end of the row
     owner = torch.searchsorted(position, slot)  # the token at each slot, or the next one if the slot is new
     new = (position.gather(1, owner) != slot)[:, :-1]
-    at = owner[:, :-1].clamp(max=pad.shape[1] - 1)
+    at = owner[:, :-1]  # never the end of the row, since tokens only move right
     empty = slot[:, :-1] >= (~pad).sum(-1, keepdim=True) + arrived[:, -1:]
     z = canvas.z.gather(1, at).masked_fill(new, vocab.masked).masked_fill(empty, vocab.filler)
     fixed = torch.where(empty, closed, canvas.fixed.gather(1, at) & ~new)
-    no_end_token = _inside(canvas, owner[:, :-1], new)
+    no_end_token = _inside(canvas, at, new)
     context = replace(canvas.context, pad=empty).with_constraints(no_end_token=no_end_token)
     confidence = None if canvas.confidence is None else canvas.confidence.gather(1, at).masked_fill(new | empty, 0.0)
     opened = canvas.open.gather(1, owner)
@@ -292,6 +292,5 @@ def _inside(canvas: Canvas, owner: Tensor, new: Tensor) -> Tensor | None:
     inside, pad = canvas.context.constraints.no_end_token, canvas.context.pad
     if inside is None or pad is None:
         return inside
-    given, at = canvas.fixed & ~pad, owner.clamp(max=pad.shape[1] - 1)
-    follows = inside.gather(1, at) | (new & given.gather(1, at))
-    return follows & (owner < pad.shape[1])
+    given = canvas.fixed & ~pad
+    return inside.gather(1, owner) | (new & given.gather(1, owner))

@@ -102,6 +102,11 @@ def random_rows(seed: int, rows: int, length: int) -> tuple[Tensor, Tensor]:
 # --- noise ---
 
 
+def test_a_token_that_has_arrived_is_masked_or_right() -> None:
+    table = PROCESS.marginal(0.6)[:6, :6]  # of words
+    assert float(table.sum() - table.diagonal().sum()) == PROCESS.error_rate(0.6) == 0
+
+
 @given(seed=seeds, t=st.floats(0, 1))
 def test_gaps_and_tokens_make_up_the_text(seed: int, t: float) -> None:
     x, pad = random_rows(seed, 5, 9)
@@ -181,21 +186,28 @@ def test_inserted_masks_move_the_rest(seed: int) -> None:
     fixed = torch.where(pad, ~room, torch.rand(6, 7, generator=g) < 0.5)
     gaps_open = (torch.rand(6, 8, generator=g) < 0.7) & (torch.arange(8) <= (~pad).sum(-1, keepdim=True))
     count = torch.randint(0, 4, (6, 8), generator=g) * gaps_open
-    after = _insert_masks(Canvas(z, fixed, Context(pad=pad), open=gaps_open), count, WORDS)
+    inside = (torch.rand(6, 7, generator=g) < 0.5) & ~pad
+    canvas = Canvas(z, fixed, Context(pad=pad), open=gaps_open).with_constraints(no_end_token=inside)
+    after = _insert_masks(canvas, count, WORDS)
     assert after.context.pad is not None and after.open is not None  # noqa: PT018
+    assert after.context.constraints.no_end_token is not None
     for i in range(6):
-        left, tokens, doors = int(room[i].sum()), [], []
+        left, tokens, doors, no_end = int(room[i].sum()), [], [], []
         for gap in range(int((~pad[i]).sum()) + 1):
             new = min(int(count[i, gap]), left)
             left -= new
+            follows = gap < (~pad[i]).sum()
             tokens += [(MASK, False)] * new
+            no_end += [follows and bool(inside[i, gap] | fixed[i, gap])] * new  # no end before a given token
             doors += [bool(gaps_open[i, gap])] * (new + 1)
-            if gap < (~pad[i]).sum():
+            if follows:
                 tokens.append((int(z[i, gap]), bool(fixed[i, gap])))
+                no_end.append(bool(inside[i, gap]))
         size = len(tokens)
         assert after.context.pad[i].tolist() == [j >= size for j in range(7)]
         assert list(zip(after.z[i, :size].tolist(), after.fixed[i, :size].tolist(), strict=True)) == tokens
         assert after.open[i].tolist() == doors + [False] * (7 - size)
+        assert after.context.constraints.no_end_token[i].tolist() == no_end + [False] * (7 - size)
         assert int((after.context.pad[i] & ~after.fixed[i]).sum()) == left
         assert (after.z[i, size:] == PAD).all()
 

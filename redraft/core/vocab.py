@@ -20,8 +20,15 @@ def require_range(value: object, least: float, most: float, *names: str) -> None
     """Raises if one of the named fields is NaN or outside [least, most]; None passes."""
     for name in names:
         if (number := getattr(value, name)) is not None and not least <= number <= most:
-            ends = (_ENDS.get(least, f"at least {least}"), _ENDS.get(most, f"at most {most}"))
-            raise ValueError(f"{name}={number}; it must be {' and '.join(filter(None, ends))}")
+            raise ValueError(f"{name}={number}; it must be {_range_text(least, most)}")
+
+
+def _range_text(least: float, most: float) -> str:
+    """A range in words, as the settings of commands show it: "from 1 to 4,096", "at least 1", "above 0 and below 1"."""
+    if least not in _ENDS and most not in _ENDS:
+        return f"from {least:,} to {most:,}"
+    ends = (_ENDS.get(least, f"at least {least:,}"), _ENDS.get(most, f"at most {most:,}"))
+    return " and ".join(filter(None, ends))
 
 
 @dataclass(frozen=True)

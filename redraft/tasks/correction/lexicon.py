@@ -6,7 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +24,8 @@ class Lexicon:
     """Word counts; case matters, so "May" and "may" are two words."""
 
     counts: Mapping[str, float]
+    other_languages: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Function words of languages that the known words are not of, by language."""
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Lexicon:

@@ -699,7 +699,7 @@ WRONG = [
     ("train mdlm_tny", "no preset 'mdlm_tny'; did you mean mdlm_tiny"),
     ("train xyzzy", "there are mdlm_tiny, "),
     ("train --steps 5 mdlm_tiny", "--steps comes before the preset"),
-    ("train mdlm_tiny --steps 0", "--steps 0: it must be at least 1"),
+    ("train mdlm_tiny --steps 0", "--steps 0: it must be from 1 to 100,000,000"),
     ("train mdlm_tiny --steps many", "--steps 'many': it must be a whole number"),
     ("train mdlm_tiny --steps", "--steps needs a value"),
     ("train mdlm_tiny --stesp 3", "did you mean --steps?"),

@@ -136,5 +136,5 @@ def test_what_does_not_fit_is_refused(build: Build) -> None:
     canvas = Canvas(torch.zeros(1, 6, dtype=torch.int64), torch.zeros(1, 6, dtype=torch.bool))
     with pytest.raises(ValueError, match="this network cannot read unfinished blocks"):
         write(MultiBlock(), build(BlockCausal(3)), canvas)
-    with pytest.raises(ValueError, match=r"add=1\.5; it must be at least 0 and at most 1"):
+    with pytest.raises(ValueError, match=r"add=1\.5; it must be from 0 to 1"):
         MultiBlock(add=1.5)

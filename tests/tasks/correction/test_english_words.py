@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +19,11 @@ from redraft.tasks.correction.english.typed_words import _typed_words, _TypedWor
 from redraft.tasks.correction.english.words import confused_words, english_lexicon
 from tests.tasks.test_generate import WORDS, model_of
 
+SENTENCES = Path(__file__).parent / "languages.txt"
+MISSED = {
+    "De man leest de krant in de trein.",
+    "Hij was in de winter in Parijs.",
+}  # "de", "in" and "was" are English too
 needs_list = pytest.mark.skipif(importlib.util.find_spec("symspellpy") is None, reason="needs redraft[smol]")
 
 
@@ -66,18 +72,27 @@ def test_candidates_of_english_words() -> None:
 
 @needs_list
 def test_texts_of_other_languages_are_refused() -> None:
-    english = [
-        *("Ths sentnce haz meny erors and shud be corected.", "thsi si a tset of teh emergncy brodcast sytem"),
-        *("Install numpy and pytorch, then start the kubelet on the nginx box.", "hello wrld", ""),
-    ]
-    require_language(english_lexicon(), english, "smol")
-    for foreign in (
-        "Der Hund läuft im Park und spielt mit seinem Ball.",
-        "El perro corre por el parque y juega con una pelota.",
-        "Она читает книгу в парке каждый день утром.",
+    lines = [line.split(" | ", 1) for line in SENTENCES.read_text("utf-8").splitlines() if not line.startswith("#")]
+    refused = {text for language, text in lines if _refuses(text)}
+    assert [text for language, text in lines if language == "en" and text in refused] == []
+    assert {text for language, text in lines if language != "en"} - refused == MISSED
+    assert (len(lines), len(refused), _refuses("")) == (125, 77, False)
+    with pytest.raises(
+        ArgumentError, match=r"smol does not know the language of 'Elle lit.*seems to be French \(elle, un"
     ):
-        with pytest.raises(ArgumentError, match="does not know the language of"):
-            require_language(english_lexicon(), ["This is fine.", foreign], "smol")
+        require_language(english_lexicon(), ["This is fine.", "Elle lit un livre dans le jardin."], "smol")
+    with pytest.raises(ArgumentError, match=r"at least not its words \(читает, книгу, парке"):
+        require_language(english_lexicon(), ["Она читает книгу в парке каждый день утром."], "smol")
+    dutch = Lexicon(dict.fromkeys("De man leest krant in trein het is een ik heb niet".lower().split(), 1.0))
+    require_language(dutch, ["Ik heb het niet."], "smol")  # the words that are given are Dutch
+
+
+def _refuses(text: str) -> bool:
+    try:
+        require_language(english_lexicon(), [text], "smol")
+    except ArgumentError:
+        return True
+    return False
 
 
 def test_a_model_of_few_words_refuses_english() -> None:

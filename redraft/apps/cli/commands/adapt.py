@@ -50,7 +50,7 @@ class AdaptModel(Checked):
         "Tokens per row; a causal model trained here, or any model with --draft, keeps the rows of its run.",
         least=2,
     )
-    steps: int = setting(1000, "Training steps.", least=1)
+    steps: int = setting(1000, "Training steps.", least=1, most=10**8)
     batch: int = setting(8, "Rows per step.", least=1)
     lr: float = setting(0.0001, "Learning rate; with --lora or --draft ten times as much is usual.")
     lora: int | None = setting(

@@ -24,9 +24,19 @@ def _additions() -> dict[str, list[str]]:
     contractions (frequent ones first), American spellings (British part, American part), recent words, and groups of
     words that writers confuse.
     """
-    text = (resources.files("redraft.tasks.correction.english") / "additions.json").read_text("utf-8")
-    additions: dict[str, list[str]] = json.loads(text)
-    return additions
+    return _read("additions.json")
+
+
+def _read(name: str) -> dict[str, list[str]]:
+    content: dict[str, list[str]] = json.loads(
+        (resources.files("redraft.tasks.correction.english") / name).read_text("utf-8")
+    )
+    return content
+
+
+def _other_languages() -> dict[str, frozenset[str]]:
+    """Function words of each other language ; those that are frequent in English too count for neither."""
+    return {name: frozenset(" ".join(lines).split()) for name, lines in _read("other_languages.json").items()}
 
 
 @cache
@@ -45,7 +55,7 @@ def english_lexicon() -> Lexicon:
         counts.setdefault(british.sub(lambda part: american[part[0]], word), counts[word])
     counts |= dict.fromkeys(additions["recent"], _RECENT_COUNT)
     counts |= {word: _MOST_FREQUENT / n for n, word in enumerate(additions["contractions"], 1)}
-    return Lexicon(counts)
+    return Lexicon(counts, _other_languages())
 
 
 @cache

@@ -46,7 +46,7 @@ class Compare(Checked):
         most=1_000_000,
         metavar="MINUTES",
     )
-    steps: int | None = setting(None, "Budget per training in steps, instead of minutes.", least=1, most=10**9)
+    steps: int | None = setting(None, "Budget per training in steps, instead of minutes.", least=1, most=10**8)
     seeds: int = setting(3, "Number of training runs per method, with seeds 0, 1, 2 …", least=1, most=1000)
     out: Path = setting(Path("runs/compare"), "Directory for all results.", group="Output")
     data: tuple[str, ...] = setting(

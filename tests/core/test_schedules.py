@@ -160,11 +160,14 @@ def test_a_power_must_decrease(power: float) -> None:
         lambda: Linear(1.0),
         lambda: Cosine(-0.1),
         lambda: Exponential(10, 1e-3),
+        lambda: Exponential(0.0, 1.0),
+        lambda: Geometric(0.0, 1.0),
         lambda: CosineRatio(-1.0),
         lambda: CosineRatio(floor=1.0),
         lambda: PiecewiseKeep((1.0,)),
         lambda: PiecewiseKeep((1.0, 0.5, 0.5)),
         lambda: VPLinear(20.0, 0.1),
+        lambda: VPLinear(0.0, 1.0),
         lambda: CosineOffset(-1.0),
         lambda: Sqrt(0.0),
         lambda: TanD(0.0),
@@ -180,6 +183,12 @@ def test_a_power_must_decrease(power: float) -> None:
 def test_a_schedule_that_does_not_decrease_within_bounds_is_refused(make: type[Schedule]) -> None:
     with pytest.raises(ValueError):
         make()
+
+
+@pytest.mark.parametrize(("schedule", "ends"), [(Geometric(), (1e-3, 1.0)), (Exponential(), (1e-3, 10.0))], ids=repr)
+def test_defaults_of_total_noise(schedule: Schedule, ends: tuple[float, float]) -> None:
+    """σ at both ends is the published code's."""
+    assert (-schedule.keep(torch.tensor([0.0, 1.0]).double()).log()).tolist() == pytest.approx(ends)
 
 
 def test_cosines_differ() -> None:

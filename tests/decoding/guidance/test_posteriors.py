@@ -31,6 +31,7 @@ from redraft import (
 )
 from redraft.core import CharTokenizer, Condition, HybridNoise, MaskNoise, TablePrediction
 from redraft.decoding import FirstOrderClassifier, LogitFilter, TokenClassifier, final_canvas
+from redraft.decoding.guidance.base import _MixedPrediction
 from redraft.evaluation import Oracle
 from redraft.evaluation.laws.enumeration import ToyLanguage
 
@@ -220,6 +221,21 @@ def test_small_steps_with_the_exact_classifier_write_the_conditional(
     few, many = distance(process, steps // 8), distance(process, steps)
     assert many < 1.2 * few / 8**power
     assert many < 0.03
+
+
+class _Joint(TablePrediction):
+    @property
+    def joint(self) -> bool:
+        return True
+
+
+def test_one_branch_is_enough_to_refuse() -> None:
+    log_x = torch.zeros(1, 2, 3)
+    plain = TablePrediction(log_x.log_softmax(-1))
+    for other, message in ((_Joint(log_x), "put Constrained outside"), (TablePrediction(log_x, False), "use Subs or")):
+        for branches in ((plain, other), (other, plain)):
+            with pytest.raises(ValueError, match=message):
+                _MixedPrediction(*branches, scale=2.0)
 
 
 def test_filters_act_on_every_branch_and_rules_on_x() -> None:

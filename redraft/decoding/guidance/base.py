@@ -37,13 +37,18 @@ def _require_scale(scale: float) -> None:
 def _mix_predictions(
     unconditional: Prediction, conditional: Prediction, scale: float, posteriors: bool = False
 ) -> Prediction:
-    """Return (1 − γ)·unconditional + γ·conditional: mixes x̂ of vectors, or log-probabilities of tokens."""
+    """Return (1 − γ)·unconditional + γ·conditional: mixes x̂ of vectors, or log-probabilities of tokens.
+
+    Both are predictions of one denoiser, so they are of one kind.
+    """
     before, after = unconditional.vectors, conditional.vectors
-    if before is None or after is None:
+    if before is None:
         return _MixedPrediction(unconditional, conditional, scale, posteriors)
+    assert after is not None
     mean = (1 - scale) * before.mean + scale * after.mean
-    if before.log_weights is None or after.log_weights is None:
+    if before.log_weights is None:
         return replace(after, mean=mean)
+    assert after.log_weights is not None
     return replace(after, mean=mean, log_weights=ops.extrapolate(before.log_weights, after.log_weights, scale))
 
 

@@ -20,6 +20,7 @@ from redraft.decoding import (
     UnitNorm,
     final_canvas,
 )
+from redraft.decoding.guidance.base import _BranchCaches
 from redraft.evaluation.laws import solvers
 from redraft.evaluation.laws.gaussian import Mixture, MixtureOracle
 from redraft.evaluation.laws.solvers import _PROCESS, ModeClassifier
@@ -61,6 +62,10 @@ class Length:
 
     def rows(self, index: Tensor) -> Length:
         return self
+
+
+class _Coarse(Length):
+    exact = False
 
 
 @pytest.fixture
@@ -122,6 +127,13 @@ def test_each_branch_has_a_cache(noisy: tuple[Tensor, Tensor]) -> None:
     alone = Labeled()
     kept = ClassifierFree(0.0)(alone).absorb(noisy[0], LABEL)
     assert (kept.cache, len(alone.calls)) == (Length(5), 1)
+
+
+def test_two_caches_are_exact_if_both_are() -> None:
+    coarse = _Coarse(5)
+    assert _BranchCaches(Length(5), Length(5)).exact
+    for caches in ((Length(5), coarse), (coarse, Length(5)), (coarse, coarse)):
+        assert not _BranchCaches(*caches).exact
 
 
 def test_nothing_to_exaggerate(noisy: tuple[Tensor, Tensor]) -> None:

@@ -28,6 +28,7 @@ from redraft.models import (
 from redraft.models.networks import attention, layers
 from redraft.models.networks.attention import _MaskTensor, attend
 from redraft.models.networks.executors.dense import Dense
+from redraft.models.networks.kv_cache import KeyValueCache, TokenPositions
 from redraft.models.networks.layers import Norm
 
 Build = Callable[..., DiffusionLM]
@@ -380,6 +381,24 @@ def test_nothing_absorbed_is_nothing_seen(net: Net) -> None:
     cache = network.absorb(z[:, :0])
     assert cache.covers.numel() == 0
     assert torch.equal(network(z, None, Context(cache=cache)), network(z))
+
+
+def test_padding_needs_no_learned_position() -> None:
+    """Padding may stand beyond the learned positions; it gets the first one. Tokens may not."""
+    places, pad = torch.tensor([[0, 1, 2], [0, 1, 9]]), torch.tensor([[False] * 3, [False, False, True]])
+    positions = TokenPositions.of(places, tokens(2, 3), KeyValueCache())
+    assert positions.embeddable(pad, 3).tolist() == [[0, 1, 2], [0, 1, 0]]
+    assert torch.equal(positions.embeddable(pad, None), places)
+    with pytest.raises(ValueError, match="3 tokens are too many: this network has 2 positions"):
+        positions.embeddable(pad, 2)
+    with pytest.raises(ValueError, match="10 tokens are too many: this network has 9 positions"):
+        positions.embeddable(None, 9)
+
+
+def test_a_cache_cropped_to_its_own_length_is_itself(net: Net) -> None:
+    cache = net(Causal(MASK)).absorb(tokens(2, 4))
+    assert cache.crop(4) is cache
+    assert cache.crop(3).columns == cache.columns - 1
 
 
 def test_caches_branch(net: Net) -> None:

@@ -8,6 +8,7 @@
     python recipes/continuous.py points                     # prediction targets: about two minutes on a core
     python recipes/continuous.py stories                    # the same on stories: four minutes for each of six rows
     python recipes/continuous.py hints --model runs/diffusion_lm_tiny    # redraft train diffusion_lm_tiny --steps 11000
+    python recipes/continuous.py drawbacks                  # Diffusion-LM: steps, collapse, noise levels; 13 minutes
 
 Minutes are CPU minutes of one core. A latent system has the same budget again for its codec, which is trained first.
 *points*, *stories.* All trainings take *equal steps* with the same rows and the same network. Each head has its own
@@ -30,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from continuous_parts import drawbacks
 from rows import (
     Budget,
     Measure,
@@ -433,6 +435,7 @@ PARTS: Mapping[str, Part] = {
     "points": lambda more: targets_main(["points", *more]),
     "stories": lambda more: targets_main(["stories", *more]),
     "hints": lambda more: targets_main(["hints", *more]),
+    "drawbacks": drawbacks.main,
 }
 
 

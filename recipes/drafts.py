@@ -4,6 +4,7 @@
     python recipes/drafts.py own runs/ar_tiny --out runs/own.jsonl
     python recipes/drafts.py certainty                      # ten minutes of one core, including the base model
     python recipes/drafts.py certainty --base runs/mdlm_tiny    # with your own base model
+    python recipes/drafts.py acceptance                     # by place in a draft: five minutes
 
 *own* takes any causal model, which continues prefixes of its training rows, or of --data: three of four greedily, the
 fourth by sampling. With --chat FILE it answers questions instead, greedily. `redraft adapt --draft` trains drafters on
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from draft_parts import acceptance
 from results_pages.tables import markdown
 from rows import Budget, Part, Rows, Trained, cpu_timer, given, run_part, run_recipe, train_under_budget
 from torch import Tensor
@@ -213,7 +215,7 @@ def _measured(results: Path) -> dict[str, dict[str, Any]]:
 
 def tables(results: Path) -> dict[str, str]:
     rows = _measured(results)
-    drawn_tables = {"costs": cost_table(rows)}
+    drawn_tables = {"costs": cost_table(rows)} | acceptance.tables(results)
     drawn_tables |= {"training smollm2": training_table(rows[TRAINING])} if TRAINING in rows else {}
     drawn_tables |= {f"plain {name}": plain_table(rows[key]) for name, key in PLAIN.items() if key in rows}
     return drawn_tables | {f"drafts {name}": drafts_table(rows[key]) for name, key in DRAFTS.items() if key in rows}
@@ -265,7 +267,7 @@ def _speeds(series: Mapping[str, Mapping[int, Figures]]) -> tuple[Curve, ...]:
 
 
 def pictures(results: Path) -> dict[str, Svg]:
-    return {"speculation": drawn(_measured(results)["stories, greedy"])}
+    return {"speculation": drawn(_measured(results)["stories, greedy"])} | acceptance.pictures(results)
 
 
 def drafts_main(argv: Sequence[str] | None = None) -> None:
@@ -392,6 +394,7 @@ PARTS: Mapping[str, Part] = {
     "own": lambda more: drafts_main(["own", *more]),
     "training": lambda more: drafts_main(["training", *more]),
     "certainty": certainty_main,
+    "acceptance": acceptance.main,
 }
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-import acceptance
 import claims
 import control
 import costs
@@ -36,7 +35,6 @@ from bench import curve, table as bench_table
 
 ROOT = Path(__file__).parents[1]
 TABLES: dict[str, Callable[[Path], Mapping[str, str]]] = {  # each maps the folder of rows to tables by name
-    "acceptance": acceptance.tables,
     "adapt": adapt_tables.tables,
     "audits": claims.audit_tables,
     "bench": bench_table.tables,
@@ -72,7 +70,6 @@ NO_SEED = (
     "typos",
 )
 PICTURES: tuple[Callable[[Path], Mapping[str, str]], ...] = (  # each maps the folder of rows to SVGs by name
-    acceptance.pictures,
     adapt_tables.pictures,
     claim_tables.pictures,
     control.pictures,

@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 import claims
 import continuous
 from claims import PLACES
+from continuous_parts import drawbacks
 from rows import Rows
 
 from redraft.apps import Chart, Curve, Point, chart_picture
@@ -47,6 +48,7 @@ def tables(results: Path) -> dict[str, str]:
         "levels": stories_table(heads),
         "hints": hints_table(heads),
         **headline_tables.tables(headlines(results)),
+        **drawbacks.tables(results),
     }
 
 
@@ -66,6 +68,7 @@ def pictures(results: Path) -> dict[str, str]:
         "claims": chart_picture(left_to_right(errors, cost)),
         "guidance": chart_picture(guidance(gamma)),
         "predicting": chart_picture(prediction(heads)),
+        **drawbacks.pictures(results),
         "repair": chart_picture(headline_charts.repairs(files["repair"])),
         "learning": chart_picture(headline_charts.learning(files["learning"], files["writing"])),
         "adapting": chart_picture(headline_charts.adaptation(files["adapting"])),

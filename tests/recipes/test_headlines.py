@@ -15,13 +15,14 @@ from redraft.training.data.corpora.stories import STORY_LANGUAGE
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "recipes"))
 
-import acceptance  # noqa: E402
 import learning  # noqa: E402
 import long_texts  # noqa: E402
 import pos  # noqa: E402
 import repair  # noqa: E402
 import rows  # noqa: E402
 import scarce  # noqa: E402
+from continuous_parts import drawbacks  # noqa: E402
+from draft_parts import acceptance  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -154,3 +155,18 @@ def test_acceptance_by_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     counts.add(8, 3, 4)
     counts.add(5, 5, 6)  # the end of a row: a shorter draft says nothing about later places
     assert (counts.full, counts.right) == (1, [1, 1, 1, 0, 0, 0, 0, 0])
+
+
+def test_drawbacks_of_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the rounding term vectors come closer; levels and steps are of one training."""
+    for name, value in {"WRITTEN": 2, "LEVELS": 3, "ROWS": 2, "COLLAPSING": 12, "PARTS": 2, "STEPS": (8,)}.items():
+        monkeypatch.setattr(drawbacks, name, value)
+    drawbacks.main(["--minutes", "1", "--out", str(tmp_path), "--results", str(tmp_path)])
+    measured = rows.Rows(tmp_path / "drawbacks.jsonl").read()
+    assert len(measured["levels"]["levels"]) == 3
+    assert measured["8 steps"]["run"] == measured["levels"]["run"]
+    apart = {name: row["of_the_start"] for name, row in measured.items() if name.startswith("collapse")}
+    assert apart["collapse without rounding"] < apart["collapse with rounding"]
+    assert len(measured["collapse with rounding"]["distances"]) == 3
+    assert "| 8 | 0 ± 0 |" in drawbacks.tables(tmp_path)["drawbacks"]
+    assert "read from x̂" in drawbacks.pictures(tmp_path)["levels"]

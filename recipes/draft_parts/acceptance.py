@@ -1,7 +1,7 @@
 """At which place of a draft does a drafter go wrong, and do more steps of it help?
 
-    python recipes/acceptance.py                        # about five CPU minutes in all
-    python recipes/acceptance.py --only "sure, 1 step, T = 0"
+    python recipes/drafts.py acceptance                 # about five CPU minutes in all
+    python recipes/drafts.py acceptance --only "sure, 1 step, T = 0"
 
 A causal model writes stories with drafts of eight tokens by masked diffusion. With one step a drafter draws all eight
 as if they were independent; with more steps it draws them in groups, each given those before it. The *sure* drafter is
@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 from results_pages.tables import Held, cell, markdown
-from rows import Measure, Rows, Trained, add_places, cpu_timer, measure_all, run_recipe, trained
+from rows import Measure, Rows, Trained, add_places, cpu_timer, measure_all, trained
 
 from redraft.apps import Chart, Curve, Svg, chart_picture
 from redraft.core import join_words, rng, split_words
@@ -93,7 +93,7 @@ def measured(made: Any, drafter: str, steps: int, temperature: int) -> dict[str,
 def tables(results: Path) -> Mapping[str, str]:
     rows = Rows(results / "acceptance.jsonl").read()
     if not rows:
-        return {"places": "*No rows yet; this makes them:* `python recipes/acceptance.py`"}
+        return {"places": "*No rows yet; this makes them:* `python recipes/drafts.py acceptance`"}
     heads = (f"{steps} step{'s' * (steps > 1)}" for steps in STEPS)
     lines = [
         [f"{drafter} drafter, temperature {temperature}", *(passes(rows, drafter, n, temperature) for n in STEPS)]
@@ -137,7 +137,3 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     measure_all(Rows(options.results / "acceptance.jsonl"), jobs(options.out, options.minutes), options.only)
-
-
-if __name__ == "__main__":
-    run_recipe(main)

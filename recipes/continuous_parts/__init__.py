@@ -1,0 +1,1 @@
+"""What `recipes/continuous.py` measures of a trained Diffusion-LM."""

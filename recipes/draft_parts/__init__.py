@@ -1,0 +1,1 @@
+"""What `recipes/drafts.py` measures besides training texts and certainty."""

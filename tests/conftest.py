@@ -9,9 +9,11 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from dataclasses import replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -59,6 +61,27 @@ torch.set_num_threads(1)
 choose_precision()  # before the first product: where bf16 traps, the tests of bf16 then run with fewer instructions
 settings.register_profile("redraft", derandomize=True, database=None, deadline=None, max_examples=25)
 settings.load_profile("redraft")
+
+
+def table(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Like `pytest.mark.parametrize`, but one test runs all rows, each as a subtest: for tables of bad values."""
+    columns = (names,) if isinstance(names, str) else names
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def run(subtests: pytest.Subtests, **fixtures: Any) -> None:
+            for row in rows:
+                cells = (row,) if isinstance(names, str) else row
+                with subtests.test(str(row)[:80]):
+                    test(**fixtures, **dict(zip(columns, cells, strict=True)))
+
+        taken = [p for p in signature(test).parameters.values() if p.name not in columns]
+        keyword = Parameter.KEYWORD_ONLY
+        parameters = [Parameter("subtests", keyword), *(p.replace(kind=keyword) for p in taken)]
+        vars(run)["__signature__"] = Signature(parameters)
+        return run
+
+    return decorate
 
 
 @pytest.fixture(scope="session")

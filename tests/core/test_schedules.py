@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from conftest import table
 from hypothesis import given, strategies as st
 from torch import Tensor
 
@@ -154,7 +155,7 @@ def test_a_power_must_decrease(power: float) -> None:
         Polynomial(power)
 
 
-@pytest.mark.parametrize(
+@table(
     "make",
     [
         lambda: Linear(1.0),

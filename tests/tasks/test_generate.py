@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import table
 
 import redraft
 from redraft.core import ByteTokenizer, Insertion, Interpolating, Masked, TokenProcess, WordTokenizer
@@ -381,7 +382,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("options", "argument", "says"), WRONG, ids=[str(o)[:40] for o, _, _ in WRONG])
+@table(("options", "argument", "says"), WRONG)
 def test_wrong_arguments_are_named(options: dict[str, Any], argument: str, says: str) -> None:
     with pytest.raises(ArgumentError) as error:
         redraft.generate(MODEL, "a", **options)

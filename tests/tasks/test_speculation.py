@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import table
 
 import redraft
 from redraft.core import Masked, WordTokenizer
@@ -194,7 +195,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("command", WRONG)
+@table("command", WRONG)
 def test_wrong_commands_end_in_one_line(
     saved: Callable[[str], Path], say: Callable[..., tuple[str, str]], command: str, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Say
+from conftest import Say, table
 
 import redraft
 from redraft import tasks
@@ -781,7 +781,7 @@ def words(line: str) -> list[str]:
     return [*plain.split(), *prompts]
 
 
-@pytest.mark.parametrize(("line", "says"), WRONG, ids=[line[:50] for line, _ in WRONG])
+@table(("line", "says"), WRONG)
 def test_wrong_input_ends_in_one_line(
     say: Say, place: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str
 ) -> None:

@@ -17,11 +17,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from inspect import signature
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from conftest import table
 
 import redraft.training
 from redraft.apps.cli import main
@@ -85,7 +87,7 @@ def test_no_number_of_a_preset_may_be_nonsense() -> None:
     assert len(seen) > 60
 
 
-@pytest.mark.parametrize(
+@table(
     "wrong",
     [
         *({name: number} for name in ("lr", "muon", "eps", "weight_decay") for number in (math.nan, math.inf, -1e-3)),
@@ -95,7 +97,6 @@ def test_no_number_of_a_preset_may_be_nonsense() -> None:
         *({"betas": pair} for pair in ((0.9, 1.0), (math.nan, 0.9), (-0.1, 0.9))),
         {"warmup": -5},
     ],
-    ids=str,
 )
 def test_an_optimizer_refuses(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"^{next(iter(wrong))}=.*must be"):
@@ -112,8 +113,10 @@ def test_a_seed_that_would_wrap_around(seed: int) -> None:
         replace(PRESETS["mdlm_tiny"](), seed=seed)
 
 
-@pytest.mark.parametrize("name", ["width", "layers", "heads", "kv_heads", "head_dim", "hidden", "positions", "time"])
-@pytest.mark.parametrize("size", [0, -1, 10**12])
+SIZES = ["width", "layers", "heads", "kv_heads", "head_dim", "hidden", "positions", "time"]
+
+
+@table(("name", "size"), [*product(SIZES, [0, -1, 10**12])])
 def test_a_network_has_sizes_that_can_be(name: str, size: int) -> None:
     with pytest.raises(ValueError, match=f"^{name}={size}; it must be"):
         replace(TransformerConfig(), **{name: size})  # type: ignore[arg-type]
@@ -551,7 +554,7 @@ def test_a_tokenizer_with_nonsense_beside_it(stated: str, tmp_path: Path, capsys
 # Sizes that no memory holds -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@table(
     ("flags", "said"),
     [
         (["--length", "100000000"], "length=100000000; it must be"),
@@ -571,7 +574,6 @@ def test_a_tokenizer_with_nonsense_beside_it(stated: str, tmp_path: Path, capsys
         (["--optimizer.clip", "0"], "--optimizer.clip 0.0: it must be above 0"),
         (["--optimizer.warmup", "-5"], "--optimizer.warmup -5: it must be"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_sizes_are_checked_before_anything_is_built(
     flags: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

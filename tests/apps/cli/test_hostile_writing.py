@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import Say
+from conftest import Say, table
 
 from redraft import tasks
 from redraft.apps import cli
@@ -166,7 +166,7 @@ FLAGS = [(f"{verb} x {flags}", says) for verb in ("generate", "infill") for flag
 ]
 
 
-@pytest.mark.parametrize(("line", "says"), FLAGS, ids=[line[:40] for line, _ in FLAGS])
+@table(("line", "says"), FLAGS)
 def test_nonsense_is_refused(refused: Callable[..., str], line: str, says: str) -> None:
     assert says in refused(*line.split())
 
@@ -403,7 +403,7 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "template", "answers", "says"), CHOICES, ids=[case[-1][:30] for case in CHOICES])
+@table(("name", "template", "answers", "says"), CHOICES)
 def test_wrong_choices(
     refused: Callable[..., str], runs: dict[str, Path], name: str, template: str, answers: list[str], says: str
 ) -> None:

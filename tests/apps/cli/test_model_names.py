@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import table
 
 from redraft.decoding import SAMPLER_NAMES, SOLVER_NAMES
 from redraft.models.diffusion_lm import DiffusionLM
@@ -80,7 +81,7 @@ def test_points_have_no_characters(say: Say, tmp_path: Path) -> None:
     assert "token" not in out
 
 
-@pytest.mark.parametrize(
+@table(
     ("words", "said"),
     [
         (("genrate",), "there is no command 'genrate'; did you mean generate?"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import openai
 import pytest
+from conftest import table
 from openai import OpenAI
 
 from tests.apps.server.served import Server
@@ -519,7 +520,7 @@ def refused(server: Server, path: str, body: Any) -> tuple[int, Any, Mapping[str
     return error.status_code, error.response.json(), error.response.headers
 
 
-@pytest.mark.parametrize(("path", "body", "code", "param"), WRONG, ids=lambda value: str(value)[:50])
+@table(("path", "body", "code", "param"), WRONG)
 def test_what_is_wrong_is_named(server: Server, path: str, body: Any, code: int, param: str) -> None:
     status, found, headers = refused(server, path, body)
     assert status == code, found

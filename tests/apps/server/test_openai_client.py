@@ -12,6 +12,7 @@ from typing import Any, Literal
 import openai
 import pytest
 import torch
+from conftest import table
 from openai import OpenAI
 from pydantic import BaseModel
 
@@ -356,7 +357,7 @@ def test_a_diffusion_model_calls_tools_too(llama: OpenAI) -> None:
     assert call_of(found) == ("w", {})
 
 
-@pytest.mark.parametrize(
+@table(
     ("asked", "param"),
     [
         ({"tool_choice": "required"}, "tool_choice"),
@@ -375,7 +376,6 @@ def test_a_diffusion_model_calls_tools_too(llama: OpenAI) -> None:
         ({"web_search_options": {}}, "web_search_options"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages"),
     ],
-    ids=lambda value: str(value)[:60],
 )
 def test_wrong_chats_name_the_parameter(llama: OpenAI, asked: dict[str, Any], param: str) -> None:
     body = {"model": "tiny", "messages": ASK, "max_tokens": 40} | asked

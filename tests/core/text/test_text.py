@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+from conftest import table
 from hypothesis import given, settings, strategies as st
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
@@ -346,7 +347,7 @@ def test_copies_keep_the_promise(anyone: Tokenizer, copied: Callable[[Tokenizer]
     assert [text for text in INJECTIONS if special_ids(again) & set(again.encode(text))] == []
 
 
-@pytest.mark.parametrize(
+@table(
     "fields",
     [
         {"class": "redraft.core.text.tokenizers.Pickle"},
@@ -364,7 +365,6 @@ def test_copies_keep_the_promise(anyone: Tokenizer, copied: Callable[[Tokenizer]
         {"class": "redraft.core.text.tokenizers.Hub", "definition": "cos\nsystem\n(S'true'\ntR."},
         {"class": "redraft.core.text.tokenizers.Hub", "definition": 7},
     ],
-    ids=str,
 )
 def test_other_configs_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(ValueError):

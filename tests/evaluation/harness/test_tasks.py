@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import table
 
 from redraft.apps import cli
 from redraft.core import prompt_ids
@@ -223,7 +224,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("wrong", WRONG)
+@table("wrong", WRONG)
 def test_wrong_input_is_one_line(
     wrong: str, models: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

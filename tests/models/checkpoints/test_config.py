@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, Literal, NamedTuple, Optional, Protocol
 
 import pytest
+from conftest import table
 from hypothesis import given, settings, strategies as st
 
 from redraft.apps.cli.user_code import _load_function, load_module
@@ -325,7 +326,7 @@ REFUSED: dict[str, tuple[JSON, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", REFUSED)
+@table("kind", REFUSED)
 def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     flag, evil = tmp_path / "flag", tmp_path / "untrusted_evil.py"
     evil.write_text(f"open({str(flag)!r}, 'w')\n{HEAD}class Thing: pass\n")

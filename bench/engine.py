@@ -13,7 +13,7 @@ from unittest.mock import patch
 import torch
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from bench.race import Row, report
+from bench.race import Clock, Row, report
 from redraft import DiffusionLM
 from redraft.core import choose_precision, randomness
 from redraft.training import (
@@ -60,7 +60,7 @@ def bare_step(run: Run) -> Callable[[], None]:
     return once
 
 
-def overhead(pairs: int = 20, steps: int = 3) -> Iterator[Row]:
+def overhead(pairs: int = 20, steps: int = 3, clock: Clock = time.perf_counter) -> Iterator[Row]:
     """Stretches of `steps` steps in turn: `fit` stops for the bare ones between two of its own.
 
     Each stretch of `fit` writes a line of the log, more often than the preset does.
@@ -69,22 +69,22 @@ def overhead(pairs: int = 20, steps: int = 3) -> Iterator[Row]:
     run = replace(base, steps=steps * (pairs + 1) + 1, log_every=steps, eval_every=10**9, save_every=10**9, samples=0)
     bare, update = bare_step(run), train._optimizer_step
     times: list[tuple[float, float]] = []
-    began = time.perf_counter()
+    began = clock()
 
     def interrupted(run: Run, state: state._TrainState, *rest: object) -> float:
         nonlocal began
         if state.step and state.step % steps == 0:
-            middle = time.perf_counter()
+            middle = clock()
             torch.set_deterministic_debug_mode("default")
             for _ in range(steps):
                 bare()
             torch.set_deterministic_debug_mode("warn")
-            end = time.perf_counter()
+            end = clock()
             times.append((middle - began, end - middle))
             began = end
         return update(run, state, *rest)  # type: ignore[arg-type]
 
-    with tempfile.TemporaryDirectory() as out, patch.object(train, "update", interrupted):
+    with tempfile.TemporaryDirectory() as out, patch.object(train, "_optimizer_step", interrupted):
         train.fit(run, out, quiet=True)
     engine, plain = (statistics.median(side) / steps for side in zip(*times[1:], strict=True))
     ratio = statistics.median(a / b for a, b in times[1:])

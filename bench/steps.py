@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from bench.limit import machine
+from bench.products import recorded, repeated
 from bench.race import Row, compared, report, tell
 from bench.texts import cpu_seconds, rounds
 from redraft.core import Context
@@ -125,14 +126,14 @@ for line in sys.stdin:
 
 
 @contextmanager
-def child(tree: Path) -> Iterator[Callable[[str, int], float]]:
-    """A process of another checkout, which says how many CPU seconds a call took."""
+def child(tree: Path, code: str = CHILD) -> Iterator[Callable[..., float]]:
+    """A process of another checkout that runs `code`, which answers each line with the CPU seconds of a call."""
     environment = {**os.environ, "PYTHONPATH": str(tree)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", CHILD], env=environment, cwd=tree, **pipes) as process:  # type: ignore[call-overload]
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, cwd=tree, **pipes) as process:  # type: ignore[call-overload]
 
-        def run(name: str, batch: int) -> float:
-            process.stdin.write(f"{name} {batch}\n")
+        def run(*words: object) -> float:
+            process.stdin.write(f"{' '.join(map(str, words))}\n")
             process.stdin.flush()
             return float(process.stdout.readline())
 
@@ -155,6 +156,21 @@ def against(trees: dict[str, Path], tries: int) -> Iterator[Row]:
                     yield report(what, goal, ratio=found["ratio"], at_most=False, tries=count, **more)
 
 
+def limits(model: DiffusionLM, tries: int) -> Iterator[Row]:
+    """The whole call against the matrix products of its network alone, which no change around them makes faster."""
+    packed = open_model("story", weights="packed").lm
+    for batch, count in ((1, tries), (16, max(3, tries // 4))):
+        call, other = (
+            partial(sample_canvases, m, SAMPLERS["any-order"], m.canvas(new=LENGTH, rows=batch), batch=batch)
+            for m in (model, packed)
+        )
+        times = rounds([call, repeated(recorded(call)), other], count)
+        what = f"any-order, 2 × 128, batch {batch}"
+        yield report(f"whole call / the matrix products of its network, {what}", None, **compared(times), tries=count)
+        found = compared(times, 2)
+        yield report(f"whole call / with packed weights, {what}", None, **found, at_most=False, tries=count)
+
+
 def rows(trees: dict[str, Path], tries: int) -> Iterator[Row]:
     yield machine("python -m bench.steps") | {"precision": "fp32", "seconds": "CPU, one thread"}
     model = open_model("story").lm
@@ -163,6 +179,7 @@ def rows(trees: dict[str, Path], tries: int) -> Iterator[Row]:
     times = rounds([partial(sample_canvases, model, SAMPLERS["any-order"], canvas), partial(by_hand, model)], tries)
     found: Row = compared(times)
     yield report(f"whole call / loop by hand, any-order, 2 × 128, {LENGTH} tokens, batch 1", None, **found)
+    yield from limits(model, tries)
     yield from against(trees, tries)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bench import core, decoding, limit, models, parts, table
+from bench import __main__ as device_table, core, decoding, limit, models, parts, table
 from bench.products import flops, recorded, repeated
 from bench.race import compared, report, tell
 from bench.reference import Reference, empty
@@ -135,3 +135,19 @@ def test_a_contest_is_told(tmp_path: Path) -> None:
     assert judged.row["ratio"] == 0.0  # neither writes anything right
     assert [row["bench"].partition(":")[0] for row in parts] == ["of it"] * 3
     assert beside["ar"]["nfe"] <= contest.length + 1
+
+
+def test_a_device_gets_a_table_to_paste(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--width", "64", "--layers", "1", "--length", "8", "--batches", "1", "2", "--tries", "1"]
+    device_table.main(["--device", "cpu", *small])
+    title, _, head, rule, *rows = capsys.readouterr().out.splitlines()
+    assert "python -m bench --device cpu" in title
+    assert "rows of 8 tokens" in title
+    assert len({line.count("|") for line in (head, rule, *rows)}) == 1
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+    names = ["training step", *2 * list(device_table.SAMPLERS)]
+    assert [(name, batch) for name, batch, *_ in cells] == list(zip(names, ["2", *"111222"], strict=True))
+    assert all(float(ms) > 0 and float(speed.replace(",", "")) > 0 for *_, ms, speed in cells)
+    with pytest.raises(SystemExit, match="2"):
+        device_table.main(["--device", "cuda:99", *small])
+    assert "cuda:99" in capsys.readouterr().err

@@ -51,10 +51,25 @@ _NOTHING = nullcontext()
 
 
 def flat_positions(where: Tensor) -> Tensor:
-    """(N,) indices of the true elements in the flattened mask."""
+    """(N,) indices of the true elements in the flattened mask, which remembers them until it changes."""
+    if torch.compiler.is_compiling() or where.is_inference():  # then torch does not say whether a tensor has changed
+        return _flat_positions(where)
+    known = getattr(where, "_flat_positions", None)
+    if known is None or known[0] != where._version:
+        known = where._flat_positions = where._version, _flat_positions(where)  # type: ignore[attr-defined]
+    index: Tensor = known[1]
+    return index
+
+
+def _flat_positions(where: Tensor) -> Tensor:
     if where.is_cpu:
         return torch.from_numpy(where.numpy().reshape(-1).nonzero()[0])
     return where.flatten().nonzero().squeeze(-1)
+
+
+def argmax(a: Tensor) -> Tensor:
+    """(N, V) → (N,) index of the largest element of each row, the first of equal ones."""
+    return torch.from_numpy(a.detach().numpy().argmax(-1)) if a.is_cpu and a.dtype != torch.bfloat16 else a.argmax(-1)
 
 
 def nucleus_mask(log_p: Tensor, share: float) -> Tensor:
@@ -100,18 +115,20 @@ class Ranking:
     It runs on the host: sorting a few hundred numbers takes less time there than launching kernels.
     """
 
-    among: Tensor  # (B, L) bool: the marked positions
+    among: np.ndarray  # (B, L) bool: the marked positions
+    device: torch.device
     order: np.ndarray  # (B, L) flat indices into (B, L), sorted within each row, marked positions first
     lowest: np.ndarray  # (B, L) negative scores of all positions, ∞ for those that are not marked
 
     @classmethod
     def of(cls, score: np.ndarray, among: Tensor) -> Ranking:
         """Rank `score` (B, L) among the marked positions."""
-        lowest = np.where(to_numpy(among), np.minimum(-score, _LARGEST[score.dtype]), np.inf)  # marked ones may be −∞
+        marked = to_numpy(among)
+        lowest = np.where(marked, np.minimum(-score, _LARGEST[score.dtype]), np.inf)  # marked ones may be −∞
         order = lowest.argsort(-1, kind="stable")
         if len(order) > 1:
             order += order.shape[1] * np.arange(len(order))[:, None]
-        return cls(among, order, lowest)
+        return cls(marked, among.device, order, lowest)
 
     @property
     def values(self) -> np.ndarray:
@@ -124,7 +141,7 @@ class Ranking:
         flat = where.reshape(-1)
         for row, most in zip(self.order, count.tolist(), strict=True):
             flat[row[: max(0, int(most))]] = True
-        return torch.from_numpy(where).to(self.among.device) & self.among
+        return torch.from_numpy(where & self.among).to(self.device)
 
 
 _LARGEST = {np.dtype(kind): np.finfo(kind).max for kind in (np.float32, np.float64)}

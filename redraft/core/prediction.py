@@ -47,6 +47,11 @@ class Draw(ABC):
     def tokens(self, kept: Tensor | None = None) -> Tensor:
         """(N,) the tokens drawn; with `kept` (an (N,) bool mask or an index) only those, unchanged by the selection."""
 
+    def log_p(self, kept: Tensor | None = None) -> Tensor:
+        """(N,) log-probability of each token drawn; `kept` as in `tokens`."""
+        tokens = self.tokens(kept)[:, None]
+        return (self.log_x if kept is None else self.log_x[kept]).gather(-1, tokens).squeeze(-1)
+
     def demand(self) -> Tensor:
         """(N,) nats: log-ratio of each drawn token's probability with and without the rules; zero without rules."""
         return torch.zeros_like(self.log_x[:, 0])
@@ -57,17 +62,27 @@ class IndependentDraw(Draw):
     """Draws each position independently from its own random number, and only where tokens are requested."""
 
     log_x: Tensor  # (N, V) fp32 log-probabilities
-    u: Tensor  # (N,) uniform random numbers
+    u: Tensor  # (N,) uniform random numbers; none at temperature 0
     temperature: float
 
     def tokens(self, kept: Tensor | None = None) -> Tensor:
         if kept is None or "_all" in self.__dict__:  # a pick may have drawn all of them already
             return self._all if kept is None else self._all[kept]
-        return randomness.sample_categorical(self.log_x[kept], self.u[kept], self.temperature)
+        u = self.u[kept] if self.temperature else self.u
+        return randomness.sample_categorical(self.log_x[kept], u, self.temperature)
+
+    def log_p(self, kept: Tensor | None = None) -> Tensor:
+        if kept is None:
+            return self._log_p
+        return self._log_p[kept] if "_log_p" in self.__dict__ else super().log_p(kept)
 
     @cached_property
     def _all(self) -> Tensor:
         return randomness.sample_categorical(self.log_x, self.u, self.temperature)
+
+    @cached_property
+    def _log_p(self) -> Tensor:
+        return super().log_p()
 
 
 class Prediction(ABC):
@@ -99,8 +114,11 @@ class Prediction(ABC):
         on each other (as under a regular expression) draws them jointly, or takes the most likely text as a whole;
         `at` then gives its marginals.
         """
-        u = rng.uniform(where.shape[1]) if temperature else torch.empty(where.shape)  # argmax needs no random numbers
-        return IndependentDraw(self.at(where), u.to(where.device).take(ops.flat_positions(where)), temperature)
+        log_x = self.at(where)
+        if temperature == 0:
+            return IndependentDraw(log_x, log_x.new_empty(0), temperature)
+        u = rng.uniform(where.shape[1]).to(where.device)
+        return IndependentDraw(log_x, u.take(ops.flat_positions(where)), temperature)
 
     @property
     def vectors(self) -> VectorPrediction | None:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from redraft.core.ops import widest_float
+from redraft.core.ops import argmax, widest_float
 
 _GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15, the golden ratio in 64 bits
 
@@ -213,7 +213,7 @@ def sample_categorical(log_weights: Tensor, u: Tensor, temperature: float = 1.0)
     temperature. A state of zero weight is never drawn. At temperature 0, ties go to the lowest index.
     """
     if temperature == 0:
-        return log_weights.argmax(-1)
+        return argmax(log_weights)
     if temperature != 1:
         relative = log_weights.to(u.dtype) - log_weights.amax(-1, keepdim=True)  # the maximum stays 0, however cold
         log_weights = relative / temperature

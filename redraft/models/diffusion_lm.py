@@ -262,7 +262,7 @@ class DiffusionLM(nn.Module):
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
     """Put a model into eval mode inside the context; afterwards restore the mode of each module."""
-    training = [module for module in model.modules() if module.training]
+    training = [module for module in _modules(model) if module.training]
     for module in training:
         module.training = False
     try:
@@ -270,6 +270,14 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def _modules(module: nn.Module) -> Iterator[nn.Module]:
+    """A module and all inside it. `nn.Module.modules`, which also makes names, takes as long as a small network."""
+    yield module
+    for child in module._modules.values():
+        if child is not None:
+            yield from _modules(child)
 
 
 @contextmanager

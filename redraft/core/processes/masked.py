@@ -44,11 +44,9 @@ class PickResult(NamedTuple):
     def of(cls, where: Tensor, drawn: Draw, kept: Tensor | None = None) -> PickResult:
         """The tokens drawn at `where`; `kept` (N,) selects them if more positions were drawn."""
         if kept is None:
-            tokens = drawn.tokens()
-            return cls(where, tokens, drawn.log_x.gather(-1, tokens[:, None]).squeeze(-1))
+            return cls(where, drawn.tokens(), drawn.log_p())
         index = ops.flat_positions(kept)
-        tokens = drawn.tokens(index)
-        return cls(where, tokens, drawn.log_x[index, tokens])
+        return cls(where, drawn.tokens(index), drawn.log_p(index))
 
 
 class Pick(Tunable, ABC):

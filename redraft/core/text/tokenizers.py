@@ -133,13 +133,13 @@ class Tokenizer(ABC):
 
     def decode(self, ids: Iterable[int], mask: str = MASK_GLYPH) -> str:
         """Decode ids to text: bos, eos and pad are left out, masked tokens are shown as `mask`."""
-        vocab, pieces = self.vocab, []
+        vocab, pieces, ends = self.vocab, [], self.vocab.ends
         for token in map(int, ids):
             if not 0 <= token < vocab.size:
                 raise ValueError(
                     f"id {token} is not one of the {vocab.size} ids of this tokenizer; use ids 0..{vocab.size - 1}"
                 )
-            if token not in (vocab.bos, vocab.eos, vocab.pad):
+            if token not in ends:
                 pieces.append(mask if token == vocab.mask else self.piece(token))
         return self.join([piece for piece in pieces if piece])
 
@@ -263,7 +263,7 @@ class WordTokenizer(Tokenizer):
     def known_words(self) -> tuple[str, ...]:
         return self.words
 
-    @property
+    @cached_property
     def unknown(self) -> int:
         return len(self.words)
 

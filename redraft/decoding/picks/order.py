@@ -23,7 +23,7 @@ _PickScore = Callable[[Draw], Tensor]  # (N,) score of each position; the highes
 
 def drawn_confidence(drawn: Draw) -> Tensor:
     """(N,) probability of each drawn token."""
-    return drawn.log_x.gather(-1, drawn.tokens()[:, None]).squeeze(-1).exp()
+    return drawn.log_p().exp()
 
 
 def require_temperature(temperature: float) -> None:
@@ -41,13 +41,16 @@ def _share_count(hidden: Tensor, share: Tensor) -> np.ndarray:
 
 def round_scores(scores: Tensor) -> np.ndarray:
     """Round scores to multiples of 2⁻¹⁶, so that ties are ties in any batch; the lowest index then wins."""
-    return np.round(ops.to_numpy(scores) * np.float32(2**16)) / np.float32(2**16)
+    return np.rint(ops.to_numpy(scores) * _GRID) / _GRID
+
+
+_GRID = np.float32(2**16)
 
 
 def scatter_scores(values: np.ndarray, where: Tensor) -> np.ndarray:
     """(B, L) the N values at the true positions of `where`, zero elsewhere."""
     scores = np.zeros(where.shape, values.dtype)
-    scores[ops.to_numpy(where)] = values
+    scores.reshape(-1)[ops.to_numpy(ops.flat_positions(where))] = values
     return scores
 
 
@@ -65,12 +68,13 @@ def _take_best(
     `count` maps the scores, (B, L) float64 in descending order and −∞ after those of hidden positions, to the number of
     positions to reveal in each row, (B,).
     """
-    if not ops.to_numpy(hidden).any():
+    index = ops.flat_positions(hidden)
+    if not index.numel():
         return PickResult.nothing(hidden)
     drawn = pred.draw(hidden, rng=rng, temperature=temperature)
     ranking = ops.Ranking.of(scatter_scores(round_scores(score(drawn)), hidden), hidden)
     where = ranking.first(count(ranking.values))
-    return PickResult.of(where, drawn, where.take(ops.flat_positions(hidden)))
+    return PickResult.of(where, drawn, where.take(index))
 
 
 @dataclass(frozen=True)
@@ -149,8 +153,9 @@ class RankedPick(Pick):
 
     def __call__(self, pred: Prediction, canvas: Canvas, hidden: Tensor, share: Tensor, *, rng: Rng) -> PickResult:
         count = _share_count(hidden, share)
-        candidates = hidden & hidden.new_tensor(count > 0)[:, None]  # rows that reveal nothing need no network call
-        return _take_best(pred, candidates, self.score, lambda _: count, temperature=self.temperature, rng=rng)
+        if not count.all():  # rows that reveal nothing need no network call
+            hidden = hidden & hidden.new_tensor(count > 0)[:, None]
+        return _take_best(pred, hidden, self.score, lambda _: count, temperature=self.temperature, rng=rng)
 
 
 @dataclass(frozen=True)

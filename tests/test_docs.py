@@ -140,6 +140,7 @@ def test_the_site_is_built_strictly(tmp_path: Path) -> None:
         f'id="{cls.__module__}.{cls.__name__}"' in pages["reference/redraft.core.html"] for cls in (Masked, Canvas)
     )
     assert "<math " in pages["methods/mdlm.html"]
+    assert [page for page, html in pages.items() if "```" in html or "no-test" in html] == [], "a fence was not read"
     tag = re.compile(r"<(?:script|link|img)\b[^>]*?(?:src|href)=\"((?:https?:)?//[^\"]+)")
     loaded = {url for html in pages.values() for url in tag.findall(html)}
     assert loaded == set(), "the site needs no network"

@@ -26,6 +26,7 @@ DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 STOREYS = ("core", "models", "decoding", "training", "tasks", "evaluation", "apps")
 LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]+)?(\))")
+_UNTESTED = re.compile(r"^(```\w+) no-test$", re.MULTILINE)  # a command that tests do not run
 _NAME = re.compile(r"<m[io]>(log|ln|sin|cos|tan|arcsin|exp)</m[io]>(?!<mo[^>]*>&#x00028;)")
 _SPACED = r'<mi>\1</mi><mspace width="0.17em"/>'  # "log p", not "logp"
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".json": "json"}
@@ -51,7 +52,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to files outside docs/ lead to the pages with their text."""
+    """Links to files outside docs/ lead to the pages with their text; fences keep only their language."""
 
     def led(link: re.Match[str]) -> str:
         file = _outside(page.file.src_uri, link[2])
@@ -59,7 +60,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return link[0]
         return link[1] + posixpath.relpath(_source_page(file), posixpath.dirname(page.file.src_uri)) + link[4]
 
-    return LINK.sub(led, markdown)
+    return _UNTESTED.sub(r"\1", LINK.sub(led, markdown))
 
 
 def _formula(source: str, *_: Any, **__: Any) -> str:

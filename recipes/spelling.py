@@ -224,7 +224,7 @@ def table(held: Mapping[str, Mapping[str, Any]]) -> str:
     for name, label in LABELS.items():
         rows = [held[f"stories {rate} {name}"] for rate in STORY_RATES if f"stories {rate} {name}" in held]
         if len(rows) == len(STORY_RATES):
-            time = f"{rows[-1]['seconds_per_text']:.2f}"
+            time = f"{rows[-1]['seconds_per_text']:.2g}"
             lines.append([label, *itertools.chain.from_iterable(map(cells, rows)), time])
     return markdown(["corrector", *itertools.chain.from_iterable(heads), "CPU s per text"], lines)
 

@@ -9,10 +9,12 @@
 *Stories.* One or two spans of 1 to 8 words are cut out of each story of the test stream, and the length is unknown. A
 hole counts as right if it gets exactly the words that were cut out. Often the context does not determine them (a name,
 a color), so the true length does not give 100 % either: the goal is 85 % of its accuracy.
-*English.* Words of one token, spans of 2 to 4 tokens that begin and end with a word, and parts of words are cut out of
-sentences (the last 2 to 4 letters, so the hole touches a letter on its left), with up to 32 words before the hole and 6
-after it. Each hole is filled twice: as `infill` does, with rules for the given text in the tokens of the hole, and
-without them, where only the space before a hole is left to it.
+*English.* Words of one token, spans of 2 to 5 words, and parts of words are cut out of sentences (the last 2 to 4
+letters, so the hole touches a letter on its left), with up to 32 words before the hole and 6 after it. Holes have as
+many tokens as were cut out. Each hole is filled as `infill` does and in another way: words and parts of words without
+rules for the given text in the tokens of the hole, where only the space before a hole is left to it; words of unknown
+length, `[[?]]`, as `[[1]]`; spans token by token, as several holes of one template are. The search for spans was
+designed on other novels.
 *Programs.* The right-hand side of one statement is removed from a program of the test stream: the middle statement, or
 the last, whose value is printed after it. The filled program is right if its types fit and its result is true, by an
 exact checker. Diffusion sees both sides and is given the number of missing tokens. The autoregressive model writes from
@@ -32,7 +34,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -48,6 +50,7 @@ from redraft.core import join_words, split_words
 from redraft.core.text.tokenizers import UNKNOWN
 from redraft.models.causal_base import is_adapted
 from redraft.tasks import ChoiceResult, TextModel, choose, generate, infill, open_model, score
+from redraft.tasks.arguments.templates import HOLE
 from redraft.tasks.choice import choice
 from redraft.tasks.infilling import infilling
 from redraft.training import STORY_LANGUAGE, Programs, brackets_match, presets, split_seed
@@ -157,7 +160,7 @@ def cuts(model: TextModel, text: str, kind: str, count: int) -> list[Cut]:
 
 def _cut(model: TextModel, words: list[str], at: int, kind: str, draw: Random) -> Iterator[Cut]:
     """The cut at a word, if it is possible there."""
-    size = draw.randint(2, 4) if kind == "spans" else 1
+    size = int(kind.split()[2]) if kind.startswith("spans") else 1
     lost, encode = words[at : at + size], model.tokenizer.encode_inside
     match = re.fullmatch(r"(.*?)([a-z]+)(\W*)", lost[-1])
     if match is None or (size == 1 and match[1]) or any(re.search(r"[^A-Za-z]", word) for word in lost[:-1]):
@@ -166,39 +169,68 @@ def _cut(model: TextModel, words: list[str], at: int, kind: str, draw: Random) -
     inside = " ".join([*lost[:-1], match[1] + match[2]])
     kept = "" if kind != "parts" else inside[: -draw.randint(2, 4)]
     tokens = len(encode(f" {inside}"))
-    if (kind == "words" and tokens > 1) or (kind == "parts" and (len(kept) < 2 or tokens < 2)):
+    if (kind.startswith("words") and tokens > 1) or (kind == "parts" and (len(kept) < 2 or tokens < 2)):
         return
     hole = f"[[1-{tokens}]]" if kind == "parts" else f"[[{tokens}]]"
     yield Cut(f"{before} {kept}{hole}{match[3]} {after}", inside[len(kept) :])
 
 
+def _filled(model: TextModel, cut: Cut) -> str:
+    return str(infill(model, cut.template)[0].fills[0])
+
+
+def _filled_as_word(model: TextModel, cut: Cut) -> str:
+    return _filled(model, cut._replace(template=HOLE.sub("[[?]]", cut.template)))
+
+
+def _filled_without(function: str, nothing: object, model: TextModel, cut: Cut) -> str:
+    """Fills a hole while a function of infilling returns nothing."""
+    with mock.patch.object(infilling, function, return_value=nothing):
+        return _filled(model, cut)
+
+
+Fill = Callable[[TextModel, Cut], str]
+RULES: Mapping[str, Fill] = {"with rules": _filled, "without": partial(_filled_without, "_rules_work", False)}
+SEARCH: Mapping[str, Fill] = {"searched": _filled, "token by token": partial(_filled_without, "_span_fillings", [])}
+WAYS: Mapping[str, Mapping[str, Fill]] = {
+    "words": RULES,
+    "words of unknown length": {"[[?]]": _filled_as_word, "[[1]]": _filled},
+    "parts": RULES,
+    **{f"spans of {words} words": SEARCH for words in range(2, 6)},
+}
+COUNTS = {"words": 60, "words of unknown length": 40, "parts": 30}  # 10 of all other kinds
+
+
 def measure_holes(model: TextModel, text: str, kind: str, count: int, spec: str) -> dict[str, Any]:
     chosen = cuts(model, text, kind, count)
-    ways = {}
-    for way in ("with rules", "without"):
-        with mock.patch.object(infilling, "_rules_work", infilling._rules_work if way == "with rules" else _never):
-            filled = [infill(model, cut.template)[0] for cut in chosen]
-        right = [result.fills[0] == cut.lost for result, cut in zip(filled, chosen, strict=True)]
-        ways[way] = sum(right) / count
+    right, seconds = dict.fromkeys(WAYS[kind], 0), dict.fromkeys(WAYS[kind], 0.0)
+    for cut in chosen:
+        for way, fill in WAYS[kind].items():
+            with cpu_timer() as clock:
+                right[way] += fill(model, cut) == cut.lost
+            seconds[way] += clock.seconds
+    shares = {way: value / count for way, value in right.items()}
     examples = [[cut.template, cut.lost] for cut in chosen[:3]]
-    return {"model": spec, "run": model.name, "kind": kind, "holes": count, "right": ways, "examples": examples}
+    first, second = seconds.values()
+    cost = {"seconds_per_hole": {way: value / count for way, value in seconds.items()}, "seconds_ratio": first / second}
+    return (
+        {"model": spec, "run": model.name, "kind": kind, "holes": count, "right": shares}
+        | cost
+        | {"examples": examples}
+    )
 
 
-def _never(*_: object) -> bool:
-    return False
-
-
-def english_main() -> None:
+def english_main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="a file of English text")
     parser.add_argument("--model", default="smol")
-    parser.add_argument("--count", type=int, default=60, help="words; half as many spans and parts of words")
+    parser.add_argument("--only", choices=list(WAYS), nargs="+", default=list(WAYS), help="kinds of holes")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     model, text = open_model(args.model), args.data.read_text("utf-8")
     rows = Rows(args.results / "holes.jsonl")
-    for kind, count in (("words", args.count), ("parts", args.count // 2), ("spans", args.count // 2)):
-        name = f"{Path(args.model).name}, {kind}"
+    for kind in args.only:
+        name, count = f"{Path(args.model).name}, {kind}", COUNTS.get(kind, 10)
         rows.add(name, partial(measure_holes, model, text, kind, count, args.model))
 
 
@@ -258,11 +290,11 @@ def _choose(model: TextModel, question: Question) -> ChoiceResult:
     return choose(model, question.template, question.answers)[0]
 
 
-def choose_main() -> None:
+def choose_main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", action="append", help="a model or its directory; may be repeated", default=[])
     parser.add_argument("--results", type=Path, default=FOLDER / "results")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     rows = Rows(options.results / "cloze.jsonl")
     for spec in options.model or ["smol"]:
         model = open_model(spec)

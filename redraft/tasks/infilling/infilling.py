@@ -14,7 +14,7 @@ import torch
 
 from redraft.core.canvas import Canvas
 from redraft.core.text.boundaries import GivenTokens, split_given_text
-from redraft.core.text.tokenizers import Tokenizer
+from redraft.core.text.tokenizers import UNKNOWN, Tokenizer
 from redraft.decoding.constraints.placement import can_constrain, possible_lengths
 from redraft.decoding.constraints.rules import Between, Rule
 from redraft.decoding.samplers.base import Sampler
@@ -33,9 +33,12 @@ from redraft.tasks.engine.sampler_choice import choose_sampler
 from redraft.tasks.engine.trace import count_calls
 from redraft.tasks.infilling.causal_judge import _judged_sampler
 from redraft.tasks.infilling.hole_length import _MOST_LENGTHS, _LengthSearch, _max_row_length
+from redraft.tasks.infilling.span_search import _SpanSearch
 from redraft.tasks.infilling.word_search import _Filling, _KnownFillings, _WordSearch
 
 _WORD = re.compile(r"\w+(['’-]\w+)*")
+_LEAST_SPAN, _LONGEST_SPAN = 2, 24  # tokens of a span that is searched for
+_MOST_SPANS = 8  # lengths of a span that are searched; of more lengths, one is chosen first
 
 
 @overload
@@ -136,18 +139,43 @@ def _plan_template(
         request = replace(row.request(model, sizes, settings.room), rules=(RowRules(holes=holes),) if rules else ())
         return make_plan(model, request, settings, sampler=sampler)
 
-    if all(hole.sized for hole in row.holes) or (model.lm.process.grows and not row.ranges):
-        return plan_sizes([hole.most for hole in row.holes])
+    sizes: Sequence[int | None] = [hole.most for hole in row.holes]
     with count_calls(model.lm) as counted:
-        if judged is not None and not settings.ruled and (fillings := _word_fillings(model, row)):
-            best = tuple(filling for filling in fillings if len(filling.ids) == len(fillings[0].ids))
-            plan = plan_sizes([len(best[0].ids)], _KnownFillings(best, judged.temperature))
-            return replace(plan, upfront=UpfrontCost(counted.rows, time.perf_counter() - clock))
-        if model.lm.process.grows:
+        fillings = _single_hole_fillings(model, row) if judged is not None and not settings.ruled else []
+        chosen = not fillings and not all(hole.sized for hole in row.holes)
+        if chosen and model.lm.process.grows and row.ranges:
             sizes = _insertion_lengths(model, row, settings)
-        else:
+        elif chosen and not model.lm.process.grows:
             sizes = _search_lengths(model, row, settings, rules)
-    return replace(plan_sizes(sizes), upfront=UpfrontCost(counted.rows, time.perf_counter() - clock))
+            if judged is not None and not settings.ruled and sizes[0]:
+                fillings = _span_fillings(model, row, range(sizes[0], sizes[0] + 1))
+    if judged is None or not fillings:
+        plan = plan_sizes(sizes)
+    else:
+        best = tuple(filling for filling in fillings if len(filling.ids) == len(fillings[0].ids))
+        plan = plan_sizes([len(best[0].ids)], _KnownFillings(best, judged.temperature))
+    return replace(plan, upfront=UpfrontCost(counted.rows, time.perf_counter() - clock)) if counted.rows else plan
+
+
+def _single_hole_fillings(model: TextModel, row: _TemplateRow) -> list[_Filling]:
+    """The fillings of a single hole that a search finds, best first; none for other templates."""
+    hole = row.holes[0]
+    if hole.is_word or hole.most is None:
+        return _word_fillings(model, row)
+    return _span_fillings(model, row, range(hole.least, hole.most + 1))
+
+
+def _span_fillings(model: TextModel, row: _TemplateRow, lengths: range) -> list[_Filling]:
+    """The fillings of a single hole of these lengths between two texts; none if it touches a part of a word."""
+    before, after = row.given[0].tail, row.given[1].head
+    searched = len(row.holes) == 1 and row.parts[0] and row.ids[1] and not before.strip() and not after
+    if not searched or lengths[0] == 0 or not _LEAST_SPAN <= lengths[-1] <= _LONGEST_SPAN or len(lengths) > _MOST_SPANS:
+        return []
+
+    def accepts(text: str) -> bool:
+        return text.startswith(before) and bool(text[len(before) :].strip()) and UNKNOWN not in text
+
+    return _SpanSearch(model.lm, row.parts[0], row.ids[1], accepts, before).best(lengths)
 
 
 def _word_fillings(model: TextModel, row: _TemplateRow) -> list[_Filling]:

@@ -141,4 +141,4 @@ class _KnownFillings(Sampler):
         return int(randomness.sample_categorical(weights, rng.once().squeeze(1)))
 
     def describe(self) -> str:
-        return "words of several lengths, judged by the causal model"
+        return "fillings, judged by the causal model with the text on both sides"

@@ -25,6 +25,7 @@ from redraft.apps.reports.demo_sections import _sections
 from redraft.apps.reports.findings import _DemoModel, _DemoResults, _DemoTexts, _ModelScores
 from redraft.apps.reports.page import _Section
 from redraft.apps.reports.watch import Frame
+from redraft.decoding.samplers.gibbs import Gibbs
 from redraft.training import presets
 from redraft.training.runs.run import Run
 
@@ -77,7 +78,7 @@ def _runs(seed: int, minutes: float) -> tuple[Run, Run]:
     """Returns the run of the diffusion model, and that of the autoregressive baseline with a quarter of the steps."""
     if not minutes > 0:
         raise ValueError(f"minutes={minutes:g}; it must be positive, such as --minutes 4")
-    diffusion, baseline = presets.mdlm_tiny(), presets.ar_tiny()
+    diffusion, baseline = replace(presets.mdlm_tiny(), sampler=Gibbs()), presets.ar_tiny()
     steps = max(1, round(diffusion.steps * minutes / 4))
     return _adjusted(diffusion, steps, seed), _adjusted(baseline, max(1, steps // 4), seed)
 

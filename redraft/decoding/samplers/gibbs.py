@@ -26,8 +26,8 @@ from redraft.decoding.samplers.unmask import Unmask
 class Gibbs(SamplerWrapper):
     """A sampler followed by Gibbs steps: each masks `tokens` written tokens and draws them again, given all others.
 
-    `steps` counts the network calls for a row, including those of the inner sampler. An adaptive inner sampler writes a
-    text in a third of them; the rest improve it. No error head and no training is needed.
+    `steps` counts the network calls for a row, including those of the inner sampler, which ends within them. An
+    adaptive one writes a text in a third of them; the rest improve it. No error head and no training is needed.
 
     With one token per step this is Gibbs sampling with the model's own conditionals: each step leaves the model's joint
     distribution unchanged, whatever text it starts from. Several tokens are drawn as if they were independent, so
@@ -62,13 +62,20 @@ class Gibbs(SamplerWrapper):
     def __call__(self, denoise: Denoiser, process: Process, canvas: Canvas, *, rng: Rng) -> Iterator[Canvas]:
         process = process.narrowed(Masked, "Gibbs", "use SelfCorrection(sampler)")
         for_sampler, for_gibbs = rng.split(2)
-        drafts = self.sampler(denoise, process, canvas, rng=for_sampler)
+        drafts = self._draft()(denoise, process, canvas, rng=for_sampler)
         yield (canvas := next(drafts))
         free, calls = process.hidden(canvas), torch.zeros_like(canvas.z[:, 0])
         for written in drafts:
             calls += (written.z != canvas.z).any(-1)
             yield (canvas := written)
         yield from self._redraw(denoise, process, canvas, free & ~canvas.fixed, self.steps - calls, for_gibbs)
+
+    def _draft(self) -> Sampler:
+        """The inner sampler with at most `steps` steps."""
+        if not self.sampler.has_setting("steps"):
+            return self.sampler
+        own = self.sampler.setting("steps")
+        return self.sampler.with_setting("steps", self.steps if own is None else min(own, self.steps))
 
     @torch.no_grad()
     def _redraw(

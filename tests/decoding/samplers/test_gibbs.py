@@ -138,6 +138,8 @@ def test_rows_count_their_own_calls_and_do_not_depend_on_the_batch() -> None:
     assert texts[0] == texts[1]
     calls = sample_canvases(model, Gibbs(Unmask(None, AnyOrder()), steps=12), canvas).nfe
     assert calls == 12  # eight for the draft, so four Gibbs steps
+    for draft in (Unmask(None, AnyOrder()), Unmask(64)):
+        assert sample_canvases(model, Gibbs(draft, steps=3), canvas).nfe == 3  # the draft alone, in fewer steps
 
 
 def test_wrong_settings_and_wrong_noise_are_told() -> None:

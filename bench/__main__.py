@@ -19,7 +19,7 @@ from bench.core import LENGTH, autocast, build, our_step
 from bench.limit import processor
 from redraft.core import Canvas, find_device, rng
 from redraft.decoding import AnyOrder, EntropyBound, Sampler, Unmask, final_canvas
-from redraft.models import DiffusionLM
+from redraft.models.networks.executors.compiled import Compiled
 
 SAMPLERS: dict[str, Sampler] = {
     "any-order, 64 steps": Unmask(64, AnyOrder()),
@@ -68,26 +68,23 @@ def precisions(device: torch.device) -> tuple[str, ...]:
     return ("fp32", "bf16") if device.type == "cuda" and torch.cuda.is_bf16_supported() else ("fp32",)
 
 
-def model_on(device: torch.device, sizes: Sizes, compiled: bool) -> DiffusionLM:
-    model = build(sizes.vocab, sizes.width, sizes.layers).to(device)
-    for block in model.network.blocks if compiled else ():
-        block.compile()
-    return model
-
-
 def training(device: torch.device, sizes: Sizes, compiled: bool) -> Iterator[Measured]:
     """Noise, loss, backward, clip, optimizer, average."""
     for precision in precisions(device):
         for batch in sizes.batches[1:]:
+            model = build(sizes.vocab, sizes.width, sizes.layers).to(device)
+            for block in model.network.blocks if compiled else ():
+                block.compile()
             tokens = torch.randint(sizes.vocab, (batch, sizes.length), device=device)
-            spent = taken(our_step(model_on(device, sizes, compiled), tokens, precision), device, sizes.tries)
+            spent = taken(our_step(model, tokens, precision), device, sizes.tries)
             yield Measured("training step", batch, precision, 1000 * spent, tokens.numel() / spent)
 
 
 @torch.no_grad()
 def sampling(device: torch.device, sizes: Sizes, compiled: bool) -> Iterator[Measured]:
     """Whole texts; the milliseconds are those of a network call."""
-    model, calls = model_on(device, sizes, compiled).eval(), list[int]()
+    model, calls = build(sizes.vocab, sizes.width, sizes.layers).to(device).eval(), list[int]()
+    model = model.on(Compiled(graphs=device.type == "cuda")) if compiled else model
     for precision in precisions(device):
         for batch in sizes.batches:
             blank = torch.zeros(batch, sizes.length, dtype=torch.int64, device=device)
@@ -131,7 +128,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     whole = Sizes()
     parser.add_argument("--device", default="auto", help="cuda, cuda:1, mps or cpu")
-    parser.add_argument("--compile", action="store_true", help="compile the blocks of the network")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile the network; on a GPU sampling replays CUDA graphs"
+    )
     parser.add_argument("--width", type=int, default=whole.width, help="a multiple of 64")
     parser.add_argument("--layers", type=int, default=whole.layers)
     parser.add_argument("--length", type=int, default=whole.length, help="tokens per row")

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from bench import limit
 from bench.core import build
+from bench.products import recorded, repeated
 from bench.race import Row, compared, report, rounds, tell
 from bench.steps import child
 from redraft.apps import BatchScheduler
@@ -97,19 +98,41 @@ def gain(name: str, goal: float, model: DiffusionLM, requests: Sequence[Request]
     return report(name, goal, ratio=ratio, at_most=False, same=f"{same} of {len(requests)}", seconds=seconds)
 
 
-def gains(width: int, layers: int, least: int, count: int) -> Iterator[Row]:
+def limit_of(name: str, model: DiffusionLM, requests: Sequence[Request], least: int, count: int) -> Row:
+    """The merged requests against the matrix products of their passes, and those one after the other against theirs."""
+    merged = lambda: together(model, requests, least)  # noqa: E731
+    plain = lambda: [one(model, request) for request in requests]  # noqa: E731
+    jobs = [merged, repeated(recorded(merged)), plain, repeated(recorded(plain))]
+    times = rounds(jobs, count, clock=time.process_time)
+    more = {"plain_ratio": compared([lap[2:] for lap in times])["ratio"]}
+    more["products_ratio"] = compared([(lap[3], lap[1]) for lap in times])["ratio"]
+    return report(f"merged / its matrix products, {name}", None, **compared(times), **more)
+
+
+def requests_of(width: int, layers: int) -> Iterator[tuple[str, float, DiffusionLM, list[Request]]]:
+    """Name, goal, network and requests."""
     shape = f"{layers} × {width}"
     for window in (8, 32):
         model = build(VOCAB, width, layers, BlockCausal(window)).eval()
-        sampler = Blocks(Unmask(window, AnyOrder()))
-        requests = [(sampler, blank(64, 2 * window), seed) for seed in range(WRITERS)]
-        yield gain(f"windows of {window} behind a cache, {shape}", WINDOW_GOAL, model, requests, least, count)
+        blocks = Blocks(Unmask(window, AnyOrder()))
+        windows: list[Request] = [(blocks, blank(64, 2 * window), seed) for seed in range(WRITERS)]
+        yield f"windows of {window} behind a cache, {shape}", WINDOW_GOAL, model, windows
     model = build(VOCAB, width, layers).eval()
-    requests = [(Unmask(16, AnyOrder()), blank(32, 96), seed) for seed in range(WRITERS)]
-    yield gain(f"full canvases of 128, {shape}", FULL_GOAL, model, requests, least, count)
+    whole: list[Request] = [(Unmask(16, AnyOrder()), blank(32, 96), seed) for seed in range(WRITERS)]
+    yield f"full canvases of 128, {shape}", FULL_GOAL, model, whole
     lengths = (16, 32, 48, 64, 96, 128, 192, 256)
-    requests = [(Unmask(12, AnyOrder()), blank(4, length - 4), seed) for seed, length in enumerate(lengths)]
-    yield gain(f"mixed lengths 16 to 256, {shape}", MIXED_GOAL[width], model, requests, least, count)
+    mixed: list[Request] = [(Unmask(12, AnyOrder()), blank(4, n - 4), seed) for seed, n in enumerate(lengths)]
+    yield f"mixed lengths 16 to 256, {shape}", MIXED_GOAL[width], model, mixed
+
+
+def gains(width: int, layers: int, least: int, count: int) -> Iterator[Row]:
+    for name, goal, model, requests in requests_of(width, layers):
+        yield gain(name, goal, model, requests, least, count)
+
+
+def limits(width: int, layers: int, least: int, count: int) -> Iterator[Row]:
+    for name, _, model, requests in requests_of(width, layers):
+        yield limit_of(name, model, requests, least, count)
 
 
 class Idle(BatchScheduler):
@@ -229,6 +252,7 @@ def rows(count: int, trees: Sequence[Path]) -> Iterator[Row]:
         yield from gains(384, 6, least, count)
         yield from gains(128, 2, least, count)
         yield patience(least, 10 * count)
+        yield from limits(128, 2, least, count)
         yield from (against(tree, least, count) for tree in trees)
 
 

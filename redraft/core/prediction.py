@@ -47,10 +47,9 @@ class Draw(ABC):
     def tokens(self, kept: Tensor | None = None) -> Tensor:
         """(N,) the tokens drawn; with `kept` (an (N,) bool mask or an index) only those, unchanged by the selection."""
 
-    def log_p(self, kept: Tensor | None = None) -> Tensor:
-        """(N,) log-probability of each token drawn; `kept` as in `tokens`."""
-        tokens = self.tokens(kept)[:, None]
-        return (self.log_x if kept is None else self.log_x[kept]).gather(-1, tokens).squeeze(-1)
+    def log_p(self) -> Tensor:
+        """(N,) log-probability of each token drawn."""
+        return self.log_x.gather(-1, self.tokens()[:, None]).squeeze(-1)
 
     def demand(self) -> Tensor:
         """(N,) nats: log-ratio of each drawn token's probability with and without the rules; zero without rules."""
@@ -71,18 +70,9 @@ class IndependentDraw(Draw):
         u = self.u[kept] if self.temperature else self.u
         return randomness.sample_categorical(self.log_x[kept], u, self.temperature)
 
-    def log_p(self, kept: Tensor | None = None) -> Tensor:
-        if kept is None:
-            return self._log_p
-        return self._log_p[kept] if "_log_p" in self.__dict__ else super().log_p(kept)
-
     @cached_property
     def _all(self) -> Tensor:
         return randomness.sample_categorical(self.log_x, self.u, self.temperature)
-
-    @cached_property
-    def _log_p(self) -> Tensor:
-        return super().log_p()
 
 
 class Prediction(ABC):

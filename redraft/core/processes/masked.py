@@ -46,7 +46,8 @@ class PickResult(NamedTuple):
         if kept is None:
             return cls(where, drawn.tokens(), drawn.log_p())
         index = ops.flat_positions(kept)
-        return cls(where, drawn.tokens(index), drawn.log_p(index))
+        tokens = drawn.tokens(index)
+        return cls(where, tokens, drawn.log_x[index, tokens])
 
 
 class Pick(Tunable, ABC):

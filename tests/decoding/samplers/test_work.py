@@ -17,7 +17,7 @@ from redraft.models import DiffusionLM, Full, TransformerConfig
 
 Build = Callable[..., DiffusionLM]
 MASK, LENGTH, STEPS = 6, 16, 8
-MOST = 70  # operations per step; a view of a tensor for numpy is one of them
+MOST = 60  # operations per step; a view of a tensor for numpy is one of them
 
 
 class Count(TorchDispatchMode):

@@ -52,7 +52,7 @@ CALLS = 64
 
 
 def runs() -> dict[str, Run]:
-    """Return the preset, the preset with time, and the latter with one or all of the other changes."""
+    """Return the preset, the preset with time, the latter with other changes, and with one of them alone."""
     preset = replace(presets.mdlm_tiny(), sampler=Unmask(CALLS, AnyOrder()))
     preset = variations.with_network(preset, time=None)
     time = variations.with_network(preset, time=64)
@@ -64,6 +64,7 @@ def runs() -> dict[str, Run]:
         "time, heads, muon, weight": replace(wider_heads, optimizer=replace(preset.optimizer, muon=0.01)),
         "time, warmup": replace(time, optimizer=replace(preset.optimizer, warmup=160)),
         "time, qk_norm": variations.with_network(time, qk_norm=True),
+        "qk_norm": variations.with_network(preset, qk_norm=True),
     }
 
 

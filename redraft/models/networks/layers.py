@@ -51,12 +51,12 @@ class _RMSNorm(torch.autograd.Function):
 def _rms_norm(h: Tensor, weight: Tensor, eps: float) -> Tensor:
     """RMSNorm without gradients, in as few operations as possible: on short rows each costs as much as its numbers."""
     size = torch.linalg.vector_norm(h, dim=-1, keepdim=True)
-    return (h * torch.addcmul(_eps(eps), size, size, value=1 / h.shape[-1]).rsqrt_()).mul_(weight)
+    return (h * torch.addcmul(_scalar(eps, h.device), size, size, value=1 / h.shape[-1]).rsqrt_()).mul_(weight)
 
 
 @lru_cache(8)
-def _eps(eps: float) -> Tensor:
-    return torch.tensor(eps)
+def _scalar(value: float, device: torch.device) -> Tensor:
+    return torch.tensor(value, device=device)
 
 
 class _SwiGLU(torch.autograd.Function):

@@ -234,6 +234,22 @@ def english_main(argv: Sequence[str] | None = None) -> None:
         rows.add(name, partial(measure_holes, model, text, kind, count, args.model))
 
 
+def hole_tables(results: Path) -> dict[str, str]:
+    """A row for each kind of hole and way to fill it, and for all spans together."""
+    held = [row for row in Rows(results / "holes.jsonl").read().values() if "seconds_per_hole" in row]
+    spans = [row for row in held if row["kind"].startswith("spans")]
+    lines = [_hole_line(row["kind"], [row], way) for row in held for way in row["right"]]
+    lines += [_hole_line("all spans", spans, way) for way in SEARCH if spans]
+    return {"holes": markdown(["cut out", "way", "holes", "right", "CPU s per hole"], lines)}
+
+
+def _hole_line(kind: str, rows: Sequence[Mapping[str, Any]], way: str) -> list[str]:
+    count = sum(row["holes"] for row in rows)
+    right_holes = sum(row["holes"] * row["right"][way] for row in rows)
+    seconds = sum(row["holes"] * row["seconds_per_hole"][way] for row in rows) / count
+    return [kind, way, str(count), f"{right_holes:.0f} ({100 * right_holes / count:.0f} %)", f"{seconds:.1f}"]
+
+
 # --- answers to choose from ---
 
 FOLDER = Path(__file__).parent

@@ -44,6 +44,7 @@ TABLES: dict[str, Callable[[Path], Mapping[str, str]]] = {  # each maps the fold
     "coding": infill.program_tables,
     "control": control.tables,
     "drafts": drafts.tables,
+    "holes": infill.hole_tables,
     "methods": tables.tables,
     "own_text": costs.readable_tables,
     "probing": probing.tables,

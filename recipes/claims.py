@@ -3,6 +3,7 @@
     python recipes/claims.py stories --model runs/mdlm_tiny --model runs/ar_tiny
     python recipes/claims.py lengths                                               # cost of a text by its length
     python recipes/claims.py guidance                                              # three trainings of a CPU minute
+    python recipes/claims.py diversity                                             # nine CPU minutes
     python recipes/claims.py audits                                                # minutes
 
 *Errors by position.* Stories are written from scratch; the grammar finds the first wrong word of each. If errors
@@ -36,6 +37,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from claim_parts import diversity
 from results_pages.tables import markdown
 from rows import RESULTS, Part, Rows, Trained, add_places, cpu_timer, measure_all, run_part, run_recipe, trained
 
@@ -376,6 +378,7 @@ PARTS: Mapping[str, Part] = {
     "lengths": lengths_main,
     "guidance": guidance_main,
     "audits": audits_main,
+    "diversity": diversity.main,
 }
 
 

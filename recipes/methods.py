@@ -5,6 +5,7 @@
     python recipes/methods.py remask                        # MDLM, ReMDM, star and G-Star on the same weights
     python recipes/methods.py reuse                         # the shipped model, 16 to 5000 steps
     python recipes/methods.py strides --data PATH           # 2048 characters of real text, 20 minutes per model
+    python recipes/methods.py scale                         # bits by parameters and by tokens, 16 minutes
 
 Minutes are CPU minutes of one core. Rows go to recipes/results as they are finished, models to runs; an interrupted
 recipe continues where it stopped. `--only NAME...` selects rows. Answer: docs/results/methods.md.
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from method_parts import scale
 from rows import Measure, Part, Rows, Trained, add_places, cpu_timer, measure_all, run_part, run_recipe, trained
 
 from redraft import evaluation, tasks
@@ -81,7 +83,12 @@ from redraft.training.runs import variations
 HELD_OUT = 256  # stories of the test stream
 WRITTEN = 256  # stories that a model writes at each number of steps
 STEPS = (16, 64, 256)
-PATIENT = ("sedd_tiny", "d3pm_tiny", "multinomial_tiny")  # those that had less than half of the stories right
+PATIENT = (
+    "sedd_tiny",
+    "d3pm_tiny",
+    "multinomial_tiny",
+    "flex_tiny",
+)  # less than half of the stories right
 PATIENCE = 4  # times the minutes of the others
 CHAIN = 1000  # steps of the bounds of chains
 REMASKED = 1000  # stories at each number of steps where remasking is compared
@@ -405,6 +412,7 @@ PARTS: Mapping[str, Part] = {
     "remask": lambda more: discrete_main(["remask", *more]),
     "reuse": lambda more: mdlm_main(["reuse", *more]),
     "strides": lambda more: mdlm_main(["strides", *more]),
+    "scale": scale.main,
 }
 
 

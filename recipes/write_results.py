@@ -27,6 +27,7 @@ import probing
 import spelling
 import typos
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from method_parts import scale
 from results_pages import adapt_tables, claim_tables, picture, tables
 from results_pages.figures import figure, sentences, with_figures
 from rows import RESULTS, Rows, run_recipe
@@ -45,7 +46,7 @@ TABLES: dict[str, Callable[[Path], Mapping[str, str]]] = {  # each maps the fold
     "control": control.tables,
     "drafts": drafts.tables,
     "holes": infill.hole_tables,
-    "methods": tables.tables,
+    "methods": lambda results: tables.tables(results) | scale.tables(results),
     "own_text": costs.readable_tables,
     "probing": probing.tables,
     "sizes": costs.cost_tables,
@@ -77,6 +78,7 @@ PICTURES: tuple[Callable[[Path], Mapping[str, str]], ...] = (  # each maps the f
     curve.pictures,
     drafts.pictures,
     picture.pictures,
+    scale.pictures,
 )
 
 

@@ -12,6 +12,7 @@ from statistics import fmean, stdev
 
 import claims
 import continuous
+from claim_parts import diversity
 from claims import PLACES
 from continuous_parts import drawbacks
 from rows import Rows
@@ -49,6 +50,7 @@ def tables(results: Path) -> dict[str, str]:
         "hints": hints_table(heads),
         **headline_tables.tables(headlines(results)),
         **drawbacks.tables(results),
+        **diversity.tables(results),
     }
 
 
@@ -69,6 +71,7 @@ def pictures(results: Path) -> dict[str, str]:
         "guidance": chart_picture(guidance(gamma)),
         "predicting": chart_picture(prediction(heads)),
         **drawbacks.pictures(results),
+        **diversity.pictures(results),
         "repair": chart_picture(headline_charts.repairs(files["repair"])),
         "learning": chart_picture(headline_charts.learning(files["learning"], files["writing"])),
         "adapting": chart_picture(headline_charts.adaptation(files["adapting"])),

@@ -21,8 +21,10 @@ import pos  # noqa: E402
 import repair  # noqa: E402
 import rows  # noqa: E402
 import scarce  # noqa: E402
+from claim_parts import diversity  # noqa: E402
 from continuous_parts import drawbacks  # noqa: E402
 from draft_parts import acceptance  # noqa: E402
+from method_parts import scale  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -170,3 +172,30 @@ def test_drawbacks_of_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(measured["collapse with rounding"]["distances"]) == 3
     assert "| 8 | 0 ± 0 |" in drawbacks.tables(tmp_path)["drawbacks"]
     assert "read from x̂" in drawbacks.pictures(tmp_path)["levels"]
+
+
+def test_diversity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Held-out stories are diverse; the same text again and again is not."""
+    monkeypatch.setattr(diversity, "EACH", 2)
+    monkeypatch.setattr(diversity, "STEPS", 2)
+    diversity.main(["--minutes", "1", "--out", str(tmp_path), "--results", str(tmp_path), "--only", "truth", "γ = 4"])
+    measured = rows.Rows(tmp_path / "diversity.jsonl").read()
+    assert measured["truth"]["heroes"] > 0.9
+    assert measured["truth"]["texts"] == measured["γ = 4"]["texts"]
+    same = {name: [STORY_LANGUAGE.text(0, index)] * 4 for index, name in enumerate(("lake", "park"))}
+    assert diversity.diversity(same)["heroes"] == 1 / 4
+    assert diversity.diversity(same)["self_bleu"] == pytest.approx(1.0)
+    assert diversity.tables(tmp_path)["diversity"].count("–") == 15
+    assert "different heroes" in diversity.pictures(tmp_path)["diversity"]
+
+
+def test_scale(tmp_path: Path) -> None:
+    """Sizes take equal steps; a power law has its exponent."""
+    only = ["--only", "ar 32", "ar 64"]
+    scale.main(["--steps", "2", "--out", str(tmp_path), "--results", str(tmp_path), *only])
+    small, large = rows.Rows(tmp_path / "scale.jsonl").read().values()
+    assert small["parameters"] < large["parameters"]
+    assert [len(row["curve"]) for row in (small, large)] == [2, 2]
+    assert scale.slope([(1, 8.0), (2, 4.0), (4, 2.0)]) == pytest.approx(-1)
+    assert scale.tables(tmp_path)["scale"].splitlines()[2].count("–") == 3
+    assert "causal" in scale.pictures(tmp_path)["scale"]

@@ -1,0 +1,1 @@
+"""What `recipes/claims.py` measures besides stories, lengths and fidelity."""

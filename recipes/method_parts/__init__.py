@@ -1,0 +1,1 @@
+"""What `recipes/methods.py` measures besides the tables of methods."""

@@ -171,7 +171,6 @@ def methods_table(held: Held) -> str:
             cell(held.get(name), trained),
         ]
         for name, label in METHODS.items()
-        if name in held or name.endswith("_tiny")
     )
     return markdown([*head, "training steps"], rows)
 

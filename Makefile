@@ -49,7 +49,7 @@ test-clients:
 docs: setup
 	$(BIN)/python docs/tools/signatures.py
 	$(BIN)/python docs/tools/storeys.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # Pages of results, the figures that other pages quote, and pictures, from the committed rows; nothing is measured.
 results: setup

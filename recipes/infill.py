@@ -26,7 +26,7 @@ the hole moved: the space, or the text that touches the hole, is part of the ans
 probabilities must not change. A model adapted from a causal one, such as smol, is also scored from the masks, with its
 adapter on.
 Rows go to infill.jsonl, holes.jsonl, coding.jsonl and cloze.jsonl; existing rows are not measured again.
-Answer: docs/results/infill.md, docs/results/coding.md and docs/concepts/record.md.
+Answer: docs/results/infill.md, docs/results/coding.md and docs/guides/choose.md.
 """
 
 from __future__ import annotations

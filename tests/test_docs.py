@@ -141,6 +141,13 @@ def test_the_site_is_built_strictly(tmp_path: Path) -> None:
     )
     assert "<math " in pages["methods/mdlm.html"]
     assert [page for page, html in pages.items() if "```" in html or "no-test" in html] == [], "a fence was not read"
+    led = {
+        (page, link)
+        for page, html in pages.items()
+        if page != "404.html"
+        for link in re.findall(r'<a\b[^>]*\bhref="([^":#]+)["#]', html)
+    }
+    assert [(page, link) for page, link in sorted(led) if not (tmp_path / page).parent.joinpath(link).exists()] == []
     tag = re.compile(r"<(?:script|link|img)\b[^>]*?(?:src|href)=\"((?:https?:)?//[^\"]+)")
     loaded = {url for html in pages.values() for url in tag.findall(html)}
     assert loaded == set(), "the site needs no network"

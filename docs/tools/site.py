@@ -52,9 +52,11 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links to files outside docs/ lead to the pages with their text; fences keep only their language."""
+    """Links to notebooks and to files outside docs/ lead to their pages; fences keep only their language."""
 
     def led(link: re.Match[str]) -> str:
+        if link[2].endswith(".ipynb"):
+            return link[0].replace(".ipynb", ".md")
         file = _outside(page.file.src_uri, link[2])
         if file is None:
             return link[0]
@@ -72,11 +74,20 @@ def _formula(source: str, *_: Any, **__: Any) -> str:
 
 
 def _api(door: str) -> str:
-    """A page that mkdocstrings fills."""
+    """A page that mkdocstrings fills. A name that a storey offers as well is described there and only named here."""
     module = import_module(door)
     about, _, rest = (module.__doc__ or "").partition("\n")
-    entries = [f"::: {home}.{name}" for name, home in sorted(_homes(module).items())]
-    return "\n\n".join([f"# {door}", about, rest.strip(), *entries]) + "\n"
+    homes = {} if "." in door else _homes(module)
+    below = {name: page for name, home in homes.items() if (page := _storey_with(name, home))}
+    named = [f"- [`{name}`]({page}.md#{homes[name]}.{name})" for name, page in sorted(below.items())]
+    entries = [f"::: {home}.{name}" for name, home in sorted(_homes(module).items()) if name not in below]
+    return "\n\n".join([f"# {door}", about, rest.strip(), "\n".join(named), *entries]) + "\n"
+
+
+def _storey_with(name: str, home: str) -> str | None:
+    """The storey that offers this thing, if one does."""
+    storeys = (f"redraft.{storey}" for storey in STOREYS)
+    return next((storey for storey in storeys if _homes(import_module(storey)).get(name) == home), None)
 
 
 def _homes(module: Any) -> Mapping[str, str]:
@@ -122,6 +133,15 @@ def _outside(page: str, link: str) -> Path | None:
     return None if target.is_relative_to(DOCS) or not target.exists() else target
 
 
+def _into_docs(file: Path, link: re.Match[str]) -> str:
+    """A link of a file outside docs/, as its page needs it if it leads into docs/."""
+    target = (file.parent / link[2]).resolve()
+    if not target.is_relative_to(DOCS) or not target.exists():
+        return link[0]
+    place = posixpath.relpath(target.relative_to(DOCS).as_posix(), posixpath.dirname(_source_page(file)))
+    return f"{link[1]}{place}{link[3] or ''}{link[4]}"
+
+
 def _source_page(file: Path) -> str:
     name = file.relative_to(ROOT).as_posix()
     return f"files/{name}" if file.suffix == ".md" else f"files/{name}.md"
@@ -132,6 +152,6 @@ def _source(file: Path) -> str:
     if file.is_dir():
         return f"# {name}\n\n" + "\n".join(f"- `{entry.name}`" for entry in sorted(file.iterdir())) + "\n"
     if file.suffix == ".md":
-        return file.read_text("utf-8")
+        return LINK.sub(lambda link: _into_docs(file, link), file.read_text("utf-8"))
     text, language = file.read_text("utf-8"), _LANGUAGES.get(file.suffix, "text")
     return f"# {name}\n\n````{language}\n{text}````\n"

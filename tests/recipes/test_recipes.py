@@ -508,7 +508,7 @@ def test_a_row_says_how_it_came_to_be(run: Run, tmp_path: Path, half_a_minute: l
     assert rows.filed_digest(tmp_path, row["run"]) != row["run"]
 
 
-OLD = ("control", "control_wishes", "sizes")
+OLD = ("control", "control_wishes")
 
 
 def test_a_recipe_is_one_file_that_says_what_it_asks() -> None:

@@ -87,7 +87,7 @@ class _RuleSettings(Checked):
 
     pattern: tuple[str, ...] = setting(
         (),
-        'A regular expression that the whole generated text must match, e.g. "[A-Z][a-z ]+[.]". Repeat the '
+        'A regular expression that the whole generated text must match, e.g. "[A-Z].*[.]". Repeat the '
         "flag to give one per prompt or hole. In Python also a list, with None for no constraint, or a list "
         "of lists for several templates.",
         metavar="REGEX",

@@ -79,7 +79,7 @@ class PairRows(Framing):
 
 @dataclass(frozen=True)
 class ChatRows(Framing):
-    """A question in the chat template of the tokenizer, and its answer: prompt answer [eos] [eos] …
+    """A question in the chat template of the tokenizer, and its answer: `prompt answer [eos] [eos] …`
 
     The fine-tuning of LLaDA (Nie et al. 2025, §2.3): the prompt stays clean, and the end tokens that fill the row are
     noised and learned like any token. A fraction `shorten` of the rows is cut to a random length, fixed for each row,

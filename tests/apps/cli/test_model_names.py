@@ -123,6 +123,7 @@ def test_the_device_is_an_option_of_what_computes(say: Say, verb: str) -> None:
 def test_a_model_is_opened_where_the_flag_says(say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best device would be a GPU that fails; --device cpu avoids it, in writing and in training."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available=False: None)  # for optimizers
     words = ("generate", "--max-new-tokens", 2, "--steps", 1, "--end-token", "never")
     with pytest.raises((AssertionError, RuntimeError), match=r"CUDA|NVIDIA"):
         say(*words)

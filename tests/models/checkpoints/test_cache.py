@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ import torch
 from redraft.models import CheckpointError
 from redraft.models.checkpoints import cache
 
+FORKING = Lock()
 WEIGHTS = {"w": torch.arange(6.0).view(2, 3), "n": torch.tensor(7)}
 
 
@@ -32,8 +34,10 @@ def fillings(tmp_path: Path) -> int:
 
 
 def in_child(work: object) -> int:
-    """The exit code of a child process that does the work."""
-    if (child := os.fork()) == 0:
+    """The exit code of a child process that does the work. One thread forks at a time, as `filelock` demands."""
+    with FORKING:
+        child = os.fork()
+    if child == 0:
         try:
             work()  # type: ignore[operator]
         finally:

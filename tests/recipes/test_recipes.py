@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -814,3 +815,28 @@ def test_stories_lose_the_words_that_their_holes_have() -> None:
         assert story.template("[[*]]").count("[[*]]") == holes
     for row in rows.Rows(RESULTS / "infill.jsonl").read().values():
         assert row["reached"] == (row["kept"] >= infill.GOAL)
+
+
+def test_holes_in_english_have_what_was_cut_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["".join(chr(97 + (i * k) % 26) for k in (1, 3, 7, 11)) for i in range(120)]
+    text, model = " ".join(words), SimpleNamespace(tokenizer=SimpleNamespace(encode_inside=str.split))
+    for kind, size in {"words": 1, "spans of 3 words": 3, "spans of 5 words": 5}.items():
+        for cut in infill.cuts(model, text, kind, 4):
+            assert f"[[{size}]]" in cut.template
+            assert len(cut.lost.split()) == size
+            assert cut.template.replace(f"[[{size}]]", cut.lost) in text
+    held = {"kind": "spans of 3 words", "holes": 10, "right": {"searched": 0.2, "token by token": 0.1}}
+    row = {"name": "smol, spans of 3 words", **held, "seconds_per_hole": {"searched": 3.0, "token by token": 6.0}}
+    (tmp_path / "holes.jsonl").write_text(f"{json.dumps(row)}\n", "utf-8")
+    table = infill.hole_tables(tmp_path)["holes"].splitlines()
+    assert "| spans of 3 words | searched | 10 | 2 (20 %) | 3.0 |" in table
+    assert "| all spans | token by token | 10 | 1 (10 %) | 6.0 |" in table
+    for part, option in {
+        "english": "--data",
+        "choose": "--model",
+        "stories": "--model",
+        "programs": "--minutes",
+    }.items():
+        with pytest.raises(SystemExit, match="0"):
+            infill.main([part, "--help"])
+        assert option in capsys.readouterr().out

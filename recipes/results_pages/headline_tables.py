@@ -35,7 +35,7 @@ REPAIRS = {
 DETECTORS = {"mdlm": "MDLM, all other words", "gidd": "GIDD", "udlm": "UDLM", "gstar": "G-Star", "ar": "causal"}
 DRIFTS = {"ar": "causal", "mdlm": "MDLM", "gidd": "GIDD", "udlm": "UDLM"}
 MINUTES = "1.5 min"
-TRAININGS = ("preset", "time", "time, heads, muon, weight", "time, warmup", "time, qk_norm")
+TRAININGS = ("preset", "qk_norm", "time", "time, heads, muon, weight", "time, warmup", "time, qk_norm")
 WRITERS = {
     "unmask": "unmasking, equal parts",
     "entropy bound": "adaptive pick alone",

@@ -137,7 +137,6 @@ def lexicon_main(argv: Sequence[str] | None = None) -> None:
 
 SCALES: Mapping[str, dict[str, Any]] = {
     "free": {"scale": 0.0},
-    "γ = 0.25": {"scale": 0.25},
     "γ = 0.5": {"scale": 0.5},
     "γ = 1": {"scale": 1.0},
     "γ = 2": {"scale": 2.0},
@@ -264,8 +263,6 @@ def drawn(rows: Mapping[str, Mapping[str, Any]]) -> Svg:
 NAMES = {  # directory → its label in the table
     "story": "token diffusion, lexicon",
     "story in any order": "token diffusion, lexicon, random order",
-    "mdlm_tiny": "token diffusion, lexicon",
-    "mdlm_tiny in any order": "token diffusion, lexicon, random order",
     "mdlm_tagger": "token diffusion, tagger of noisy tokens",
     "diffusion_lm": "Diffusion-LM, lexicon",
     "diffusion_lm_tagger": "Diffusion-LM, gradient control",

@@ -4,7 +4,6 @@
 
 - docs/templates/NAME.md becomes docs/results/NAME.md. A template is a page with `{{ table("FILE: NAME") }}`,
   `{{ fig("FILE: ROW: KEY: FORMAT") }}`, `{{ given("TEXT", by="SOURCE") }}` for a figure that was not measured,
-  `{{ provenance("FILE") }}`, which says if rows of that file do not record their commit and machine, and
   `{% if has("FILE: ROW") %}` for a sentence that waits for a row.
 - Sentences of docs/figures.json get their figures, in whichever page they are.
 - Pictures that show rows are drawn to docs/pictures.
@@ -13,7 +12,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -97,17 +96,8 @@ def pages(templates: Path = ROOT / "docs" / "templates", results: Path = RESULTS
         "fig": lambda mark: figure(mark, results),
         "has": lambda row: is_measured(row, results),
         "given": lambda text, by: text,
-        "provenance": lambda *files: provenance(files, results),
     }
     return {file.name: env.get_template(file.name).render() for file in sorted(templates.glob("*.md"))}
-
-
-def provenance(files: Sequence[str], results: Path) -> str:
-    """Says so if rows of these files do not record how they were measured; else nothing."""
-    rows = [row for file in files for row in Rows(results / f"{file}.jsonl").read().values()]
-    if all(row.get("commit") and row.get("machine") for row in rows):
-        return ""
-    return "*Older rows: commit and machine of the figures on this page were not recorded when they were measured.*"
 
 
 def is_measured(row: str, results: Path) -> bool:

@@ -509,9 +509,6 @@ def test_a_row_says_how_it_came_to_be(run: Run, tmp_path: Path, half_a_minute: l
     assert rows.filed_digest(tmp_path, row["run"]) != row["run"]
 
 
-OLD = ("control", "control_wishes")
-
-
 def test_a_recipe_is_one_file_that_says_what_it_asks() -> None:
     """At most twenty, each with its command; what writes the pages, draws and stores rows is no recipe."""
     shared = {"rows", "trajectories", "pages", "write_results"}
@@ -526,13 +523,12 @@ def test_a_recipe_is_one_file_that_says_what_it_asks() -> None:
 
 
 def test_committed_rows_say_how_they_came_to_be() -> None:
-    """Every digest can be derived again. Some tables are older: their rows say that nothing was recorded."""
+    """Commit and machine, without exception, and every digest can be derived again."""
     for file in RESULTS.glob("*.jsonl"):
         for row in rows.Rows(file).read().values():
             rows.require_units(row)
-            if file.stem in OLD and row.get("provenance") == "not recorded":
-                continue
             assert row["commit"], (file.name, row["name"])
+            assert row["machine"], (file.name, row["name"])
             for stage in row.get("stages", ()):
                 assert rows.filed_digest(RESULTS, stage["run"], ["trajectories"]) == stage["run"], (
                     file.name,
@@ -801,7 +797,7 @@ def test_certainty_is_learned_on_canvases_of_the_trajectory(run: Run, tmp_path: 
 
 
 def test_control_fulfills_what_is_demanded() -> None:
-    assert rows.Rows(RESULTS / "control.jsonl").read()["mdlm_tiny, demanded"]["success"] == 1.0
+    assert rows.Rows(RESULTS / "control.jsonl").read()["story, demanded"]["success"] == 1.0
     held = rows.Rows(RESULTS / "control_wishes.jsonl").read()
     assert held["who, demanded"]["grammatical"] > held["who, demanded in any order"]["grammatical"]
 

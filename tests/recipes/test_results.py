@@ -53,16 +53,6 @@ def test_pages_have_no_marks_for_machines() -> None:
     assert [str(page.relative_to(ROOT)) for page in pages if "<!--" in page.read_text("utf-8")] == []
 
 
-def test_pages_say_if_rows_do_not_record_how_they_were_measured() -> None:
-    """Each file of such rows has a page that names it in its mark, and the mark vanishes with the last such row."""
-    marks = [mark for page in TEMPLATES for mark in re.findall(r"provenance\((.*?)\)", page.read_text("utf-8"))]
-    files = {file.stem: rows.Rows(file).read().values() for file in figures.RESULTS.glob("*.jsonl")}
-    unrecorded = {name for name, held in files.items() if not all(row.get("commit") for row in held)}
-    assert unrecorded == {name for mark in marks for name in re.findall(r'"(\w+)"', mark)}
-    assert write_results.provenance(sorted(unrecorded), figures.RESULTS).startswith("*Older rows")
-    assert write_results.provenance(["methods"], figures.RESULTS) == ""
-
-
 def test_tables_of_one_seed_say_so() -> None:
     """And no other table does."""
     heads = re.findall(r"^(\|.*)\n\| --- ", (WING / "methods.md").read_text("utf-8"), re.MULTILINE)

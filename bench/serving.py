@@ -2,7 +2,8 @@
 
 Both run the same samplers on the same canvases, in turn, and must give the same texts bit for bit. The gain is the
 sequential time divided by the merged time, in CPU seconds on one thread. With --before DIR, a checkout of another
-commit serves the same eight requests in turn. Rows go to bench/results/serving.jsonl.
+commit serves the same eight requests in turn. Rows go to bench/results/serving.jsonl. With --small, only the smallest
+network runs, beside the matrix products of its passes, and rows go to bench/results/clients.jsonl.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from redraft.models.networks.forward_pass import ForwardPass, PassOutput
 from redraft.models.networks.kv_cache import TokenPositions
 
 RESULTS = Path(__file__).parent / "results" / "serving.jsonl"
+SMALL_RESULTS = RESULTS.with_name("clients.jsonl")
 VOCAB, WRITERS = 4096, 8
 WINDOW_GOAL, FULL_GOAL = 2.0, 1.2  # times faster than one after the other
 MIXED_GOAL = {384: 1.35, 128: 1.25}  # by width
@@ -252,8 +254,16 @@ def rows(count: int, trees: Sequence[Path]) -> Iterator[Row]:
         yield from gains(384, 6, least, count)
         yield from gains(128, 2, least, count)
         yield patience(least, 10 * count)
-        yield from limits(128, 2, least, count)
         yield from (against(tree, least, count) for tree in trees)
+
+
+def small_rows(count: int, trees: Sequence[Path]) -> Iterator[Row]:
+    """Of the smallest network: the gains, what limits them, and the code before."""
+    yield limit.machine("python -m bench.serving --small") | {"seconds": "CPU, one thread"}
+    with torch.no_grad():
+        yield from (against(tree, 1, count) for tree in trees)
+        yield from gains(128, 2, 1, count)
+        yield from limits(128, 2, 1, count)
 
 
 if __name__ == "__main__":
@@ -265,10 +275,12 @@ if __name__ == "__main__":
         action="store_true",
         help="pad batches to batch-invariant sizes, without MKL's fixed order of summation",
     )
+    parser.add_argument("--small", action="store_true", help="only the smallest network, with a profile")
     parser.add_argument("--no-file", action="store_true")
     given = parser.parse_args()
     if not given.pad and "MKL_CBWR" not in os.environ:  # heeded before the first product of a process
         os.execve(
             sys.executable, [sys.executable, "-m", "bench.serving", *sys.argv[1:]], {**os.environ, **_SINGLE_THREAD_ENV}
         )
-    sys.exit(tell(rows(given.rounds, given.before), None if given.no_file else RESULTS))
+    file, measure = (SMALL_RESULTS, small_rows) if given.small else (RESULTS, rows)
+    sys.exit(tell(measure(given.rounds, given.before), None if given.no_file else file))

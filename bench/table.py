@@ -9,7 +9,10 @@ from pathlib import Path
 from bench.race import Row
 
 # files of ratios
-MEASURED = ("quick", "decoding", "steps", "causal", "blocks", "constraints", "schemas", "serving", "parts")
+MEASURED = (
+    *("quick", "training", "decoding", "steps", "causal", "blocks"),
+    *("constraints", "schemas", "serving", "parts"),
+)
 
 
 def tables(results: Path) -> dict[str, str]:

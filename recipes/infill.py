@@ -235,11 +235,11 @@ def english_main(argv: Sequence[str] | None = None) -> None:
 
 
 def hole_tables(results: Path) -> dict[str, str]:
-    """A row for each kind of hole and way to fill it, and for all spans together."""
+    """A row for each kind of hole and way to fill it, and for all spans together if there are several kinds."""
     held = [row for row in Rows(results / "holes.jsonl").read().values() if "seconds_per_hole" in row]
     spans = [row for row in held if row["kind"].startswith("spans")]
     lines = [_hole_line(row["kind"], [row], way) for row in held for way in row["right"]]
-    lines += [_hole_line("all spans", spans, way) for way in SEARCH if spans]
+    lines += [_hole_line("all spans", spans, way) for way in SEARCH if len(spans) > 1]
     return {"holes": markdown(["cut out", "way", "holes", "right", "CPU s per hole"], lines)}
 
 

@@ -822,11 +822,12 @@ def test_holes_in_english_have_what_was_cut_out(tmp_path: Path, capsys: pytest.C
             assert len(cut.lost.split()) == size
             assert cut.template.replace(f"[[{size}]]", cut.lost) in text
     held = {"kind": "spans of 3 words", "holes": 10, "right": {"searched": 0.2, "token by token": 0.1}}
-    row = {"name": "smol, spans of 3 words", **held, "seconds_per_hole": {"searched": 3.0, "token by token": 6.0}}
-    (tmp_path / "holes.jsonl").write_text(f"{json.dumps(row)}\n", "utf-8")
+    cost = {"seconds_per_hole": {"searched": 3.0, "token by token": 6.0}}
+    both = [{"name": f"smol, spans of {n} words", **held, **cost, "kind": f"spans of {n} words"} for n in (3, 4)]
+    (tmp_path / "holes.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in both), "utf-8")
     table = infill.hole_tables(tmp_path)["holes"].splitlines()
     assert "| spans of 3 words | searched | 10 | 2 (20 %) | 3.0 |" in table
-    assert "| all spans | token by token | 10 | 1 (10 %) | 6.0 |" in table
+    assert "| all spans | token by token | 20 | 2 (10 %) | 6.0 |" in table
     for part, option in {
         "english": "--data",
         "choose": "--model",

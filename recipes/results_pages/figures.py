@@ -30,7 +30,7 @@ from redraft.evaluation import summaries
 ROOT = Path(__file__).parents[2]
 SENTENCES = ROOT / "docs" / "figures.json"
 _HIDDEN = re.compile(  # code, tables, addresses and what a template fills in: no prose
-    r"```.*?```|\{\{.*?\}\}|`[^`\n]*`|\]\([^)]*\)|!\[[^\]]*\]|^\|.*\|$", re.DOTALL | re.MULTILINE
+    r"```.*?```|\{\{.*?\}\}|\{%.*?%\}|`[^`\n]*`|\]\([^)]*\)|!\[[^\]]*\]|^\|.*\|$", re.DOTALL | re.MULTILINE
 )
 _PARTS = "half|thirds?|quarters?|fifths?|sixths?|sevenths?|eighths?|tenths?"
 _FIGURE = re.compile(

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from html import escape
 from importlib import import_module
+from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,16 @@ def _api(door: str) -> str:
     about, _, rest = (module.__doc__ or "").partition("\n")
     homes = {} if "." in door else _homes(module)
     below = {name: page for name, home in homes.items() if (page := _storey_with(name, home))}
-    named = [f"- [`{name}`]({page}.md#{homes[name]}.{name})" for name, page in sorted(below.items())]
+    named = [
+        f"- [`{name}`]({page}.md#{homes[name]}.{name}): {_first_line(getattr(module, name))}"
+        for name, page in sorted(below.items())
+    ]
     entries = [f"::: {home}.{name}" for name, home in sorted(_homes(module).items()) if name not in below]
     return "\n\n".join([f"# {door}", about, rest.strip(), "\n".join(named), *entries]) + "\n"
+
+
+def _first_line(thing: Any) -> str:
+    return (getdoc(thing) or "").partition("\n")[0].replace("[", "\\[")
 
 
 def _storey_with(name: str, home: str) -> str | None:

@@ -815,7 +815,8 @@ def test_stories_lose_the_words_that_their_holes_have() -> None:
 
 def test_holes_in_english_have_what_was_cut_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["".join(chr(97 + (i * k) % 26) for k in (1, 3, 7, 11)) for i in range(120)]
-    text, model = " ".join(words), SimpleNamespace(tokenizer=SimpleNamespace(encode_inside=str.split))
+    text = " ".join(words)
+    model: Any = SimpleNamespace(tokenizer=SimpleNamespace(encode_inside=str.split))
     for kind, size in {"words": 1, "spans of 3 words": 3, "spans of 5 words": 5}.items():
         for cut in infill.cuts(model, text, kind, 4):
             assert f"[[{size}]]" in cut.template

@@ -38,7 +38,7 @@ def fragile(trained: Path) -> Iterator[Server]:
         "--queue",
         2,
         "--worker-timeout",
-        1.5,
+        3,
         "--shutdown-timeout",
         20,
         "--read-timeout",

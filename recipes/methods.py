@@ -83,12 +83,7 @@ from redraft.training.runs import variations
 HELD_OUT = 256  # stories of the test stream
 WRITTEN = 256  # stories that a model writes at each number of steps
 STEPS = (16, 64, 256)
-PATIENT = (
-    "sedd_tiny",
-    "d3pm_tiny",
-    "multinomial_tiny",
-    "flex_tiny",
-)  # less than half of the stories right
+PATIENT = ("sedd_tiny", "d3pm_tiny", "multinomial_tiny")  # less than half of the stories right
 PATIENCE = 4  # times the minutes of the others
 CHAIN = 1000  # steps of the bounds of chains
 REMASKED = 1000  # stories at each number of steps where remasking is compared

@@ -46,6 +46,7 @@ GUIDES = [page for page in PAGES[1:] if page.parent.name in PLACES and SHELL.sea
 
 SMALL_NETWORK = ["--model.network.width", "16", "--model.network.layers", "1", "--model.network.heads", "2"]
 SMALL = {
+    "levels": ["--levels", "3", "--rows", "4"],
     "demo": ["--minutes", "0.002"],
     "train": [*SMALL_NETWORK, "--steps", "2", "--batch", "2", "--eval-rows", "2", "--samples", "1", "--quiet"],
     "generate": ["--steps", "4", "--new", "12"],

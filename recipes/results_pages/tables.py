@@ -23,7 +23,6 @@ METHODS = {
     "d3pm_tiny": "D3PM, absorbing",
     "d3pm_long": "D3PM, absorbing, for 20 minutes",
     "flex_tiny": "FlexMDM",
-    "flex_long": "FlexMDM, for 20 minutes",
     "flex_sooner": "FlexMDM, words sooner",
     "flex_together": "FlexMDM, masks among words",
     "gidd_tiny": "GIDD, p_u = 0.2",

@@ -124,8 +124,8 @@ class _Attention(nn.Module):
     ) -> tuple[Tensor, KeyValue]:
         """(B, L, D) → (B, L, D), or (N, D) at query positions; and all keys and values, those in `past` included."""
         c, queries = self.config, inputs if at is None else inputs.at(at)
-        rows, width = len(h), c.head_width
-        q, k, v = (a.view(rows, -1, a.shape[-1] // width, width).transpose(1, 2) for a in self._project(h, at))
+        width = c.head_width
+        q, k, v = (a.view(*a.shape[:2], a.shape[2] // width, width).transpose(1, 2) for a in self._project(h, at))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q).to(v.dtype), self.k_norm(k).to(v.dtype)
         if inputs.rotary is not None and queries.rotary is not None:

@@ -91,8 +91,10 @@ class _SpanSearch(_WordSearch):
         tokenizer = self.lm.tokenizer
         if tokenizer is None:
             return True
-        text = tokenizer.decode(ids)
-        return bool(tokenizer.piece(ids[-1])) and (text.startswith(self.before) or self.before.startswith(text))
+        vocab, text = tokenizer.vocab, tokenizer.decode(ids)
+        if ids[-1] in (*vocab.ends, vocab.mask) or not tokenizer.piece(ids[-1]):
+            return False
+        return text.startswith(self.before) or self.before.startswith(text)
 
     def _log_p_after(self, finals: _Finals, cache: KeyValueCache, after: Sequence[int]) -> Tensor:
         """(K,) log p of these tokens after each filling."""

@@ -22,7 +22,7 @@ from redraft.tasks.infilling.word_search import _AFTER, _Beam, _Filling, _WordSe
 
 _STAGES = ((256, 1), (48, 3), (16, _AFTER))  # fillings that are read, and tokens after the hole that are read with them
 _BEAM = 32  # beginnings of fillings
-_FEWEST = 4  # the rows of several lengths are shared among at most so many of them
+_FEWEST = 4  # the rows are divided among the lengths, but by no more than this
 _READ = 64  # rows read at once
 _BOTH_SIDES = 0.5  # weight of the adapted model's log-probabilities; those of different lengths are not comparable
 _SPARE = 8  # extensions looked at for each that is kept, because some do not begin with the given text
